@@ -1,7 +1,7 @@
-"""Options of the benchmark suites, their tables, and pytest's own plugin for testing plugins.
+"""The options and tables of the benchmark suites, and pytest's own plugin for testing plugins.
 
-They stand here and not beside the suites: pytest reads options of deeper conftests only for paths
-below them.
+The options are in this file, since pytest reads options of deeper conftests only for paths below
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_PHASES = (
     "--flaw-set",
     "--flaw-severity",
 )
-"""What is refused where it is wrong, also by a run of other suites."""
+"""Options that are checked even in a run of other suites."""
 
 pytest_plugins = [
     "pytester",
@@ -37,27 +37,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     names(
         "prompt-type",
-        "instead of a phase's own: baseline, cot, optimal (5.1, 5.2, 5.4, 5.5), flawed_<flaw> "
-        "(5.3); this and the next five may be repeated or list several with commas",
+        "prompt types: baseline, cot, optimal (5.1, 5.2, 5.4, 5.5), flawed_<flaw> (5.3) (default: "
+        "the phase's own); you may repeat this and the next five options, or separate names by "
+        "commas",
     )
-    names("difficulty", "instead of a phase's own: very_easy, easy, medium, hard, very_hard")
+    names(
+        "difficulty",
+        "difficulties: very_easy, easy, medium, hard, very_hard (default: the phase's own)",
+    )
     names(
         "task-type",
-        "only these: simple_task, basic_task, data_pipeline, api_integration, multi_stage_pipeline",
+        "task types: simple_task, basic_task, data_pipeline, api_integration, "
+        "multi_stage_pipeline (default: all)",
     )
-    names("tool-success-rate", "instead of a phase's own: chance that a tool call succeeds, 0 to 1")
-    names("flaw-set", "phase 5.3: core (default), document, all, or names of flaws")
+    names(
+        "tool-success-rate",
+        "chances that a tool call succeeds, 0 to 1 (default: the phase's own)",
+    )
+    names("flaw-set", "phase 5.3: core, document, all, or names of flaws (default: core)")
     names(
         "flaw-severity",
-        "phase 5.3: how much of a plan a flaw touches: light, medium, severe (default: severe)",
+        "phase 5.3: how much of a plan a flaw changes: light, medium, severe (default: severe)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse what the options of the suites may not say, before anything is collected."""
+    """Refuse invalid options of the suites before collection."""
     if not phases_named(config) and not any(map(config.getoption, _OF_PHASES)):
         return
-    # The benchmark's domain: no other suite needs it, and each would wait for it.
+    # Imported late: other suites must not wait for the benchmark's modules.
     from bench_suites.library_check import check_library  # noqa: PLC0415
     from bench_suites.selection import selection  # noqa: PLC0415
 
@@ -67,17 +75,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
-    """What `multiply_by_prompt_types` of a pool multiplies by."""
+    """The factor of a pool's `multiply_by_prompt_types`."""
     from bench_suites.selection import n_prompt_types  # noqa: PLC0415 - as above
 
     return n_prompt_types(config)
 
 
 def pytest_ultrapar_data(config: pytest.Config) -> dict[str, str]:
-    """What the phases ask depends on the task library and on the prompts' texts and rules.
+    """The digests of the task library and the prompts, on which the phases depend.
 
     Raises:
-        pytest.UsageError: The library cannot be used: it was edited.
+        pytest.UsageError: The library was edited and is unusable.
     """
     if not phases_named(config):
         return {}
@@ -94,14 +102,14 @@ def pytest_ultrapar_data(config: pytest.Config) -> dict[str, str]:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say so when the task library is not the one that its generator made."""
+    """Report an edited task library."""
     return _edited(config)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Say it again, since with `-q` the header is not shown, and why phases have no cases."""
+    """Report an edited library again, since `-q` hides the header, and why phases have no cases."""
     for line in _edited(config):
         terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:

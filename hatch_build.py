@@ -1,7 +1,7 @@
-"""What a package index shows: README with absolute links, and the project's addresses.
+"""The page on the package index: README with absolute links, and the project's URLs.
 
-The repository's address is that of the remote `origin` where the package is built. Built without
-one, README names files of the repository in place of links to them.
+The repository's URL is the URL of the remote `origin` on the machine that builds the package.
+Without a remote, README contains the paths of files instead of links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class IndexPage(MetadataHookInterface):
     """Fills `readme` and `urls`, which pyproject.toml declares as dynamic."""
 
     def update(self, metadata: dict[str, object]) -> None:
-        """Called by hatchling."""
+        """Set the two fields. Hatchling calls this."""
         root = Path(self.root)
         address = address_of(root)
         text = for_index((root / "README.md").read_text(encoding="utf-8"), address)
@@ -26,7 +26,7 @@ class IndexPage(MetadataHookInterface):
 
 
 def address_of(root: Path) -> str | None:
-    """The https address of `origin`; None where it has none, such as a path of this machine."""
+    """The https URL of `origin`; None without a remote, or for a local path."""
     command = ["git", "-C", str(root), "remote", "get-url", "origin"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def address_of(root: Path) -> str | None:
 
 
 def for_index(text: str, address: str | None) -> str:
-    """Markdown whose links and pictures do not depend on where it is shown."""
+    """The Markdown with links and pictures that work everywhere."""
 
     def replace(found: re.Match[str]) -> str:
         mark, name, target = found.groups()

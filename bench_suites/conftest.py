@@ -1,4 +1,4 @@
-"""What most phases share: an episode on a task, with a sound plan or none."""
+"""The episode that most phases share: a task with a sound plan, or without a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def episode(
     difficulty: Difficulty,
     tool_success_rate: float,
 ) -> Episode:
-    """Prefetched, hundreds at once. The task is the same for every model, prompt and rate."""
+    """Run the task of a repetition. It is the same for every model, prompt and rate."""
     task = workflow.TASKS.draw(task_type, case.repeat, case.run_seed)
     return await workflow.run_episode(
         llm,

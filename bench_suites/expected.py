@@ -1,4 +1,4 @@
-"""What all phases say of themselves to pytest, and what a plan supposes of their episodes."""
+"""The mark that all phases share, and the size of episodes that a plan assumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ tokens). Real models write more."""
 
 
 def phase(*summary: str, **own: Any) -> pytest.MarkDecorator:  # noqa: ANN401 - as the mark takes it
-    """The mark of a phase: its summary, what is its own, and what holds for all."""
+    """The mark of a phase: its summary, its own arguments, and the arguments of all phases."""
     return pytest.mark.ultrapar(
         summary=summary, repeats_over="task_type", cluster=("task_type",), expect=EXPECTED, **own
     )

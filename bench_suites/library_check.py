@@ -1,6 +1,7 @@
-"""Refuses a task library that was edited so that the phases of a run cannot use it.
+"""Refuses an edited task library that the phases of a run cannot use.
 
-Before collection: what is raised there would be shown with tracebacks, by each of xdist's workers.
+The check runs before collection. During collection, each xdist worker shows an error with a
+traceback.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from bench_suites.phases import phases_named
 if TYPE_CHECKING:
     from bench_suites.selection import Selection
 
-_RESTORE = "git restore bench_suites/workflow/data brings the library back"
+_RESTORE = "restore it with git restore bench_suites/workflow/data"
 
 
 def check_library(config: pytest.Config, chosen: Selection) -> None:
-    """Make sure that an edited library can be used by the phases that are named.
+    """Make sure that the named phases can use an edited library.
 
     Raises:
-        pytest.UsageError: It cannot, or a chosen flaw of 5.3 can spoil no task of a chosen type.
+        pytest.UsageError: They cannot, or a selected flaw of 5.3 can change no task of a selected
+            type.
     """
     phases = phases_named(config)
     edited = ", ".join(workflow.TASKS.edited()) if phases else ""
@@ -48,7 +50,7 @@ def _check_room(chosen: Selection) -> None:
             reasons.setdefault(name, str(error))
     if reasons:
         others = ",".join(name for name in chosen.flaws if name not in reasons)
-        way_out = f"; or run without {', '.join(reasons)}: --flaw-set {others}" if others else ""
+        way_out = f", or run without {', '.join(reasons)}: --flaw-set {others}" if others else ""
         first = next(iter(reasons.values()))
         msg = f"the task library was edited, and {first}; {_RESTORE}{way_out}"
         raise pytest.UsageError(msg)

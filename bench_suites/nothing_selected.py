@@ -1,4 +1,4 @@
-"""Says why a run of the phases has no cases: pytest itself only counts what was deselected."""
+"""Explains why a run of the phases has no cases: pytest only counts the deselected tests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ QWEN = "qwen*"
 
 
 def reasons(phases: Iterable[str], chosen: Selection, models: Sequence[str]) -> list[str]:
-    """A line for each phase that the options leave no case.
+    """A line for each phase without a case.
 
     Args:
-        phases: Those that the command line names.
-        chosen: What its options select.
-        models: The selected ones.
+        phases: The phases that the command line names.
+        chosen: The selection that its options make.
+        models: The selected models.
     """
     return [reason for phase in phases if (reason := _reason(phase, chosen, models))]
 
@@ -28,10 +28,10 @@ def reasons(phases: Iterable[str], chosen: Selection, models: Sequence[str]) -> 
 def _reason(phase: str, chosen: Selection, models: Sequence[str]) -> str | None:
     if phase == "phase53":
         if not chosen.flaws:
-            return "phase53 runs flawed_* prompts only, and --prompt-type names none"
+            return "phase53 runs only flawed_* prompts; name one with --prompt-type"
         return None
     if chosen.named_prompt_types == ():
-        return f"{phase} runs no flawed_* prompts, and --prompt-type names nothing else"
+        return f"{phase} runs no flawed_* prompts; name another type with --prompt-type"
     if phase == "phase52" and not any(fnmatchcase(model, QWEN) for model in models):
-        return f"phase52 runs models that match {QWEN} only; selected are {', '.join(models)}"
+        return f"phase52 runs only models that match {QWEN}; you selected {', '.join(models)}"
     return None

@@ -1,4 +1,4 @@
-"""Which phases a command line names; light, since every pytest run in this tree asks."""
+"""The phases that a command line names. Imports little: every pytest run in this tree loads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUITES = Path(__file__).resolve().parent
 
 
 def phases_named(config: pytest.Config) -> tuple[str, ...]:
-    """Phases in which the arguments of the command line may find tests, in their order."""
+    """The phases in which the command line's arguments may find tests, in the phases' order."""
     start = config.invocation_params.dir
     named = [(start / argument.split("::")[0]).resolve() for argument in config.args]
     return tuple(

@@ -1,4 +1,4 @@
-"""What of a phase is asked for: its own values, or those that the command line names instead."""
+"""The values that a phase runs with: its own, or the values that the command line names instead."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 _key = pytest.StashKey["Selection"]()
 OF_55 = ("baseline", "cot", "optimal")
-"""The prompt types of phase 5.5; the other phases without flaws have the last one."""
+"""The prompt types of phase 5.5. The other phases without flaws use only the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The command line's wishes.
+    """The selection that the command line makes.
 
     Attributes:
-        task_types: Those named, else all.
-        flaws: What phase 5.3 breaks plans with; empty when only sound prompts were named.
-        severities: How much of a plan they touch.
-        named_prompt_types: Prompt types without a flaw; None when no prompt type was named, empty
-            when only flawed ones were.
-        named_difficulties: Empty when none was named.
-        named_rates: Empty when none was named.
+        task_types: The named task types, by default all.
+        flaws: The flaws of phase 5.3; empty if only prompt types without a flaw were named.
+        severities: How much of a plan a flaw changes.
+        named_prompt_types: Prompt types without a flaw; None if no prompt type was named, empty
+            if only flawed types were named.
+        named_difficulties: Empty if no difficulty was named.
+        named_rates: Empty if no rate was named.
     """
 
     task_types: tuple[str, ...]
@@ -41,15 +41,15 @@ class Selection:
     named_rates: tuple[float, ...]
 
     def prompt_types(self, *own: str) -> Sequence[str]:
-        """The prompt types of a phase without flaws: those named, else its own."""
+        """The prompt types of a phase without flaws: the named ones, by default its own."""
         return own if self.named_prompt_types is None else self.named_prompt_types
 
     def difficulties(self, *own: str) -> Sequence[str]:
-        """The difficulties named, else the phase's own."""
+        """The named difficulties, by default the phase's own."""
         return self.named_difficulties or own
 
     def rates(self, *own: float) -> Sequence[float]:
-        """The success rates of tools that were named, else the phase's own."""
+        """The named success rates of tools, by default the phase's own."""
         return self.named_rates or own
 
 
@@ -60,7 +60,7 @@ def parametrize_cells(
     difficulties: Sequence[str] = ("easy",),
     rates: Sequence[float] = (0.8,),
 ) -> None:
-    """The cells of a phase without flaws: task types x these, or what was named instead."""
+    """Parametrize a phase without flaws: task types x these values, or the named values."""
     chosen = selection(metafunc.config)
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize("prompt_type", chosen.prompt_types(*prompt_types))
@@ -69,7 +69,9 @@ def parametrize_cells(
 
 
 def n_prompt_types(config: pytest.Config) -> int | None:
-    """How many prompt types the named phases have, each flaw of 5.3 being one; None without any.
+    """The number of prompt types of the named phases; None if no phase is named.
+
+    Each flaw of 5.3 is a prompt type.
 
     Raises:
         pytest.UsageError: As `selection`.
@@ -84,10 +86,10 @@ def n_prompt_types(config: pytest.Config) -> int | None:
 
 
 def selection(config: pytest.Config) -> Selection:
-    """What the command line selects, read once.
+    """The selection that the command line makes. It is read once.
 
     Raises:
-        pytest.UsageError: A name or number is not allowed; the message lists what is.
+        pytest.UsageError: A name or number is not allowed; the message lists the allowed ones.
     """
     found = config.stash.get(_key, None)
     if found is None:
@@ -117,15 +119,15 @@ def _read(config: pytest.Config) -> Selection:
 
 
 def _words(config: pytest.Config, option: str) -> tuple[str, ...]:
-    """The values of an option that may be repeated and may list several with commas."""
+    """The values of an option that may be repeated and may list several values with commas."""
     given: Iterable[str] | None = config.getoption(option)
     if given is None:
         return ()
     words = [word.strip() for text in given for word in text.split(",")]
     found = tuple(dict.fromkeys(word for word in words if word))
     if not found:
-        # What an unset variable of a script leaves; it must not select everything.
-        msg = f"{option} names nothing (got {','.join(given)!r}); leave it out for the default"
+        # An unset variable of a script leaves this; it must not select everything.
+        msg = f"{option} names nothing (got {','.join(given)!r}); omit it to use the default"
         raise pytest.UsageError(msg)
     return found
 
@@ -145,7 +147,7 @@ def _check(option: str, words: Sequence[str], allowed: Sequence[str]) -> None:
 
 
 def _meant(word: str, allowed: Sequence[str]) -> str:
-    from pytest_ultrapar.pool.fields import did_you_mean  # noqa: PLC0415 - only for this message
+    from pytest_ultrapar.pool.field_checks import did_you_mean  # noqa: PLC0415 - only for this message
 
     for given in (word, word.removeprefix(PREFIX)):
         if question := did_you_mean(given.lower(), allowed, cutoff=0.75):
@@ -167,12 +169,12 @@ def _flaws(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_agree(asked: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse flawed prompt types that `--flaw-set` leaves out: either would be overridden."""
+    """Refuse flawed prompt types that `--flaw-set` omits: one option would override the other."""
     outside = [PREFIX + name for name in asked if named and name not in named]
     if outside:
         msg = (
             f"--prompt-type {', '.join(outside)} is not among the flaws of --flaw-set "
-            f"({', '.join(named)}); name the flaws with one of the two"
+            f"({', '.join(named)}); name flaws with only one of these options"
         )
         raise pytest.UsageError(msg)
 

@@ -1,1 +1,1 @@
-"""Programs that measure the tool itself, each with its figures in docs/measurements.md."""
+"""Programs that measure the tool. Their figures are in docs/measurements.md."""

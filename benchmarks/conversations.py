@@ -1,9 +1,10 @@
-"""Whether conversations that have begun come first: `python -m benchmarks.conversations`.
+"""The precedence of follow-ups over new conversations: `python -m benchmarks.conversations`.
 
-A scripted server judges by its own log. Printed are, for each checkout in turn, the seconds from
-the first request to the last answer, and the share of all requests that had been answered when half
-of the conversations had ended; and the same seconds of cases that set something up before or after
-their only request. `--before` names another checkout, for pairs of runs.
+The figures come from the log of a scripted server. For each checkout in turn, the program prints
+the seconds from the first request to the last answer. It also prints the share of requests that
+were answered when half of the conversations had ended. With `--set-up` it prints the seconds of
+cases that pause before or after their only request. `--before` names another checkout, for pairs of
+runs.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ async def talk(llm, number) -> int:
         client = llm.role("user") if turn % 2 else llm
         seconds = rng.uniform({shortest}, {longest})
         last = "last" if turn == n - 1 else "turn"
+
         await client.chat(f"slow {{seconds:.3f}} {{number}} {{last}}")
         await asyncio.sleep(rng.uniform(0, {pause}))
     return n
@@ -73,10 +75,10 @@ def test_it(ask, number, grade): grade("solved")
 
 
 def run(checkout: Path, suite: str, seats: int, *options: str) -> RequestLog:
-    """What the server saw of a run of a suite.
+    """Run a suite, and return the server's log.
 
     Raises:
-        SystemExit: The run ended badly.
+        SystemExit: The run failed.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -102,12 +104,12 @@ def run(checkout: Path, suite: str, seats: int, *options: str) -> RequestLog:
 
 
 def seconds(log: RequestLog) -> float:
-    """From the first request to the last answer."""
+    """The seconds from the first request to the last answer."""
     return max(one.end_s or 0.0 for one in log.requests) - log.requests[0].t_s
 
 
 def share_at_half(log: RequestLog) -> float:
-    """Which share of all requests had been answered when half of the conversations had ended."""
+    """The share of requests that were answered when half of the conversations had ended."""
     answered = sorted(log.requests, key=lambda one: one.end_s or 0.0)
     n_ends = sum(one.prompt.endswith("last") for one in answered)
     ended = 0
@@ -119,7 +121,7 @@ def share_at_half(log: RequestLog) -> float:
 
 
 def conversations(checkout: Path, seed: int, given: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of a run of conversations, and the share at half of them."""
+    """Run conversations; the seconds, and the share of answered requests at half of them."""
     suite = CONVERSATIONS.format(
         seed=seed,
         n=given.cases,
@@ -136,7 +138,7 @@ def conversations(checkout: Path, seed: int, given: argparse.Namespace) -> tuple
 
 
 def set_up(checkout: Path, given: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of 16 cases on 4 seats that pause for 2 s before their one request, and behind it."""
+    """The seconds of 16 cases on 4 seats that pause 2 s before, or after, their only request."""
     both = ((2, 0), (0, 2))
     suites = [SET_UP.format(n=16, before=before, after=after) for before, after in both]
     before, after = (2 + seconds(run(checkout, suite, 4, *given.option)) for suite in suites)
@@ -153,14 +155,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs=2, default=(10, 16))
     parser.add_argument("--answers", type=float, nargs=2, default=(0.5, 0.5))
     parser.add_argument("--pause", type=float, default=0.2)
-    parser.add_argument("--option", action="append", default=[], help="of pytest, such as -n2")
-    parser.add_argument("--set-up", action="store_true", help="measure that instead")
+    parser.add_argument("--option", action="append", default=[], help="pytest option, such as -n2")
+    parser.add_argument("--set-up", action="store_true", help="measure cases with pauses instead")
     given = parser.parse_args()
     here = Path(__file__).parents[1]
     found: dict[Path, list[tuple[float, ...]]] = {one: [] for one in (*given.before, here)}
-    words = "{:.2f} s, half ended at {:.0%}"
+    words = "{:.2f} s, {:.0%} of requests answered when half of the conversations had ended"
     if given.set_up:
-        words = "set-up before {:.2f} s, behind {:.2f} s"
+        words = "pause before {:.2f} s, after {:.2f} s"
     for seed in range(given.rounds):
         for checkout, rows in found.items():
             row = set_up(checkout, given) if given.set_up else conversations(checkout, seed, given)

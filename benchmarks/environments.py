@@ -1,8 +1,9 @@
-"""Whether the package lives in environments that people have: `python -m benchmarks.environments`.
+"""The compatibility with common environments: `python -m benchmarks.environments`.
 
-Each row is a fresh environment that uv makes of this checkout and some pins. In it a small suite
-runs on a simulated pool, in one process and on two workers: async tests, prefetched ones, and where
-pytest-asyncio is, an async test of its own. The table stands in docs/reference/compatibility.md.
+Each row is a fresh environment that uv makes from this checkout and some pins. A small suite runs
+in it on a simulated pool, in one process and on two workers. It has async tests, prefetched tests
+and, if pytest-asyncio is installed, a test of pytest-asyncio. The table is in
+docs/reference/compatibility.md.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ async def test_of_pytest_asyncio():
 
 
 class Row(NamedTuple):
-    """What came of an environment.
+    """The result of an environment.
 
     Attributes:
-        name: Its pins, in words.
-        found: Versions of what is installed, by name; None where the pins cannot be met.
-        said: What each run of the suite ended with, or why there is none.
+        name: Its pins as text.
+        found: Installed versions by name; None if the pins do not resolve.
+        said: The last line of each run of the suite, or the error of the resolver.
     """
 
     name: str
@@ -127,9 +128,11 @@ def line(made: Row) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.environments", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="only these (default: all)")
-    parser.add_argument("--uv", default="uv", help="the program of that name")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter (default: this)")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows to measure (default: all)")
+    parser.add_argument("--uv", default="uv", help="path of uv (default: uv)")
+    parser.add_argument(
+        "--python", default=sys.executable, help="path of the interpreter (default: this one)"
+    )
     chosen = parser.parse_args()
     version = _run(chosen.python, "--version").stdout.strip()
     print(f"{version}, {datetime.now(tz=UTC):%Y-%m-%d}\n")

@@ -1,9 +1,10 @@
-"""What graders cost beside the same processes without us: `python -m benchmarks.graders`.
+"""The cost of graders, compared with the same processes alone: `python -m benchmarks.graders`.
 
-Programs are asked of a scripted server, 20 at once, and each is graded in a process of its own, of
-which four run at once; some loop for ever. The other side is `_bare`: 20 threads that ask, and
-four processes that grade as soon as there is an answer. Both are timed from the start of Python to
-its end, in turn; so is grading alone (`--ultrapar-regrade`, and `_bare` on the answers it kept).
+A scripted server answers with programs, 20 requests at a time. Each program is graded in a separate
+process, four at a time; some programs loop forever. The other side is `_bare`: 20 threads send
+requests, and four processes grade each answer as soon as it arrives. Both are timed in turn, from
+the start of Python to its end. Grading alone is timed too (`--ultrapar-regrade`, and `_bare` with
+its stored answers).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ IDLE = "import time\nwhile True: time.sleep(1)"
 
 
 def prompts(given: argparse.Namespace, seed: int) -> list[str]:
-    """What is asked of the server, which answers with the program."""
+    """The prompts, to which the server answers with the programs."""
     rng = random.Random(seed)
     loops = {*rng.sample(range(given.n), round(given.n * given.loops))}
     loop = IDLE if given.idle else LOOP
@@ -104,7 +105,7 @@ def _graded(program: str, limit_s: float) -> bool:
 
 
 def _bare(folder: Path, port: int, jobs: int, limit_s: float) -> None:
-    """Ask where there is a port, else take the answers that were kept; grade them."""
+    """Grade answers. With a port, send the requests first; otherwise read the stored answers."""
     kept, of_thread = folder / "answers.json", local()
 
     def ask(prompt: str) -> str:
@@ -130,10 +131,10 @@ def _bare(folder: Path, port: int, jobs: int, limit_s: float) -> None:
 
 
 def timed(command: Iterable[str], folder: Path, checkout: Path) -> float:
-    """Seconds that a command takes.
+    """Run a command; its duration in seconds.
 
     Raises:
-        SystemExit: It ended badly.
+        SystemExit: The command failed.
     """
     ways = (checkout, Path(__file__).parents[1], os.environ.get("PYTHONPATH", ""))
     here = os.pathsep.join(map(str, ways))
@@ -141,7 +142,7 @@ def timed(command: Iterable[str], folder: Path, checkout: Path) -> float:
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        # The plugins of an environment for development take 0.2 s to load.
+        # The plugins of a development environment take 0.2 s to load.
         env=os.environ | {"PYTHONPATH": here, "KEY0": "k", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
@@ -153,7 +154,7 @@ def timed(command: Iterable[str], folder: Path, checkout: Path) -> float:
 
 
 def pair(checkout: Path, seed: int, given: argparse.Namespace) -> Iterator[float]:
-    """Seconds of the whole without us and with us, and of grading alone."""
+    """The seconds of the bare side and of the plugin, for the whole and for grading alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         server = ScriptedProcess(folder, {})
@@ -179,13 +180,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, action="append", default=[])
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--n", type=int, default=328, help="programs")
-    parser.add_argument("--loops", type=float, default=0.04, help="share that loops for ever")
-    parser.add_argument("--limit", type=float, default=3.0, help="seconds for each")
+    parser.add_argument("--n", type=int, default=328, help="number of programs")
+    parser.add_argument("--loops", type=float, default=0.04, help="share that loops forever")
+    parser.add_argument("--limit", type=float, default=3.0, help="seconds for each program")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--idle", action="store_true", help="loops take no CPU")
-    parser.add_argument("--answer", type=float, default=0.5, help="seconds")
-    parser.add_argument("--option", action="append", default=[], help="of pytest, such as -n2")
+    parser.add_argument("--idle", action="store_true", help="make loops use no CPU")
+    parser.add_argument("--answer", type=float, default=0.5, help="seconds of an answer")
+    parser.add_argument("--option", action="append", default=[], help="pytest option, such as -n2")
     parser.add_argument("--bare", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.bare:

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.http_clients`: the client's CPU per request, by httpx and by aiohttp.
+"""`python -m benchmarks.http_clients`: the client's CPU per request with httpx and with aiohttp.
 
-Both send the same small requests to a server in a process of its own, with as many connections in
-use at once, in turn. Servers answer late, so that all connections are in use all the time.
+Both send the same small requests in turn, to a server in a separate process, with the same number
+of open connections. The server answers late, so that all connections are always in use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Post = Callable[[], Awaitable[object]]
 
 
 def serve(told: Connection) -> None:
-    """Answer every request after `LATENCY_S`, for ever."""
+    """Answer every request after `LATENCY_S`, forever."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -44,7 +44,7 @@ def serve(told: Connection) -> None:
 
 
 async def httpx_post(stack: AsyncExitStack, url: str, n_at_once: int) -> Post:
-    """Sends one request by httpx."""
+    """The function that sends one request with httpx."""
     limits = httpx.Limits(max_connections=n_at_once, max_keepalive_connections=n_at_once)
     client = httpx.AsyncClient(limits=limits, timeout=60, trust_env=False)
     await stack.enter_async_context(client)
@@ -52,7 +52,7 @@ async def httpx_post(stack: AsyncExitStack, url: str, n_at_once: int) -> Post:
 
 
 async def aiohttp_post(stack: AsyncExitStack, url: str, n_at_once: int) -> Post:
-    """Sends one request by aiohttp."""
+    """The function that sends one request with aiohttp."""
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=n_at_once))
     await stack.enter_async_context(session)
 
@@ -64,7 +64,7 @@ async def aiohttp_post(stack: AsyncExitStack, url: str, n_at_once: int) -> Post:
 
 
 async def cpu_s(make: Callable[..., Awaitable[Post]], url: str, n: int, n_at_once: int) -> float:
-    """CPU seconds of this process per request, connections made before."""
+    """The CPU seconds of this process per request, without opening connections."""
     async with AsyncExitStack() as stack:
         post = await make(stack, url, n_at_once)
         await asyncio.gather(*(post() for _ in range(n_at_once)))
@@ -79,10 +79,12 @@ async def cpu_s(make: Callable[..., Awaitable[Post]], url: str, n: int, n_at_onc
 
 
 def main() -> None:
-    """Measure both in turn and print the median of each."""
+    """Measure both in turn, and print the median of each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--at-once", type=int, default=300, help="connections in use")
-    parser.add_argument("--requests", type=int, default=1_500, help="of each client and round")
+    parser.add_argument("--at-once", type=int, default=300, help="open connections")
+    parser.add_argument(
+        "--requests", type=int, default=1_500, help="requests of each client in a round"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     ours, its = multiprocessing.Pipe()

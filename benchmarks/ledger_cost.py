@@ -1,7 +1,7 @@
-"""What a renewal costs: `python -m benchmarks.ledger_cost`.
+"""The cost of a renewal: `python -m benchmarks.ledger_cost`.
 
-1,000 hosts share 20 keys of four rows, in virtual time. Calls are as in a run: each host once a
-second. Cost is the server's own count (`INFO commandstats`): neither network nor Python is in it.
+1,000 hosts share 20 keys with four rows each, in virtual time. As in a run, each host calls once a
+second. The cost is the server's own count (`INFO commandstats`), without network and Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.ledger_world import Serve
 
 
 def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]]:
-    """Four rows for each key, of which a lane is made."""
+    """Four rows for each key, and the lane that uses them."""
     rows = []
     for key in range(keys):
         group = f"key{key}"
@@ -42,7 +42,7 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
 
 
 class Crowd:
-    """Hosts that do as they are told; paced units are free a second after they were lowered."""
+    """Hosts that follow the ledger's answers. Paced units are free a second after a reduction."""
 
     def __init__(self, serve: Serve, hosts: int, keys: int) -> None:
         self.serve = serve
@@ -53,7 +53,7 @@ class Crowd:
         self.hosts = [self.join() for _ in range(hosts)]
 
     def join(self) -> dict[str, Any]:
-        """A host that wants as much as the dice say, and holds nothing yet."""
+        """A new host with random wants, which holds no units yet."""
         self.count += 1
         wants = [self.dice.choice([1, 1, 2, 3]) * max(row.amount // 1_000, 1) for row in self.rows]
         wants = [
@@ -72,7 +72,7 @@ class Crowd:
         }
 
     def renew(self, host: dict[str, Any]) -> Answer:
-        """Ask the server for all that the host wants, and remember what it grants."""
+        """Request all units that the host wants, and store the grants."""
         host["seq"] += 1
         uses = tuple(
             RowUse(held, want, unit)
@@ -101,7 +101,7 @@ class Crowd:
         return answer
 
     def second(self, *, change: float = 0, replaced: int = 0) -> None:
-        """Each host calls once; `change` of their wants change first, `replaced` hosts die."""
+        """Renew each host, after a share `change` of wants changed and `replaced` hosts died."""
         for _ in range(replaced):
             self.hosts.pop(self.dice.randrange(len(self.hosts)))
             self.hosts.append(self.join())
@@ -120,8 +120,8 @@ class Crowd:
 
 
 def main() -> None:
-    """Print one line for each story."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    """Print one line for each scenario."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", choices=["valkey", "redis"], default="valkey")
     parser.add_argument("--hosts", type=int, default=1_000)
     parser.add_argument("--keys", type=int, default=20)
@@ -134,14 +134,14 @@ def main() -> None:
             for _ in range(seconds):
                 crowd.second(**kind)
             taken = client.info("commandstats")["cmdstat_evalsha"]
-            print(f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal")
+            print(f"{story}: {taken['usec_per_call'] / 1000:.3f} ms per renewal")
 
         told("all join", 8)
         told("nothing changes", 5)
         told("a host is replaced every 10 s", 10, replaced=0)
         for _ in range(2):
             told("  one is replaced", 1, replaced=1)
-            told("  and 9 s", 9)
+            told("  the next 9 s", 9)
         told("all change every second", 5, change=1)
         print(f"memory {client.info('memory')['used_memory_human']}")
 

@@ -1,11 +1,11 @@
-"""What merging many cases takes, in time and memory: `python -m benchmarks.merge_cost CASES PARTS`.
+"""Time and memory to merge many cases: `python -m benchmarks.merge_cost CASES PARTS`.
 
-Parts are shards as runs leave them, written by the store's own writers: one request and 180 words
-of conversation a case, in two segments each, all of one model. The merge is the command, in a
-process of its own.
+The parts are shards, written by the store like the shards of real runs. Each has two segments, and
+each case one request and a conversation of 180 words, all with one model. The command `merge` runs
+in a separate process.
 """
 
-# The tests' own makers of runs have no types.
+# The functions of the tests that make runs have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_ultrapar.store.journal import JournalWriter
 from tests.unit.finished_run import NOW, case, episode, grade, make_run
 
 SEATS = 400
-"""An answer takes a second."""
+"""Seats of the run. An answer takes a second."""
 _AT_ONCE = 500
 _WORDS = tuple("the model was asked to order steps of a workflow and to say why".split())  # noqa: SIM905
 
@@ -34,9 +34,9 @@ def make_part(path: Path, numbers: range, k: int, n: int) -> None:
 
     Args:
         path: Its directory.
-        numbers: Of its cases.
-        k: Which shard.
-        n: Of how many.
+        numbers: The numbers of its cases.
+        k: The number of the shard, from 1.
+        n: The number of shards.
     """
     cases = [case(number, number=number) for number in numbers]
     run = make_run(path, cases, ended_at=NOW, shard=f"{k}/{n}", host=f"host-{k}")
@@ -62,11 +62,11 @@ def _records(number: int, at: int, dice: random.Random) -> tuple[EpisodeEnded, G
 
 
 def main() -> None:
-    """Make the parts, merge them and say what it took."""
+    """Make the parts, merge them, and print time and memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=int)
     parser.add_argument("parts", type=int)
-    parser.add_argument("--in", dest="folder", type=Path, help="parts that are there are kept")
+    parser.add_argument("--in", dest="folder", type=Path, help="folder to keep and use parts in")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="merge-cost-"))
     n, of = arguments.cases, arguments.parts
@@ -78,7 +78,7 @@ def main() -> None:
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge", *map(str, parts)]
     cost = Checkout(os.environ).run([*command, "--out", str(out)], watched=True)
-    most = f"{cost.peaks_mib['pytest']:.0f} MiB at most"
+    most = f"peak {cost.peaks_mib['pytest']:.0f} MiB"
     print(f"{n:,} cases in {of} parts: {cost.wall_s:.0f} s, {cost.cpu_s:.0f} s of CPU, {most}")
     if arguments.folder is None:
         shutil.rmtree(folder)

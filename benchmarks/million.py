@@ -1,9 +1,9 @@
-"""What a run of a million cases costs a cluster: `python -m benchmarks.million --out DIR`.
+"""The cost of a run with a million cases on a cluster: `python -m benchmarks.million --out DIR`.
 
-Shards K/N of one run, one host each, against a provider without latency, one after another or some
-at a time. Printed are the times, the memory of the server and the peak of each process of a host.
-Two cores take hours for a million requests: `--shards 1` runs one shard of the eight, which is as
-large as the others are.
+Each host runs one shard K/N of a run, against a provider without latency. Shards run one or several
+at a time. The program prints the times, the memory of the server, and the peak of each process of a
+host. A million requests take hours on two cores: `--shards 1` runs only one of the eight shards,
+which have equal sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.overhead.command import Checkout, Cost
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Shard
 from pytest_ultrapar.simulator.process import SimulatorProcess
@@ -48,11 +48,11 @@ def test_it(answer, number, grade): grade("solved")
 """
 MODELS = 2
 OF_A_FILE = 2_500
-"""Numbers of one test function."""
+"""The cases of one model in one file."""
 
 
 def write_suite(folder: Path, cases: int) -> None:
-    """Tests of that many cases over all models, in several files."""
+    """Write tests with this number of cases over all models, in several files."""
     folder.mkdir(parents=True)
     (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
     numbers = cases // MODELS
@@ -62,7 +62,7 @@ def write_suite(folder: Path, cases: int) -> None:
 
 
 def run_shard(folder: Path, shard: Shard, words: list[str], environ: dict[str, str]) -> Cost:
-    """One host's run of a shard."""
+    """Run a shard as one host."""
     argv = [
         *PYTEST, "-q", "-q", *words, f"--ultrapar-shard={shard}", "--ultrapar-record=none",
         f"--ultrapar-out={folder / shard.host}", "--ultrapar-report=off",
@@ -71,15 +71,15 @@ def run_shard(folder: Path, shard: Shard, words: list[str], environ: dict[str, s
 
 
 def main() -> None:
-    """Run the shards and print what they cost."""
+    """Run the shards, and print their cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a new directory")
     parser.add_argument("--cases", type=int, default=1_000_000)
-    parser.add_argument("--of", type=int, default=8, help="how many shards there are")
-    parser.add_argument("--shards", help="which to run: 1,2 (default: all)")
-    parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--port", type=int, help="of the server of the cluster")
-    parser.add_argument("words", nargs="*", default=["-n0"], help="for pytest, after --")
+    parser.add_argument("--of", type=int, default=8, help="number of shards")
+    parser.add_argument("--shards", help="shards to run, such as 1,2 (default: all)")
+    parser.add_argument("--at-once", type=int, default=1, help="shards that run at the same time")
+    parser.add_argument("--port", type=int, help="port of the cluster's server")
+    parser.add_argument("words", nargs="*", default=["-n0"], help="arguments for pytest, after --")
     arguments = parser.parse_args()
     folder = arguments.out.absolute()
     write_suite(folder / "suite", arguments.cases)
@@ -107,9 +107,9 @@ def main() -> None:
                     memory = client.info("memory")
                     print(f"shard {shard}: {cost.wall_s:.0f} s", flush=True)
                     for name, mib in cost.peaks_mib.items():
-                        print(f"  {name}: {mib:.0f} MiB at most")
+                        print(f"  {name}: peak {mib:.0f} MiB")
                     print(
-                        f"  server: {memory['used_memory'] / 2**20:.1f} MiB, at most "
+                        f"  server: {memory['used_memory'] / 2**20:.1f} MiB, peak "
                         f"{memory['used_memory_peak'] / 2**20:.1f} MiB, process "
                         f"{memory['used_memory_rss'] / 2**20:.1f} MiB",
                         flush=True,

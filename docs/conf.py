@@ -35,7 +35,7 @@ def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
 def open_to_keyboards(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: object
 ) -> None:
-    """Let a keyboard scroll wide code and tables, and give captions a level, for screen readers."""
+    """Make wide code and tables scrollable by keyboard, and give captions a heading level."""
     for name, old, new in (
         ("body", "<pre>", '<pre tabindex="0">'),
         ("body", '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
@@ -45,7 +45,7 @@ def open_to_keyboards(
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Connect the functions. Sphinx calls this."""
     app.connect("source-read", add_navigation)
     app.connect("html-page-context", open_to_keyboards, priority=900)  # after the theme
     return {"parallel_read_safe": True}

@@ -15,7 +15,7 @@ COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a
 
 
 def seats(spans: list[tuple[float, float, str]]) -> list[tuple[int, float, float, str]]:
-    """Each request on the lowest seat that is free when it is sent."""
+    """Place each request on the lowest seat that is free when it is sent."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     placed = []
@@ -29,7 +29,7 @@ def seats(spans: list[tuple[float, float, str]]) -> list[tuple[int, float, float
 
 
 def svg(run: Path) -> str:
-    """The picture as text."""
+    """The picture as SVG text."""
     table = pq.read_table(run / "results.parquet")
     simulated = (table.schema.metadata or {}).get(b"ultrapar.simulated") == b"true"
     cases = {row["case_id"]: row for row in table.to_pylist()}
@@ -75,16 +75,19 @@ def svg(run: Path) -> str:
     title = (
         f"{'SIMULATED: ' if simulated else ''}{len(cases)} conversations, "
         f"{len(attempts)} requests in {length:.1f} s; "
-        f"one after the other some {one_by_one:.0f} s (their times added up)"
+        f"one at a time about {one_by_one:.0f} s (sum of their times)"
     )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 20} {y + 12}" '
         f'font-family="sans-serif" font-size="11"><title>{escape(title)}</title>'
         '<rect width="100%" height="100%" fill="#fff"/>'
-        f'<text x="{LEFT}" y="18" font-size="14">{escape(title)}</text>'
-        f'<text x="{LEFT}" y="36" fill="#777">A bar is a request, a row a seat of its key</text>'
     )
-    return head + "".join(parts) + "</svg>\n"
+    legend = (
+        f'<text x="{LEFT}" y="18" font-size="14">{escape(title)}</text>'
+        f'<text x="{LEFT}" y="36" fill="#777">'
+        "Each bar is a request, and each row a seat of the key</text>"
+    )
+    return head + legend + "".join(parts) + "</svg>\n"
 
 
 if __name__ == "__main__":

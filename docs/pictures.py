@@ -1,10 +1,11 @@
-"""Makes the pictures of the documents from a real run on the simulated provider, in some minutes.
+"""Makes the pictures of the documentation from real runs on the simulated provider.
 
     python docs/pictures.py
 
-runs the README's two commands in a terminal of 100 columns and draws three files beside this one:
-`run.svg`, the requests of the small one; `terminal.svg`, what the terminal showed of the other, as
-a film that plays by itself; `report.png`, the page of it. It needs the extra `test` and Chromium.
+The program runs the README's two commands in a terminal of 100 columns, in some minutes. It writes
+three files next to this one. `run.svg` shows the requests of the small run. `terminal.svg`
+shows the terminal of the other run as an animation, and `report.png` its HTML report. Install the
+extra `test` and Chromium first.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ COMMAND = "bench_suites/phase53 -n 15 --ultrapar-pool pool.toml"
 A_TENTH = "--ultrapar-repeats 1 --task-type basic_task"
 COLUMNS, LINES = 100, 34
 TWO_SPACES = "\u00a0\u00a0"
-"""Pictures would make one of two others."""
+"""Non-breaking spaces, since SVG joins two ordinary ones."""
 EVERY_S = 2.0
 LAST_S = 8.0
-"""How long the film stays on its last frame."""
+"""Seconds for which the animation shows its last frame."""
 MOST_FRAMES = 30
 CELL, LINE, EDGE = 7.23, 15, 12
 COLOURS = {
@@ -53,11 +54,11 @@ COLOURS = {
 Line = tuple[tuple[str, str, bool], ...]
 """Runs of characters of a line: text, colour, bold."""
 Frames = list[tuple[float, list[Line]]]
-"""Seconds since the beginning, and the lines of the screen then."""
+"""Seconds since the start, and the lines of the screen at that time."""
 
 
 def frames(command: list[str], directory: Path) -> Frames:
-    """What a command shows on a terminal; what fails ends this program, too."""
+    """Run a command in a terminal, and return its frames. If it fails, this program exits."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     ours, its = pty.openpty()
@@ -65,7 +66,7 @@ def frames(command: list[str], directory: Path) -> Frames:
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     for name in ("CI", "NO_COLOR", "PYTHONUNBUFFERED"):
         environment.pop(name, None)
-    process = subprocess.Popen(  # noqa: S603 - our own command
+    process = subprocess.Popen(  # noqa: S603 - a fixed command
         command, stdin=its, stdout=its, stderr=its, cwd=directory, env=environment
     )
     os.close(its)
@@ -80,17 +81,17 @@ def frames(command: list[str], directory: Path) -> Frames:
         if select.select([ours], [], [], 0.1)[0]:
             try:
                 data = os.read(ours, 65_536)
-            except OSError:  # as Linux says that nobody has the other end open
+            except OSError:  # Linux reports a closed other end this way
                 break
             stream.feed(data)
     if process.wait() != 0:
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
+        sys.exit(f"{' '.join(command)} failed with exit code {process.returncode}")
     seen.append((time.monotonic() - begin, shown(screen)))
     return seen
 
 
 def shown(screen: pyte.Screen) -> list[Line]:
-    """The lines of a screen as runs of the same colour."""
+    """The lines of a screen as runs of characters with the same style."""
     lines = []
     for row in range(screen.lines):
         cells = [screen.buffer[row][column] for column in range(screen.columns)]
@@ -105,7 +106,7 @@ def shown(screen: pyte.Screen) -> list[Line]:
 
 
 def film(seen: Frames) -> str:
-    """Frames as an SVG that shows one after the other, the last one first where nothing moves."""
+    """The frames as an animated SVG. Viewers without animations show the last frame."""
     step = -(-len(seen) // MOST_FRAMES)
     kept = [*seen[:-1:step], seen[-1]]
     kept = [one for at, one in enumerate(kept) if at == 0 or one[1] != kept[at - 1][1]]
@@ -125,11 +126,13 @@ def film(seen: Frames) -> str:
         groups.append(f'<g id="f{number}"{state}>{_text(lines)}</g>')
     width, height = COLUMNS * CELL + 2 * EDGE, LINES * LINE + 2 * EDGE
     still = "@media (prefers-reduced-motion){g{animation:none!important}}"
-    return (
+    head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
         'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" '
         'xml:space="preserve">'
-        f"<title>A simulated run in a terminal</title><style>{''.join(rules)}{still}</style>"
+    )
+    return (
+        f"{head}<title>A simulated run in a terminal</title><style>{''.join(rules)}{still}</style>"
         f'<rect width="100%" height="100%" rx="6" fill="#1e1e1e"/>{"".join(groups)}</svg>\n'
     )
 
@@ -154,7 +157,7 @@ def _text(lines: list[Line]) -> str:
 
 
 def photograph(page: Path, picture: Path) -> None:
-    """A page as a browser shows it first, at 1280 x 900."""
+    """Save a screenshot of a page in a browser, with 1280 x 900 pixels."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox"]
@@ -167,10 +170,10 @@ def photograph(page: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Make them all anew."""
+    """Make all pictures again."""
     root = DOCS.parent
     with tempfile.TemporaryDirectory() as temporary:
-        # In a copy, as the pictures show where it stands.
+        # In a copy, since the pictures show its path.
         home = Path(temporary) / "pytest-ultrapar"
         shutil.copytree(root / "bench_suites", home / "bench_suites")
         for name in ("conftest.py", "pool.toml", "pyproject.toml"):
@@ -183,7 +186,7 @@ def main() -> None:
         (DOCS / "terminal.svg").write_text(film(seen), encoding="utf-8")
         ultrapar = Path(sys.executable).with_name("ultrapar")
         page = Path(temporary) / "page.html"
-        subprocess.run(  # noqa: S603 - our own command
+        subprocess.run(  # noqa: S603 - a fixed command
             [ultrapar, "report", run, "--out", page], check=True, stdout=subprocess.DEVNULL
         )
         photograph(page, DOCS / "report.png")

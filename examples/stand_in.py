@@ -18,8 +18,8 @@ def serve(port: int, players: dict[str, Player]) -> None:
     """Serve these models until the process ends.
 
     Args:
-        port: On the loopback.
-        players: By the model's name, a function that returns the next message of a conversation.
+        port: A port on the loopback interface.
+        players: Maps each model's name to a function that returns a conversation's next message.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
 """Run LLM evaluations in pytest as fast as a pool of API keys allows, and never faster.
 
-Suites import `prefetch` and `cases`; conftests that assign workers to lanes themselves import
-`Assignment` and `Group`.
+Suites import `prefetch` and `cases`. Conftests that assign workers to lanes import `Assignment` and
+`Group`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
     "prefetch",
 ]
 
-# Imported at first use: every pytest run imports this package, also those that have no pool, and
-# the processes beside it (broker, simulated provider) need no pytest, which takes 0.09 s.
+# Import these at first use. Every pytest run imports this package, even without a pool. Processes
+# such as the broker and the simulated provider do not need pytest, whose import takes 0.09 s.
 _LATE = {
     "Assignment": "pytest_ultrapar.broker.assignment",
     "CaseInfo": "pytest_ultrapar.session.prefetch",

@@ -1,4 +1,4 @@
-"""The `ultrapar` command: one subcommand per module named here."""
+"""The `ultrapar` command: one subcommand for each module listed here."""
 
 from __future__ import annotations
 
@@ -33,53 +33,55 @@ SUBCOMMANDS = (
     "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
-"""Modules that are a `Subcommand`. All are imported at every call, so that `ultrapar --help` can
-show them; so their import must be light, and heavy imports belong into `run`."""
+"""Modules that implement `Subcommand`. Each call imports all of them for `ultrapar --help`, so keep
+their imports light and put heavy imports into `run`."""
 
 _OF_PYTEST = {
     "plan": "--ultrapar-plan",
     "resume": "--ultrapar-resume latest",
     "run": "--ultrapar-pool pool.toml",
 }
-"""Words that people try here, and pytest's option that does it: only pytest knows the cases."""
+"""Words that users may try as subcommands, and the pytest option to use instead. Only pytest knows
+the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
-"""What shells say of a process that wrote into a pipe without a reader."""
+"""The exit code that shells report if a process writes to a pipe without a reader."""
 _DESCRIPTION = """\
-Tools around pytest-ultrapar. Evaluations themselves are run by pytest:
+Tools for pytest-ultrapar. Run evaluations with pytest:
 
     pytest bench_suites/phase53 -n 4 --ultrapar-pool pool.toml
 """
 
 
 class Subcommand(Protocol):
-    """What a module listed in `SUBCOMMANDS` provides."""
+    """The interface of a module listed in `SUBCOMMANDS`."""
 
     NAME: str
     SUMMARY: str
     """One line for `ultrapar --help`."""
     DESCRIPTION: str
-    """What `ultrapar NAME --help` says before the options."""
+    """The text of `ultrapar NAME --help` before the options."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommand's options.
 
-        With a default for `passed_on` it gets all arguments that it does not declare under that
-        name; else they are refused.
+        If you set a default for `passed_on`, the subcommand receives all undeclared arguments under
+        that name. Otherwise the command refuses them.
         """
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; the result is the exit code.
+        """Run the subcommand and return the exit code.
 
         Raises:
-            UltraparError: Ends in one line on stderr and exit code 4.
-            OSError: The same; so does any other exception, which is called a fault of ours.
+            UltraparError: The command prints one line on stderr and ends with exit code 4.
+            OSError: As above. Any other exception ends the same way, reported as an internal error.
         """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of `ultrapar`; called by the console script.
+    """Run `ultrapar` and return its exit code; called by the console script.
 
-    Whatever cannot be read, written or used ends with 4: 1 may mean that a rule or a lane failed.
+    The exit code is 4 if any input or output cannot be used, because 1 means that a rule or a lane
+    failed.
     """
     if sys.stdout is None:
         return _not_written("stdout is closed")
@@ -89,18 +91,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return _run(argv)
             finally:
-                # Else the interpreter would do it, after the exit code has been settled.
+                # Otherwise the interpreter flushes after the exit code is settled.
                 stdout.flush()
     except _NotWrittenError as failed:
         _drop_output()
         if isinstance(failed.error, BrokenPipeError):
-            # Whoever read has seen enough, as `head` has.
+            # The reader has read enough and closed the pipe, as `head` does.
             return _NOBODY_READS
         return _not_written(f"cannot write to stdout: {failed.error.strerror}")
 
 
 class _NotWrittenError(Exception):
-    """Stdout cannot be written to; no `OSError`, or it could be taken for one of a file."""
+    """Stdout cannot be written to. Not an `OSError`, which could come from a file."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -108,7 +110,7 @@ class _NotWrittenError(Exception):
 
 
 class _Stdout:
-    """A text stream whose failures to write can be told from all others."""
+    """A text stream whose write errors can be distinguished from all other errors."""
 
     def __init__(self, wrapped: TextIO) -> None:
         self._wrapped = wrapped
@@ -125,7 +127,7 @@ class _Stdout:
         except OSError as error:
             raise _NotWrittenError(error) from error
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the stream
         return getattr(self._wrapped, name)
 
 
@@ -136,7 +138,7 @@ def _not_written(why: str) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is still to be written go nowhere: the interpreter flushes once more at its end."""
+    """Discard the remaining output, because the interpreter flushes again when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -160,11 +162,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return EXIT_UNUSABLE
     except _NotWrittenError:
         raise
-    except Exception as error:  # noqa: BLE001 - Python's exit code for it says that a rule failed
+    except Exception as error:  # noqa: BLE001 - Python's exit code 1 would mean that a rule failed
         last = extract_tb(error.__traceback__)[-1]
         said = visible(f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})")
         sys.stderr.write(
-            f"ultrapar {subcommand.NAME}: error: this is a fault of pytest-ultrapar"
+            f"ultrapar {subcommand.NAME}: error: internal error of pytest-ultrapar"
             f" {version('pytest-ultrapar')}, please report it: {said}\n"
         )
         return EXIT_UNUSABLE
@@ -180,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"pytest-ultrapar {version('pytest-ultrapar')}"
     )
-    # argparse makes the parsers of subcommands by the class of this one.
+    # argparse uses the class of this parser for subcommands.
     subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     for name in SUBCOMMANDS:
         subcommand: Subcommand = import_module(name)
@@ -198,12 +200,12 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """End with 4, bad input as everywhere here; argparse's own 2 is pytest's "interrupted"."""
+        """End with exit code 4 for bad input; argparse's 2 means "interrupted" in pytest."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_UNUSABLE, f"{self.prog}: error: {message}\n")
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
-        """End as `error` does, naming the options that there are."""
+        """End as `error` does, with a list of the options."""
         own = [action.option_strings[-1] for action in self._actions if action.option_strings]
         known = ", ".join(option for option in own if option != "--help")
         self.error(f"unrecognized arguments: {' '.join(rest)}; the options are {known}")

@@ -1,7 +1,6 @@
-"""Every exception of the package, as one tree by cause.
+"""All exceptions of the package: one class tree, grouped by cause.
 
-Messages follow one form: what was found, where, and what is allowed. No message ever holds a
-secret.
+A message says what happened, where, and what to do. No message contains a secret.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXIT_UNUSABLE = 4
-"""The exit code where input, results or files cannot be used, as pytest has it for wrong usage:
-never 1, which says that a test, a rule or a lane failed."""
+"""The exit code for input, results or files that cannot be used, as in pytest. It is never 1, which
+means that a test, a rule or a lane failed."""
 
 
 class UltraparError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
 
 class ConfigError(UltraparError):
-    """The user's pool, options, environment or suite cannot be used as they are.
+    """The user's pool, options, environment or suite cannot be used.
 
     The plugin turns it into `pytest.UsageError` (exit code 4, no traceback).
     """
 
 
 def refuse(message: str) -> NoReturn:
-    """Say why what the user gave cannot be used.
+    """Refuse the user's input with a message.
 
     Raises:
         ConfigError: Always.
     """
     __tracebackhide__ = True
-    # From None: what led here is the user's text, which a chained traceback would show.
+    # From None: a chained traceback would show the user's text, which may contain a secret.
     raise ConfigError(message) from None
 
 
@@ -44,11 +43,11 @@ class BrokerGoneError(UltraparError, ConnectionError):
 
 
 class InfraError(UltraparError):
-    """A request could not be answered for a reason that says nothing about the model.
+    """A request got no answer, and the model is not the cause.
 
     Attributes:
         kind: One word, such as `rate`, `timeout`, `transport`.
-        role: Whose request it was; empty: the case's own model's.
+        role: The role that the request was for; empty for the case's own model.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -58,24 +57,24 @@ class InfraError(UltraparError):
 
     @property
     def told_kind(self) -> str:
-        """What the results' `kind` column has of it: the kind, behind the role if there is one."""
+        """The text for the results' `kind` column: the kind, after the role if there is one."""
         return f"{self.role}: {self.kind}" if self.role else self.kind
 
 
 def bare_kind(told: str) -> str:
-    """The kind of an `InfraError` by what the results have of it."""
+    """Return the kind of an `InfraError`, given the text in the results' `kind` column."""
     return told.rpartition(": ")[2]
 
 
 class NoLaneError(InfraError):
-    """The broker refuses a request: every lane of its model is out, or its day is used up."""
+    """The broker refuses a request: its model has no lane left, or its daily quota is used up."""
 
     def __init__(self, message: str, kind: str = "no_lane") -> None:
         super().__init__(kind, message)
 
 
-class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault of ours
-    """The provider refused this prompt for good: a result of the case, not a failure of the run.
+class PromptRefused(UltraparError):  # noqa: N818 - an answer of the model, not an error
+    """The provider refuses this prompt: a result of the case, not a failure of the run.
 
     Attributes:
         kind: `context_length` or `content_filter`.
@@ -87,7 +86,7 @@ class PromptRefused(UltraparError):  # noqa: N818 - the model's answer, no fault
 
 
 class BadRequestError(UltraparError):
-    """The API calls the request malformed (400, 422): a fault of the suite, reported as `error`.
+    """The API rejects the request as malformed (400, 422), so the case has the outcome `error`.
 
     Attributes:
         kind: One word for the results' `kind` column.
@@ -97,7 +96,7 @@ class BadRequestError(UltraparError):
 
 
 class ReplayMissError(BadRequestError):
-    """A replay has no stored answer to a request, and may not send it."""
+    """A replay has no stored answer for a request, and must not send it."""
 
     kind = "replay_miss"
 
@@ -108,13 +107,13 @@ class ResultsError(UltraparError):
 
 @contextmanager
 def unusable(where: str = "") -> Iterator[None]:
-    """Refuse what the user named where it cannot be read.
+    """Refuse input that cannot be read.
 
     Args:
-        where: What named it, to stand before the message.
+        where: The option or place that named the input, as a prefix of the message.
 
     Raises:
-        ConfigError: The block raised it, or `ResultsError`.
+        ConfigError: The block raised `ConfigError` or `ResultsError`.
     """
     try:
         yield

@@ -1,12 +1,12 @@
-"""What an episode sent and what came back, as the journal keeps it: whole, and each thing once.
+"""Store an episode's requests and answers in the journal: complete, but each part only once.
 
-A conversation is sent again with every turn. So of a request's body only the stretch is kept that
-an earlier body of the episode does not have at the same end: a beginning and an end in common are
-two numbers. That is of bytes and needs no decoding: any JSON in any order of keys comes back as it
-was sent, and so does what is no JSON.
+Every turn sends the whole conversation again. The journal therefore stores only the part of a
+request's body that differs from an earlier body of the episode. Two numbers give the lengths of the
+common beginning and end, in bytes. Bodies are not decoded, so each can be restored exactly as it
+was sent, whether it is JSON or not.
 
-Long strings (images, files, documents) are parts: files of the run, named by their content. A body
-holds their names only, and is JSON with them as it is without.
+Long strings (images, files, documents) are stored as parts: files of the run, named after their
+content. A body contains only the names of its parts and remains valid JSON.
 """
 
 from __future__ import annotations
@@ -25,37 +25,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
-"""Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes.
-A body that holds it all the same is a part as a whole."""
+"""The prefix of a part's name in a JSON string. It begins with a NUL, as JSON writes it; models and
+suites do not use that. A body that contains the prefix anyway becomes a part as a whole."""
 LARGE_BYTES = 16 * 1024
-"""A string of so many bytes is a part, and shorter bodies are not searched for any."""
+"""A string of at least this length becomes a part. Shorter bodies are not searched for long
+strings."""
 INLINE_BYTES = 256 * 1024
-"""A body without long strings that is longer is a part as a whole: whoever looks for the end of a
-record reads all of it."""
+"""A longer body without long strings becomes a part as a whole, because a reader that looks for the
+end of a record reads the whole record."""
 _MOST_QUOTES = 100_000
-"""Of a body that is searched for long strings: 0.02 s of the engine's loop."""
+"""A body with more quotes is not searched for long strings: the search would block the loop for
+over 0.02 s."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""With so many bodies each new one is compared: a judge's and a subject's may take turns."""
+"""How many earlier bodies each new body is compared with: requests to the case's own model and to a
+judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-# One that is never closed is a string, too: else each quote in it would be looked at to the end.
+# An unclosed string must also match. Otherwise the search would run to the end from each quote in
+# it.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
-# Versions and previews of an API. What else there is says who asks, or is the connection's own.
+# Headers for versions and previews of an API. All other headers name the client or concern the
+# connection.
 _CHANGES_ANSWER = re.compile(r".+-(beta|version)")
 _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Said(NamedTuple):
-    """One exchange with what was said in it.
+    """One exchange with its bodies.
 
     Attributes:
-        exchange: As the journal has it.
+        exchange: The record in the journal.
         sent: The request's body, with parts in their places.
-        came: The answer's body, likewise; empty without one.
+        came: The answer's body, with parts in their places; empty if there was no answer.
     """
 
     exchange: Exchange
@@ -69,11 +74,11 @@ class Said(NamedTuple):
 
 
 class ExchangeLog:
-    """Takes the exchanges of one episode; `noted` is what the journal keeps of them.
+    """Collects the exchanges of one episode; `noted` is the list for the journal.
 
     Args:
-        keep: Keeps a part and returns its name (`part_name`).
-        redact: Takes secrets out of what is kept in a form in which the journal cannot find them.
+        keep: Stores a part and returns its name (`part_name`).
+        redact: Removes secrets from texts in which the journal cannot find them.
     """
 
     def __init__(self, keep: Callable[[bytes], str], redact: Callable[[bytes], bytes]) -> None:
@@ -99,17 +104,19 @@ class ExchangeLog:
         """Note one exchange.
 
         Args:
-            turn: Which call of the client it was, from 0.
-            api: By its name in the registry.
-            path: What was asked, as of `Exchange`.
-            status: HTTP status; None: no answer came.
+            turn: Number of the client's call, from 0.
+            api: Name of the API in the registry.
+            path: The requested path, as in `Exchange`.
+            status: HTTP status; None: no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
-            came: The answer's body, decoded as HTTP has it; of a stream all of its events.
-            whole: Of a stream, what its events say together as one body. They have a secret in
-                pieces that nobody finds, and then this is kept in their place.
-            query: What was asked beside the path.
-            headers: Of the request; those are kept that change what is answered.
-            role: As of `Exchange`.
+            came: The answer's body without its HTTP content encoding; for a stream, all of its
+                events.
+            whole: For a stream, one body made from its events. If this body contains a secret, it
+                is stored instead of the events: a secret that is split between events would not be
+                found.
+            query: The query string.
+            headers: Headers of the request. Those that change the answer are stored.
+            role: As in `Exchange`.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -136,12 +143,12 @@ class ExchangeLog:
         )
 
     def _sent(self, sent: bytes) -> tuple[str, int | None, int, int]:
-        plain = skeleton(sent, self._keep)
+        plain = body_with_part_names(sent, self._keep)
         found = None if plain is None else self._difference(plain)
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """What no earlier body has at its ends; None where that is too long for a record."""
+        """The part of a body that differs from an earlier one; None if too long for a record."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -161,18 +168,19 @@ class ExchangeLog:
         return middle.decode(), base, first, last
 
     def _whole(self, came: bytes) -> str:
-        plain = skeleton(came, self._keep)
+        plain = body_with_part_names(came, self._keep)
         if plain is None or len(plain) > INLINE_BYTES:
             return PART + self._keep(came)
         return plain.decode()
 
     def _packed(self, came: bytes) -> str:
-        # Events differ by a word each: 125 kB of 500 become 5 kB in half a millisecond.
+        # Events differ only by a word, so they compress well: 125 kB of 500 events become 5 kB in
+        # 0.5 ms.
         packed = base64.b64encode(zlib.compress(self._redact(came), 1))
         return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
 
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
-        """Note exchanges with each body changed, as a whole; what is in parts stays as it is."""
+        """Note exchanges after applying `change` to each body, but not to the content of parts."""
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
             text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
@@ -193,14 +201,14 @@ class ExchangeLog:
 
 
 def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Said]:
-    """The exchanges of an episode as they were, in the order of their turns.
+    """Unpack the exchanges of an episode, in the order of their turns.
 
     Args:
-        exchanges: As the journal has them.
-        part: Gives the content of a part by its name.
+        exchanges: The records in the journal.
+        part: Returns the content of a part by its name.
 
     Raises:
-        ValueError: One refers to what is not there, or cannot be unpacked.
+        ValueError: An exchange refers to a missing body or part, or cannot be unpacked.
     """
     found = [
         Said(one, with_parts(body, part), _answer(one, part))
@@ -210,10 +218,10 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
-    """The bodies that were sent, with names in the places of parts, in the order noted.
+    """The request bodies in the order noted, with the names of parts instead of their content.
 
     Raises:
-        ValueError: One refers to a body that is not there.
+        ValueError: An exchange refers to a missing body.
     """
     found: list[bytes] = []
     for one in exchanges:
@@ -229,15 +237,15 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
     return found
 
 
-def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
-    """A body with the names of parts in the places of its long strings; itself if it has none.
+def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
+    """A body with the names of parts instead of its long strings, if it has any.
 
     Args:
-        body: JSON, as a rule.
-        keep: Keeps a part and returns its name.
+        body: The body, which is usually JSON.
+        keep: Stores a part and returns its name.
 
     Returns:
-        None where it has to be a part as a whole: it is no text, or holds what stands for a part.
+        None if the body must be a part as a whole: it is not text, or contains a part's prefix.
     """
     if not body.isascii():
         try:
@@ -259,35 +267,35 @@ def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
 
 
 def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
-    """A body with its parts in their places.
+    """A body with the content of its parts instead of their names.
 
     Args:
-        body: From `skeletons`, or of an answer.
-        part: Gives the content of a part by its name.
+        body: A body from `skeletons`, or the body of an answer.
+        part: Returns the content of a part by its name.
     """
     if _PART not in body:
         return body
     return _PART_NAME.sub(lambda match: part(match[1].decode()), body)
 
 
-def unheard(
+def new_messages(
     asked: Sequence[_Asked],
     before: Sequence[_Asked],
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """What a request says that the one before it in its conversation did not.
+    """The messages of a request that the previous request of the conversation did not contain.
 
     Args:
-        asked: All that it says.
-        before: All that the one before it said; nothing is a repetition where that was another
-            conversation.
-        noted: What was said so far, answers included.
-        shaped: Makes a message of what is asked.
+        asked: All messages of the request.
+        before: All messages of the previous request. If that request belongs to another
+            conversation, all messages are new.
+        noted: The messages so far, including answers.
+        shaped: Makes a `TurnMessage` from a message.
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
     new = [shaped(one) for one in asked[known:]]
-    # Callers append the last answer to their own list; it was noted when it came.
+    # Callers append the last answer to their own list; it was noted when it arrived.
     is_heard = known and new and noted
     if is_heard and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
         del new[0]
@@ -309,25 +317,26 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
 
 
 def matters(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of a request's headers that change what is answered.
+    """The headers of a request that change the answer.
 
     Args:
-        headers: Names in lower case.
+        headers: All headers, with names in lower case.
     """
     return {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """A body without the lane's name for the model, where it stands in front as we write it."""
+    """A body without the lane's name for the model, if the body begins with it, as our own do."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """What two requests have in common that ask the same, whatever lane they were sent on.
+    """Reduce a body to a form that is the same for equal requests, on any lane.
 
-    JSON without `model`, `stream` and `stream_options`, its keys in order; of what is no JSON, the
-    body itself. Long strings may stand in it or be parts, but for both alike.
+    For JSON: the body without `model`, `stream` and `stream_options`, with its keys sorted.
+    Otherwise: the body itself. Before you compare two bodies, store long strings in the same way in
+    both: in the body, or as parts.
     """
     try:
         asked = msgspec.json.decode(body)
@@ -342,9 +351,10 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 
 
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
-    """How many bytes of `body` are the first and the last of `base`.
+    """How many bytes at the beginning and at the end of `body` are the same as in `base`.
 
-    Cut beside a quote or a blank: so no character is cut in two, nor a secret that would be found.
+    Cut only next to a quote or a space, so that no cut splits a character or a secret. A secret
+    that is split would not be found.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
     at = len(body) - n_last(base, body, min(len(base), len(body)) - first)
@@ -353,7 +363,7 @@ def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
 
 
 def n_first(one: bytes, other: bytes) -> int:
-    """How many bytes two bodies have in common at the beginning."""
+    """The number of equal bytes at the beginning of two bodies."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -365,7 +375,7 @@ def n_first(one: bytes, other: bytes) -> int:
 
 
 def n_last(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes, `most` at most, two bodies have in common at the end."""
+    """The number of equal bytes, at most `most`, at the end of two bodies."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

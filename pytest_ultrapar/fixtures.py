@@ -12,7 +12,7 @@ from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
-    """Stands for `llm` and `case` in a test body, where they have no meaning."""
+    """Replaces `llm` and `case` in a test body, where they cannot be used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -20,7 +20,7 @@ class _OutOfReach:
     def __getattr__(self, attribute: str) -> NoReturn:
         raise AttributeError(
             f"{self._name!r} belongs to the prefetched function; "
-            "a test sees only what that returned"
+            "a test sees only the value that it returned"
         )
 
 
@@ -29,7 +29,7 @@ def _llm(model: str) -> object:
     return _OutOfReach("llm")
 
 
-# The mark by which ours is known from a suite's own fixture of the same name; so below.
+# This attribute distinguishes the fixture from a suite's own fixture with the same name.
 _llm.__ultrapar__ = "llm"  # type: ignore[attr-defined]
 llm = pytest.fixture(name="llm")(_llm)
 
@@ -41,9 +41,9 @@ def _model(request: pytest.FixtureRequest) -> str:
         msg = f"the fixture 'model' needs {NEEDED}"
         if is_active(request.config):
             msg = (
-                "the fixtures 'llm' and 'model' have a value in cases only: the test or its "
-                "fixtures must name a prefetched fixture, not ask for one with "
-                "request.getfixturevalue(); requests are sent by the prefetched function"
+                "the fixtures 'llm' and 'model' have a value only in cases: name a prefetched "
+                "fixture as an argument of the test or of its fixtures instead of calling "
+                "request.getfixturevalue(). The prefetched function sends the requests"
             )
         from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only
 
@@ -62,7 +62,10 @@ def case() -> object:
 
 
 def _grade() -> Grader:
-    """Record a measurement, `grade(True, steps=3)` or `grade(False, "why")`; it fails no test."""
+    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`.
+
+    It never fails the test.
+    """
     return Grader(prefetch.state)
 
 

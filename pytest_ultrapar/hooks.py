@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
-    """Give the pool instead of the file that --ultrapar-pool names.
+    """Return the pool to use instead of the file that --ultrapar-pool names.
 
-    Called once in every process that needs the pool (controller and workers, main thread), before
-    collection. It must return the same pool everywhere.
+    Called once before collection, in the main thread of every process that needs the pool (the
+    controller and the workers). It must return the same pool everywhere.
     """
 
 
 def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] | None:
-    """Offer words for --ultrapar-policy, beside the shipped ones; an unknown word lists them all.
+    """Return names for --ultrapar-policy, in addition to the shipped ones.
 
-    Called in every process, main thread, before collection, so the conftest must be one that pytest
-    loads at its start. Whoever offers a word answers `pytest_ultrapar_assign` when that is the
-    policy. In mode `phase`, whose rules are the benchmark's own, only words that are offered for it
-    can be used; the first is its default.
+    The error for an unknown name lists all of them. Called before collection, in the main thread of
+    every process, so pytest must load the conftest at startup. If you return a name, also implement
+    `pytest_ultrapar_assign` for it. Mode `phase` follows the benchmark's own rules: only names that
+    a hook returns for this mode can be used, and the first is the default.
 
     Args:
         config: pytest's.
         mode: The mode in force: `serial`, `rotate`, `phase` or `ultra`.
 
     Returns:
-        Names, each one word; one that takes an argument looks like `batch:N`, and the argument is
-        then the offerer's to check (`ConfigError` ends the run with exit code 4).
+        Names, each one word. A name that takes an argument looks like `batch:N`; the hook that
+        returned it checks the argument (`ConfigError` ends the run with exit code 4).
     """
 
 
@@ -52,64 +52,63 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment | None:
-    """Say which lanes each worker prefers, and which cases run together.
+    """Return the lanes that each worker prefers, and the cases that run together.
 
-    Called once, in the controller (without xdist: in the pytest process), main thread, after
-    collection and before the first request. The first result that is not None is carried out by
-    scheduler and broker; the shipped policies (--ultrapar-policy) come last. Not called in the
-    modes `serial` and `rotate`, which are assignments themselves. An implementation names only the
-    arguments that it uses.
+    Called once, in the main thread of the controller (without xdist: of the pytest process), after
+    collection and before the first request. The scheduler and the broker follow the first result
+    that is not None; the shipped policies (--ultrapar-policy) come last. Not called in modes
+    `serial` and `rotate`, which define their own assignment. Name only the arguments that you use.
 
     Args:
-        config: pytest's; options of a conftest's own are read with `getoption`.
-        workers: Worker ids, `gw0`, `gw1`, ...; without xdist `main` alone.
+        config: pytest's; read a conftest's own options with `getoption`.
+        workers: Worker ids, `gw0`, `gw1`, ...; without xdist only `main`.
         lanes: All lanes of the pool that serve one of the selected models.
-        cases: All cases that are going to run, in pytest's order.
+        cases: All cases that are about to run, in pytest's order.
         pool: The whole pool: its limits (`pool.seats(lanes)`), and its models by provider.
-        policy: The policy in force, given or default: `even`, `batch:3`, ...
+        policy: The policy in force, whether given or default: `even`, `batch:3`, ...
         mode: The mode in force: `phase` or `ultra`.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
-    """Name the process in which the scripts that ran a suite before ran a case, if any did.
+    """Return the process in which a suite's original scripts ran a case, or None.
 
-    Called in the controller, main thread, before the first request, for each case, where the
-    assignment has groups. The header and the plan then say how many of these processes meet on each
-    key.
+    If the assignment has groups, called for each case in the main thread of the controller, before
+    the first request. The header and the plan then show how many of these processes share each key.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
-    """Count the prompt types that the run selects, where workers are multiplied by them.
+    """Return the run's number of prompt types, if the number of workers is multiplied by it.
 
-    Called in every process, main thread, before collection; not where the pool says the number.
+    Called before collection, in the main thread of every process; not called if the pool states the
+    number.
     """
 
 
 def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
-    """Say what a suite's data are, by name: digests of task files, versions of a domain.
+    """Return facts about a suite's data by name: digests of task files, versions of a domain.
 
-    Called once in the controller, main thread, before collection. What all implementations say is
-    recorded in the manifest; a run is resumed or reused only where it is the same.
+    Called once before collection, in the main thread of the controller. The manifest records the
+    results of all implementations. A run can be resumed or reused only if they are equal.
     """
 
 
 def pytest_ultrapar_attempt(record: Attempt) -> None:
-    """See one HTTP request of a case.
+    """Receive one HTTP request of a case.
 
-    Called in the process that ran it, main thread, when the case's item is reported; once per
-    attempt.
+    Called once per attempt, in the main thread of the process that ran the case, when the case's
+    item is reported.
     """
 
 
 def pytest_ultrapar_case(record: Grade) -> None:
-    """See a case's final word.
+    """Receive the final record of a case.
 
-    Called in the process that ran it, main thread, after the item's teardown; once per case, and
-    once more each time that a plugin runs its test again: the last record counts.
+    Called once per case, in the main thread of the process that ran it, after the item's teardown.
+    If a plugin runs the test again, the hook is called again. The last record counts.
     """
 
 
@@ -118,25 +117,27 @@ def pytest_ultrapar_figures(
 ) -> Mapping[str, Any] | None:
     """Compute figures of the whole run, such as F1, Elo or corpus BLEU.
 
-    Called in the controller, main thread, when the tables are written, and where a run is graded
-    again or merged; so the conftest must be one that pytest loads at its start. All that
-    implementations return stands in summary, report and page, and rules of a gate name it
-    `figure.NAME`. One that raises, or returns what is no figure, fails the run; the tables stay.
+    Called in the main thread of the controller when the tables are written, and when a run is
+    regraded or merged. So pytest must load the conftest at startup. The summary, `report.md` and
+    the HTML report show the figures, and a gate's rules call them `figure.NAME`. The run fails if
+    an implementation raises an exception or returns anything other than figures; the tables are
+    kept.
 
     Args:
         config: pytest's.
-        rows: Those of `results`, by column; they cannot be changed.
+        rows: The rows of `results`, by column; read-only.
 
     Returns:
         By name: a finite number, `(value, low, high)` with bounds at 95 %, or a function of rows
-        that returns a number. Of a function, bounds are found by drawing the clusters of the rows
-        200 times anew.
+        that returns a number. For a function, bounds come from 200 random draws of the rows'
+        clusters.
     """
 
 
 def pytest_ultrapar_finish(run: FinishedRun) -> None:
-    """See the finished run: its directory, counts and coverage.
+    """Receive the finished run: its directory, counts and coverage.
 
-    Called once, in the controller, main thread, after the tables are written. What it raises is an
-    internal error of pytest (exit code 3); the tables stay as they are.
+    Called once, in the main thread of the controller, after the tables are written. If an
+    implementation raises, pytest reports an internal error (exit code 3); the tables stay as they
+    are.
     """

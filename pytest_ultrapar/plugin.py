@@ -1,4 +1,4 @@
-"""The pytest plugin: options, marks, hooks, fixtures; the rest is registered with a pool only."""
+"""The pytest plugin: options, marks, hooks, fixtures. With a pool it registers the other parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session import compatibility, loading, options
+from pytest_ultrapar.session import compatibility, options, own_imports
 from pytest_ultrapar.session.async_tests import AsyncTests
 from pytest_ultrapar.session.options import INPUT, NEEDED, usage_errors
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _planned_workers_key = pytest.StashKey[int]()
-"""Of the run that is planned; a plan itself has none."""
+"""The number of workers in the planned run; the plan itself starts no workers."""
 
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
@@ -40,34 +40,35 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Load the rest of this package plainly; called when the command line has been read."""
-    loading.load_plainly(early_config)
+    """Load the rest of this package without assertion rewriting, after the command line is read."""
+    own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
-        # A conftest may freeze the clock: what holds times takes the type of the real one before.
-        from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
+        # A conftest may freeze the clock, so first import these modules, which need the type of the
+        # real clock.
+        from pytest_ultrapar.coordinator.keys import key_lock_file  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f`: `xdist.looponfail` loops in this very hook, before plugins are configured."""
+    """Refuse `-f`: `xdist.looponfail` loops in this hook, before plugins are configured."""
     if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
         raise pytest.UsageError(
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
-            "requests of failed cases again at every change of a file"
+            "requests of failed cases again after every change to a file"
         )
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
-    garbage.thaw_last(config)
+    garbage_collection.unfreeze_at_end(config)
 
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
-    """Start no worker for a plan. Called after xdist has read `-n` (its own is tryfirst, 3.8.0)."""
+    """Start no worker for a plan. Called after xdist's own hook (tryfirst, 3.8.0) has read `-n`."""
     if not options.plans(config):
         return
     if not options.is_active(config):
@@ -84,28 +85,28 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what this process needs; without a pool next to nothing."""
+    """Register the plugins that this process needs; without a pool, only a few."""
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): models that a test runs on (patterns), the names by which tables "
-        "are laid out, the suite whose cases are not asked again where they are the same, the "
-        "parameter whose first values --ultrapar-repeats NxM takes, the parameters whose common "
-        "values make cases of a repetition depend on each other, the turns and tokens of an "
-        "episode that --ultrapar-plan supposes where no earlier run tells, and what to say of cases"
-        " in columns meta.*",
+        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
+        "on. `summary`: the names that group its tables. `taken_from`: the suite from which equal "
+        "cases take their answers. `repeats_over`: the parameter of which --ultrapar-repeats NxM "
+        "uses the first values. `cluster`: parameters; cases of a repetition with equal values for "
+        "them depend on each other. `expect`: the turns and tokens per episode that "
+        "--ultrapar-plan assumes if there is no earlier run. `meta`: metadata for columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
     if not options.is_active(config):
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415
+        from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
-        garbage.collect_seldom(config)
-        config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+        garbage_collection.collect_rarely(config)
+        config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
     else:
@@ -114,33 +115,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
-    from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
+    from pytest_ultrapar.session import no_pool  # noqa: PLC0415 - needed without a pool only
 
     if given is None:
-        config.pluginmanager.register(poolless.PoollessReporting(), "ultrapar-poolless-reporting")
+        config.pluginmanager.register(no_pool.NoPoolReporting(), "ultrapar-poolless-reporting")
     controls = given is None and _has_workers(config)
-    plugin = poolless.PoollessController() if controls else poolless.PoollessCollecting(given)
+    plugin = no_pool.NoPoolController() if controls else no_pool.NoPoolCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check what can be checked before anything starts; then register the plan, listing or run."""
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    """Check all input before anything starts; then register the plan, listing or run."""
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
-    # Before the imports below: they make enough containers for many collections.
-    garbage.collect_seldom(config)
+    # Do this before the imports below: they create enough objects for many garbage collections.
+    garbage_collection.collect_rarely(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
     required_internals.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
-    from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
+    from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415
 
     _refuse(config)
     settled, pool = run_config.settings(config)
     _cut(config)
-    config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+    config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
-        from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
+        from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - rare
 
         refuse_options(settled)
     run_config.models(config)
@@ -169,15 +170,15 @@ def _coordinate(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Planning(config, n_planned, gate), "ultrapar-planning")
     elif options.only_looks(config):
-        from pytest_ultrapar.coordinator.header import Looking  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.header import CollectOnlyHeader  # noqa: PLC0415
 
-        config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
+        config.pluginmanager.register(CollectOnlyHeader(config), "ultrapar-collect-only")
     else:
         _run(config, n_workers, gate)
 
 
 def _cut(config: pytest.Config) -> None:
-    """Make only tests of the shard, if the run is one."""
+    """If the run is a shard, keep only the tests of that shard."""
     from pytest_ultrapar.session import run_config  # noqa: PLC0415 - needed with a pool only
 
     shard = run_config.settings(config)[0].shard
@@ -189,19 +190,19 @@ def _cut(config: pytest.Config) -> None:
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
     from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
-    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
+    from pytest_ultrapar.engine.file_descriptors import check_descriptors  # noqa: PLC0415
 
     check_descriptors(n_workers)
     coordinator = Coordinator(config, gate)
     config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
-        from pytest_ultrapar.coordinator.controller import ControllerSession  # noqa: PLC0415
         from pytest_ultrapar.coordinator.worker_watch import WorkerWatch  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.xdist_session import ControllerSession  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.coordinator.local import LocalSession  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.local_session import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status
@@ -228,14 +229,14 @@ def _n_workers(config: pytest.Config) -> int:
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    # As xdist decides whether there is a `DSession` (`xdist.plugin._is_distribution_mode`).
+    # The condition under which xdist has a `DSession` (`xdist.plugin._is_distribution_mode`).
     dist, tx = config.getoption("dist", "no"), config.getoption("tx", None)
     return bool(dist != "no" and tx) and config.pluginmanager.hasplugin("xdist")
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Few workers for `-n auto`: seats, not processes, say what is in flight.
+    """Return few workers for `-n auto`: requests in flight are limited by seats, not by processes.
 
     Called before pytest_configure.
     """
@@ -249,7 +250,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
+    """Parametrize cases over the selected models (outermost) and repetitions (innermost)."""
     if not options.is_active(metafunc.config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
@@ -265,7 +266,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options leave out or other suites have, after all other plugins."""
+    """Deselect cases that options exclude or that other suites contain, after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415
@@ -280,7 +281,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """The names of the shipped policies, before all others."""
+    """The names of the shipped policies, which come first."""
     from pytest_ultrapar.coordinator import policies  # noqa: PLC0415 - needed with a pool only
 
     return policies.shipped(mode)
@@ -295,7 +296,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment:
-    """The shipped policies, after all others."""
+    """Apply a shipped policy, after all other implementations."""
     from pytest_ultrapar.coordinator.policies import find_policy  # noqa: PLC0415
 
     return find_policy(policy, mode)(pool, workers, lanes, cases)

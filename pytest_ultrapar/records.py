@@ -1,7 +1,7 @@
-"""What a run leaves behind, as typed records: written by engines and graders, read by the rest.
+"""The typed records of a run: engines and graders write them, all other parts read them.
 
-The fields of these records are the journal's, and most columns of the tables are made of them with
-their names, types and meanings (`store.tables`). So a field stands once, with what it means.
+The journal consists of these records. Most columns of the tables are made from their fields and
+have the same names, types and meanings (`store.tables`). Each field is defined once, here.
 """
 
 from __future__ import annotations
@@ -17,62 +17,64 @@ _K = TypeVar("_K", bound=Hashable)
 Long = Annotated[int, "int64"]
 """A whole number whose column has 64 bits; others have 32."""
 Microseconds = Annotated[int, "timestamp"]
-"""Since the epoch, UTC. The field's name ends in `_us`; its column is a timestamp without that."""
+"""Microseconds since the epoch, UTC. The name of such a field ends in `_us`; its column is a
+timestamp without that ending."""
 NO_COLUMN = "no column"
 NoColumn = Annotated[T, NO_COLUMN]
-"""Of the journal alone."""
+"""A field that is only in the journal."""
 
 Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
-"""What became of a case as a measurement; `scored`: its scores are all that is said of it."""
+"""The result of a case as a measurement; `scored`: the case is graded only by scores."""
 RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
-"""Outcomes that a solved rate is a share of."""
+"""The outcomes that a solved rate includes."""
 GRADED: frozenset[Outcome] = RATED | {"scored"}
-"""Outcomes that count in scores and coverage; all others say nothing of the model."""
+"""The outcomes that scores and coverage include. The others measure nothing about the model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""
 
 Replayed = Literal["match", "ambiguous", "resumed"]
-"""How an answer of an earlier run was found: as the only one that fits, or as the first of several
-that differ. `resumed`: it is one of this run, from before the episode was cut off."""
+"""How a stored answer was found. `match`: no other answer fits. `ambiguous`: the first of several
+different answers. `resumed`: an answer of this run, from before the episode was interrupted."""
 
 Scalar = str | int | float | bool | None
 
 _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
-"""By which summaries count beside parameters; of the last ones a parameter of that name goes first.
-"""
+"""Names that summaries can group by, in addition to parameters. A parameter with the same name
+overrides any of the last four."""
 LABEL, META = "label.", "meta."
-"""How names of columns begin that `grade` and marks give."""
+"""The prefixes of columns for `grade`'s labels and the metadata of marks."""
 ASYNC_TEST = "async test"
-"""Tag of what an async test said, which stands where other episodes have a value."""
+"""The tag of the stored result of an async test. Other episodes store a value instead."""
 ASKED_FOR = "label"
-"""The parameter of a gateway's cases that has what their client called them."""
+"""The parameter of a gateway's cases: the label that the client gave the case."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One pytest item of the benchmark, as the first worker found it at collection.
+    """One pytest item of the benchmark, as the first worker collected it.
 
     Attributes:
         index: Position in pytest's collection, the same in every worker.
-        case_id: The case: 16 hex digits, the same in every run of the same suite, models and seed.
-        nodeid: pytest's id of the test.
-        suite: Name of the test module's folder, such as `phase53`.
-        model: As in the pool.
-        repeat: Which repetition, from 0.
+        case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
+            models and seed.
+        nodeid: pytest's id of the item.
+        suite: The name of the test module's folder, such as `phase53`.
+        model: The model's name in the pool.
+        repeat: The number of the repetition, counted from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
-        seed: The case's own, made of the run's seed and the case id; from 0 to 2^63 - 1.
-        skipped: Why a mark keeps the episode from starting, else None.
-        cluster: What it shares with the cases that depend on it, as text: the values of the
-            parameters that the mark's `cluster` names, and the repetition. None where no mark
-            names any: then it depends on the repetitions of its cell alone.
-        content: By name, a digest of what each parameter holds that is no plain value. Nothing of
-            runs of earlier versions.
-        marks: Names of the test's marks, with commas between them.
-        stage: 0, or one more than that of the cases for whose answers it waits.
-        said: What is said of it that is no parameter, by the names of columns: `meta.<name>` as
-            its marks have it and, where a run is read back, `label.<name>` as it was graded.
+        seed: The case's seed, derived from the run's seed and the case id; 0 to 2^63 - 1.
+        skipped: Why a mark prevents the episode from starting; None if no mark does.
+        cluster: The case cluster, as text: the values of the parameters that the mark's `cluster`
+            names, and the repetition. None if no mark names any: then the case depends only on
+            the repetitions of its cell.
+        content: A digest of each parameter that has no plain value, by the parameter's name.
+            Empty for runs of earlier versions.
+        marks: The names of the test's marks, separated by commas.
+        stage: 0, or one more than the stage of the cases whose answers this case needs.
+        said: Metadata and labels by column name: `meta.<name>` from its marks and, if the run
+            is read from its tables, `label.<name>` from its grade.
     """
 
     index: int
@@ -92,7 +94,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def test(self) -> str:
-        """Node id of the test function, without the parameters."""
+        """Node id of the test function, without parameters."""
         return function_of(self.nodeid)
 
     @property
@@ -102,30 +104,33 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def test_name(self) -> str:
-        """Name of the test function, behind that of its class."""
+        """The name of the test function, with its class if there is one."""
         return self.test.partition("::")[2]
 
     @property
     def param_id(self) -> str:
-        """The id of the suite's own parameters, without model and repetition; perhaps empty."""
+        """The id of the suite's own parameters, without model and repetition; may be empty."""
         ids = f"-{self.nodeid[len(self.test) + 1 : -1]}-"
-        # As pytest writes it. Ours is the first, and the repetition the last.
+        # The text is as pytest writes it: the model comes first and the repetition last.
         model = self.model.encode("unicode_escape").decode()
         return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
 
     def value_of(self, name: str) -> str:
-        """What it has of one of the names that summaries count by, as text; empty: nothing."""
+        """The case's value for a name that summaries group by, as text; may be empty."""
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.facts.get(name, ""))
 
     @property
     def facts(self) -> dict[str, Scalar]:
-        """Its parameters, and what is said of it: a parameter's name has no point."""
+        """The parameters, metadata and labels.
+
+        Names do not clash: no parameter's name has a dot.
+        """
         return self.params | self.said
 
     def labelled(self, labels: Mapping[str, str]) -> Case:
-        """With what it was graded with, by name."""
+        """A copy of the case with the labels from its grade, by name."""
         if not labels:
             return self
         said = self.said | {f"{LABEL}{name}": text for name, text in labels.items()}
@@ -133,7 +138,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
-    """Key and value of each, as the values of each key; keys stand as they come first."""
+    """Group the values by key. Keys keep the order of their first occurrence."""
     found: dict[_K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -141,7 +146,7 @@ def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
 
 
 def function_of(nodeid: str) -> str:
-    """Node id of an item's test function: that of the item without its parameters."""
+    """Node id of an item's test function: the item's id without parameters."""
     path, _, name = nodeid.partition("::")
     return f"{path}::{name.split('[')[0]}"
 
@@ -149,39 +154,42 @@ def function_of(nodeid: str) -> str:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One HTTP request on one lane: most columns of a row of `attempts`.
 
-    The list is `store.tables.ATTEMPTS_COLUMNS`: some fields here are `NoColumn`, and some columns
-    come from other records. All `t_*_s` are monotonic seconds of the host. The order of the fields
-    is that of the columns and part of the format: a new one comes last.
+    The list of columns is `store.tables.ATTEMPTS_COLUMNS`: some fields here are `NoColumn`, and
+    some columns come from other records. All `t_*_s` are monotonic seconds of the host. Columns
+    have the order of the fields, which is part of the format: add new fields at the end.
 
     Attributes:
-        turn: Which request of the episode's clients it was, from 0, roles included.
-        attempt: Which try of that turn, from 0.
-        provider: As in the pool.
-        instance: As in the pool.
+        turn: The number of the request in the episode, counted from 0, including requests to roles.
+        attempt: The number of the attempt at that turn, counted from 0.
+        provider: The provider's name in the pool.
+        instance: The instance's name in the pool.
         key: The key's name in the pool.
-        t_ready_s: When the episode asked for the request.
-        t_lease_s: When it was allowed.
-        t_send_s: When it was sent.
-        t_first_byte_s: When the answer's headers had come.
-        t_first_token_s: When the first content, reasoning or tool call of a stream came.
-        t_end_s: When the answer was complete, or the request had failed.
-        status: HTTP status.
-        outcome: What became of it: `ok`, or a failure class.
-        retry_after_s: How long the server asked to be left alone.
-        tokens_in: Tokens of the prompt.
-        tokens_out: Tokens of the answer.
-        in_flight_at_send: Requests in flight on this lane when it was sent, this one included.
-        maybe_billed: Whether the provider may have charged for it although no answer came.
-        seat_wait_s: Of the time until its lease, what it waited for a seat.
-        rate_wait_s: What it waited for a rate or the end of a pause.
-        cached_tokens: Of the prompt's tokens, those that the provider had cached.
-        cache_write_tokens: Of the prompt's tokens, those that the provider wrote to its cache.
-        replayed: Nothing was sent, the answer is one of an earlier run: `match`, the only one that
-            fits, or `ambiguous`, the first of several that differ. Provider, instance, key, status
-            and tokens are those of then, times those of now. None where it was sent. `resumed`: the
-            answer is one of this run, given again after a crash; the request that was sent for it
-            has a row of its own, and the cost is there.
-        role: Which role of the pool was asked, such as `judge`; empty: the case's own model.
+        t_ready_s: When the episode made the request.
+        t_lease_s: When the request got its lease.
+        t_send_s: When the request was sent.
+        t_first_byte_s: When the headers of the answer arrived.
+        t_first_token_s: When the first content, reasoning or tool call of a stream arrived.
+        t_end_s: When the answer was complete or the request failed.
+        status: The HTTP status.
+        outcome: `ok`, or a failure class.
+        retry_after_s: The wait that the server asked for.
+        tokens_in: The number of tokens in the prompt.
+        tokens_out: The number of tokens in the answer.
+        in_flight_at_send: How many requests were in flight on this lane when it was sent, including
+            itself.
+        maybe_billed: Whether the provider may have charged for the request although no answer
+            arrived.
+        seat_wait_s: How long it waited for a seat before it got the lease.
+        rate_wait_s: How long it waited for a rate or for the end of a pause before it got the
+            lease.
+        cached_tokens: How many tokens of the prompt the provider had cached.
+        cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
+        replayed: None if the request was sent. `match`, `ambiguous`: the request got the only
+            matching answer of the replayed run, or the first of several. Provider, instance, key,
+            status and tokens are from that run, but the times are from this run. `resumed`: the
+            request got an answer of this run again after a crash; the request that was sent has its
+            own row, which contains the cost.
+        role: The role, such as `judge`; empty for the case's own model.
     """
 
     turn: int
@@ -211,28 +219,27 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a conversation; a turn's record holds only what the turn before had not.
+    """One message of a conversation. A turn stores only messages that are new since the last turn.
 
     Attributes:
-        turn: Which request of the episode's clients it belongs to, from 0.
-        role: `system`, `user`, `assistant`, `tool`, or what else the suite calls it.
-        content: Its text; what is no text is shown as JSON.
-        tool_calls: Names and arguments of the calls in an answer, as JSON.
-        name: Who speaks, or which tool, where the message says so.
-        tool_call_id: Of a tool's message: which call it answers.
-        tool_call_ids: Ids of the calls in `tool_calls`, in their order, as JSON.
-        choice: Of an answer: which of its choices, from 0.
-        finish_reason: Of an answer: why it ended, as the API says.
-        reasoning: Of an answer: its reasoning, where the API sends it apart.
-        refusal: Of an answer: the model's own words for not answering, where sent apart.
-        other: All other fields of the message, as JSON; of an answer that came as a stream they are
-            in the journal alone.
-        parameters: Of an answer: what was asked beside the messages and the model, as JSON.
-        answer_id: Of an answer: the id that the provider gave it.
-        served_model: Of an answer: which model it came from, as the provider says.
-        usage: Of an answer: what the provider counted, as JSON.
-        pool_role: `role` of `attempts`: which role of the pool was asked; empty: the case's own
-            model.
+        turn: The number of the request in the episode, counted from 0.
+        role: `system`, `user`, `assistant`, `tool`, or another role that the suite uses.
+        content: The text. Other content is shown as JSON.
+        tool_calls: The names and arguments of the calls in an answer, as JSON.
+        name: The name of the author or of the tool, if the message contains one.
+        tool_call_id: For a message from a tool: the id of the call that it answers.
+        tool_call_ids: The ids of the calls in `tool_calls`, in the same order, as JSON.
+        choice: For an answer: the number of the choice, counted from 0.
+        finish_reason: For an answer: why it ended, in the API's wording.
+        reasoning: For an answer: its reasoning, if the API sends it separately.
+        refusal: For an answer: the model's refusal, if the API sends it separately.
+        other: All other fields of the message, as JSON; for a streamed answer, they are only in the
+            journal.
+        parameters: For an answer: the request without its messages and model, as JSON.
+        answer_id: For an answer: the id that the provider gave it.
+        served_model: For an answer: the model that answered, as the provider reports it.
+        usage: For an answer: the provider's token counts, as JSON.
+        pool_role: The role, as in column `role` of `attempts`; empty for the case's own model.
     """
 
     turn: int
@@ -258,21 +265,21 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request of an episode and its answer, as `exchanges` packs and unpacks them.
 
     Attributes:
-        turn: Which call of the client it was, from 0.
-        api: By its name in the registry.
-        path: What was asked, as its API's `serves` has it: without any lane's name for the model.
-            Empty for what `llm.chat()` asks. Journals of earlier versions have the lane's own path.
-        status: HTTP status; None: no answer came.
-        sent: Of the request's body what `base` has not, as text.
-        base: Which earlier exchange of the episode, from 0, has the rest of it; None: there is no
-            rest.
-        first: How many bytes of that body come before `sent`.
-        last: How many bytes of it come after.
-        came: The answer's body as text; of a stream, compressed (zlib) and in base64.
-        is_stream: Whether it is a stream.
-        query: What was asked beside the path, encoded; without key and version of the lane.
-        headers: Those of the request that change what is answered, names in lower case.
-        role: As of `Attempt`.
+        turn: Number of the client's call, from 0.
+        api: Name of the API in the registry.
+        path: The requested path as the API's `serves` lists it, without any lane's name for the
+            model. Empty for `llm.chat()`. Journals of earlier versions contain the lane's own path.
+        status: HTTP status; None: no answer arrived.
+        sent: The part of the request's body that the body of `base` does not contain, as text.
+        base: Number of an earlier exchange of the episode, from 0, whose body contains the rest;
+            None if `sent` is the whole body.
+        first: How many bytes from the beginning of the base's body come before `sent`.
+        last: How many bytes from the end of the base's body come after `sent`.
+        came: The answer's body as text; for a stream, compressed (zlib) and in base64.
+        is_stream: Whether the answer is a stream.
+        query: The query string, encoded, without the lane's key and version.
+        headers: The headers of the request that change the answer, names in lower case.
+        role: As in `Attempt`.
     """
 
     turn: int
@@ -291,7 +298,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_VALUE = msgspec.Raw()
-"""Empty, since msgspec reads JSON unread into `Raw`, and not into `Raw | None`."""
+"""Empty instead of None, because msgspec can leave JSON undecoded in a `Raw`, but not in a `Raw |
+None`."""
 
 
 class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
@@ -302,13 +310,13 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
     at_us: int
 
 
-class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
-    """Of an `EpisodeWentOn`: what was said is passed over undecoded.
+class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
+    """An `EpisodeProgress` without its exchanges, which are not decoded.
 
     Attributes:
         case_id: The case.
-        worker: As of `EpisodeEnded`; with the case and the next one it names the episode.
-        started_at_us: As of `EpisodeEnded`.
+        worker: As in `EpisodeEnded`; with the case and `started_at_us` it names the episode.
+        started_at_us: As in `EpisodeEnded`.
     """
 
     case_id: str
@@ -316,15 +324,16 @@ class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
     started_at_us: int
 
 
-class EpisodeWentOn(WentOnHead, frozen=True, tag="went_on", omit_defaults=True):
-    """An episode asks on: what came since its record before; of no use once it has ended.
+class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defaults=True):
+    """The progress of an episode since its previous record; unused once the episode has ended.
 
     Attributes:
         at_us: When it was written, microseconds since the epoch (UTC).
-        n_before: Exchanges in the records before.
-        attempts: Further requests that were answered or failed.
-        exchanges: Further ones that are over. Their `base` counts those before, too.
-        began_us: As of `EpisodeEnded`.
+        n_before: Number of exchanges in the episode's previous records.
+        attempts: Requests that were answered or failed since the previous record.
+        exchanges: Exchanges that ended since the previous record. Their `base` is counted from the
+            first exchange of the episode.
+        began_us: As in `EpisodeEnded`.
     """
 
     at_us: int
@@ -335,25 +344,28 @@ class EpisodeWentOn(WentOnHead, frozen=True, tag="went_on", omit_defaults=True):
 
 
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
-    """An episode is over; this is all that grading, replay and the tables will ever know of it.
+    """An episode has ended. Grading, replay and the tables read no other record of it.
 
     Attributes:
-        case_id: The case.
-        worker: Who ran it: `gw0`, `gw1`, ..., or `main` without `-n`.
+        case_id: The id of the case.
+        worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
-        detail: Message or traceback for people.
-        value: What the prefetched function returned, as JSON; `NO_VALUE` unless `returned`.
-        stdout: What the episode printed, at most 64 KiB.
+        detail: A message or traceback, for display.
+        value: The value that the prefetched function returned, as JSON; `NO_VALUE` unless
+            `returned`.
+        stdout: The output that the episode printed, at most 64 KiB.
         log: Its log records as text, at most 64 KiB.
-        backoff_s: Seconds it waited between attempts by our own choice.
-        started_at_us: First lease, microseconds since the epoch (UTC).
-        duration_s: First lease to end.
-        messages: What was said, where exchanges are not kept.
-        exchanges: What was sent and what came, where that is kept.
-        host: In a run that was merged of several: which host ran it, where it has a name.
-        began_us: First lease of the try that was cut off, whose answers it was given; 0: none was.
-        n_unused: Answers of that try that it did not ask for, as it asked something else.
+        backoff_s: Seconds that it waited between attempts by the run's own choice, not because the
+            server asked for a wait.
+        started_at_us: Time of the first lease, microseconds since the epoch (UTC).
+        duration_s: Seconds from the first lease to the end.
+        messages: The messages, if exchanges are not recorded.
+        exchanges: The requests and answers, if they are recorded.
+        host: In a merged run: the host that ran it, if it has a name.
+        began_us: Time of the first lease of the interrupted try whose answers it got; 0 if there
+            was no such try.
+        n_unused: Answers of that try that it did not use, because it sent other requests.
     """
 
     case_id: str
@@ -380,41 +392,41 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def unasked(
         cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
     ) -> EpisodeEnded:
-        """The record of a case that ends now and was not asked."""
+        """The record of a case that ends now without a request."""
         return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
 
     @property
     def sent(self) -> list[Attempt]:
-        """Its requests without those that got a stored answer."""
+        """Its requests, except for those that got a stored answer."""
         return [one for one in self.attempts if one.replayed is None]
 
     @property
     def own_attempts(self) -> list[Attempt]:
-        """Its requests to the case's own model; all but those to roles."""
+        """Its requests to the case's own model, not to roles."""
         return [attempt for attempt in self.attempts if not attempt.role]
 
     @property
     def own_sent(self) -> list[Attempt]:
-        """Of `own_attempts` those that were sent, now or before the episode was cut off."""
+        """The `own_attempts` that were sent, now or before the episode was interrupted."""
         sent = {None, "resumed"}
         return [one for one in self.attempts if not one.role and one.replayed in sent]
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
-    """The final word on a case: its outcome as a measurement, and pytest's own result beside it.
+    """The final record of a case: its outcome as a measurement, and pytest's own result.
 
     Attributes:
-        worker: Who ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
-        outcome: The measurement: what became of the case.
+        worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
+        outcome: The outcome of the case as a measurement.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: One word more: why it is `infra`, why the provider refused it, what ended its grader,
-            or the exception of an `error`.
+        kind: A more exact word for the outcome: why the case is `infra`, why the provider refused
+            it, what ended its grader, or which exception an `error` raised.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
-        error: What went wrong: a message, or the beginning of a traceback. Journals of earlier
-            versions have the reason here.
-        host: As of `EpisodeEnded`.
-        reason: The one that `grade` was given.
-        labels: Texts by name, which `grade` was given.
+        error: The error message, or the beginning of a traceback. Journals of earlier versions
+            contain the reason here.
+        host: As in `EpisodeEnded`.
+        reason: The `reason` argument of `grade`.
+        labels: The `labels` argument of `grade`: texts by name.
     """
 
     case_id: str
@@ -433,17 +445,17 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     """How busy an engine was while it had episodes open; written once, at its end.
 
-    So for the processes that serve all workers, whose loops have no beats, while there were cases.
+    The controller and the broker write one, too, but count no beats.
 
     Attributes:
         worker: Its id; `controller` or `broker`.
         wall_s: Seconds in which an episode was open.
-        cpu_s: CPU of the whole process in them.
-        waited_s: For which its threads were ready to run, each for itself, and had no CPU.
-        n_beats: How often the loop was asked to wake after a fixed time.
-        late_s: By how much it woke too late, summed over all beats.
-        latest_s: The most of these.
-        stalls: Seconds that it stood still, by the place of the suite's code that kept it.
+        cpu_s: CPU time of the whole process in these seconds.
+        waited_s: Time that its threads were ready to run but had no CPU, summed over threads.
+        n_beats: How often the loop set a timer for a fixed time.
+        late_s: Delay of the loop behind these timers, summed over all beats.
+        latest_s: The longest of these delays.
+        stalls: Seconds that the loop was blocked, by the place in the suite's code.
     """
 
     worker: str
@@ -456,5 +468,5 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     stalls: dict[str, float] = {}
 
 
-JournalRecord = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
-"""What the journal has: it is written whole, and of an `EpisodeWentOn` its head is read."""
+JournalRecord = EpisodeStarted | EpisodeProgressHead | EpisodeEnded | Grade | EngineSpent
+"""The records in a journal. Readers decode only the head of an `EpisodeProgress`."""

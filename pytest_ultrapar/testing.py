@@ -1,14 +1,15 @@
-"""For your tests: what the simulated provider saw, which is the judge of what a client claims.
+"""Help for your tests: read the simulated provider's log and check a client's claims against it.
 
     log = read_server_log(run_directory / "server.log")
     assert log.count(429) == 0
     assert log.max_in_flight(key="key0") <= 5
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
 
-The server's log says when each request arrived and when its answer was sent, by one clock for all
-clients. It is complete whatever became of them.
+The server's log contains the times at which each request arrived and was answered, measured with
+one clock for all clients. The log is complete, even if clients failed.
 
-`BrokerPlay` plays the broker itself in virtual time, for what a server would take too long to show.
+`BrokerPlay` runs the broker in virtual time, for behaviour that would take too long to observe with
+a server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.play import BrokerPlay
+from pytest_ultrapar.broker.virtual_time import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine
@@ -36,26 +37,26 @@ _NAMES = ("provider", "key", "model", "instance")
 
 
 class ServerRequest(msgspec.Struct, frozen=True):
-    """One request as the server saw it. Names are None as far as the request did not get.
+    """One request in the server's log. Names are None if the request failed before they were known.
 
     Attributes:
         request_id: From 1, in order of arrival.
-        t_arrival_s: When it was complete at the server, monotonic seconds of the host.
-        t_end_s: When its answer was sent or its client had left; None when neither was logged (the
-            server was stopped first).
-        status: HTTP status of the answer; None without one.
-        provider: Whose path it came to.
+        t_arrival_s: When it had arrived completely, monotonic seconds of the machine.
+        t_end_s: When its answer was sent or its client had left; None if neither was logged,
+            because the server was stopped.
+        status: HTTP status of the answer; None if there was no answer.
+        provider: Name of the provider in the request's path.
         key: Name of the key whose token it carried.
-        model: Name of the model as the pool has it.
-        instance: Name of the instance that it asked for.
+        model: Name of the model in the pool.
+        instance: Name of the instance in the request.
         disconnected: Whether the client left before the answer.
-        admitted: Whether it held a seat. What was refused at once (429, 401, ...) never did.
-        fault: What the faults file did to it, by the entry's name or kind and number (`error 1`);
-            None for nothing.
-        tokens_in: Of its prompt, as the server counts; None where no model answered.
-        tokens_out: Of its answers, those begun and not ended as well.
-        t_since_s: When it arrived at the earliest, where the server had no CPU then; None: at
-            `t_arrival_s`.
+        admitted: Whether it held a seat. A request that was refused (429, 401, ...) never did.
+        fault: The fault from the faults file, by the entry's name or by kind and number
+            (`error 1`); None without a fault.
+        tokens_in: Tokens of its prompt, as the server counts; None if no model answered.
+        tokens_out: Tokens of its answers, including unfinished ones.
+        t_since_s: Its earliest possible arrival, if the server had no CPU time before
+            `t_arrival_s`; otherwise None.
     """
 
     request_id: int
@@ -78,23 +79,23 @@ class ServerRequest(msgspec.Struct, frozen=True):
 class ServerLog:
     """All requests that a server saw.
 
-    Where a method takes names (of a `provider`, `key`, `model`, `instance`), it looks at the
-    requests that have all of them; without any, at all.
+    If a method takes names (of a `provider`, `key`, `model`, `instance`), it counts the requests
+    that match all of them; without names, all requests.
 
     Attributes:
         requests: One row per arrival, in order of arrival.
-        limits: What the server judged by.
+        limits: The limits that the server enforced.
     """
 
     requests: tuple[ServerRequest, ...]
     limits: tuple[Limit, ...] = ()
 
     def max_in_flight(self, **names: str | None) -> int:
-        """The most requests that held a seat at one instant; exact, over all instants.
+        """The largest number of requests that held a seat at the same time. The value is exact.
 
-        An end at the time of an arrival counts as before it. Requests without an end count up to
-        the end of the log. Refused requests are not counted: a client that keeps the limits has
-        `count(429) == 0` too.
+        If a request ends at the moment another arrives, the end comes first. A request without an
+        end holds its seat until the end of the log. Refused requests are not included, so check
+        `count(429) == 0`, too.
         """
         found = [
             row for row in self._where(names) if row.admitted and row.t_arrival_s != row.t_end_s
@@ -108,11 +109,11 @@ class ServerLog:
         return most
 
     def max_in_window(self, window_s: float, **names: str | None) -> int:
-        """The most arrivals in any window of that length, refused ones included.
+        """The largest number of arrivals in any window of that length, including refused requests.
 
-        A window holds its beginning, not its end: arrivals `window_s` apart never share one. What
-        arrived while the server had no CPU counts in windows that hold all of that time: no less
-        was sent within them.
+        A window includes its beginning, not its end: arrivals `window_s` apart never share one.
+        A request that arrived while the server had no CPU time is counted only in windows that
+        contain all of that time, because it was certainly sent within them.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]
@@ -125,31 +126,31 @@ class ServerLog:
 
     @property
     def phase_s(self) -> float:
-        """Seconds from the first arrival to the last answer; 0 when nothing was answered."""
+        """Seconds from the first arrival to the last answer; 0 if nothing was answered."""
         answered_s = [
             row.t_end_s for row in self.requests if row.t_end_s is not None and not row.disconnected
         ]
         return max(answered_s) - self.requests[0].t_arrival_s if answered_s else 0.0
 
     def count(self, status: int) -> int:
-        """How many requests were answered with that status."""
+        """The number of requests that were answered with that status."""
         return sum(row.status == status for row in self.requests)
 
     def _where(self, names: Mapping[str, str | None]) -> list[ServerRequest]:
         if unknown := names.keys() - _NAMES:
-            raise TypeError(f"{min(unknown)} is none of {', '.join(_NAMES)}")
+            raise TypeError(f"unknown name {min(unknown)!r}; use {', '.join(_NAMES)}")
         wanted = [(name, own) for name, own in names.items() if own is not None]
         return [row for row in self.requests if all(getattr(row, n) == own for n, own in wanted)]
 
 
 def read_server_log(path: Path) -> ServerLog:
-    """The log that a server wrote, also while it is still at work.
+    """Read the log of a server, which may still be running.
 
-    A last line that is not complete yet is left out.
+    An incomplete last line is left out.
 
     Raises:
-        ResultsError: The file cannot be read or is no such log; it is none before the server has
-            written its first line, either.
+        ResultsError: The file cannot be read or is not such a log. A file to which the server has
+            not written its first line is not a log either.
     """
     with cannot(f"read the server's log {path}"):
         content = read_file(path)

@@ -1,8 +1,8 @@
-"""The tests' player of the broker: stories about who gets what, on a clock that costs no time.
+"""Play stories with the broker on a virtual clock: which worker gets which lease.
 
-A short story asks and gives back by hand. A long one says with `on_grant` what follows from each
-grant, as a rule that it is given back `later`, and lets time pass. `broker_judge.Judge` is no such
-story: it checks every call of the broker by books of its own.
+A short story requests and returns leases by hand. A long one defines with `on_grant` what follows
+each grant, for example a return `later`, and advances the time. `broker_judge.Judge` works
+differently: it checks every call of the broker with its own records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Most, Refusal
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Refusal, TokenBounds
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Play(BrokerPlay):
-    """Workers are connected at their first request. Leases are known by the id of their request.
+    """Connect workers at their first request, and find leases by the id of their request.
 
     Attributes:
         on_grant: Called with the request's id as soon as it has its lease.
-        requests: All that were asked; those without an answer yet are `waiting`.
-        whose: By request the worker that asked.
-        granted: All leases that ever were, in order; those that are out are `leases`.
-        refused: By request the reason.
+        requests: All requests; the broker's `waiting` has the unanswered ones.
+        whose: The worker of each request.
+        granted: All leases ever granted, in order; `leases` has those in use.
+        refused: The reason for each refused request.
         kinds: The kinds of all refusals.
     """
 
@@ -59,13 +59,13 @@ class Play(BrokerPlay):
         super().connect(*workers)
 
     def ask(self, worker: str = "gw0", model: str = "m", **wish: object) -> int:
-        """An open by default; `lane=...` or `opens=False` for a turn."""
+        """Request an opening by default; `lane=...` or `opens=False` for a turn."""
         if worker not in self._connected:
             self.connect(worker)
         wish.setdefault("opens", "lane" not in wish)
         if "most_out" in wish:
             most_in, most_out = wish.pop("most_in", 0), wish.pop("most_out")
-            wish["most"] = Most(most_in, most_out, wish.pop("n_guessed", 0))
+            wish["most"] = TokenBounds(most_in, most_out, wish.pop("n_guessed", 0))
         request = LeaseRequest(next(self._ids), model, **wish)
         self.whose[request.request_id] = worker
         self.requests[request.request_id] = request
@@ -78,18 +78,18 @@ class Play(BrokerPlay):
         self.say(worker, wire.Withdraw(request_id))
 
     def back(self, request_id: int, outcome: str = "ok", *feedback: object) -> None:
-        """Give a lease back; `feedback` are the fields of `Feedback`, `retry_after_s` first."""
+        """Return a lease; `feedback` are the fields of `Feedback`, `retry_after_s` first."""
         self.answer(request_id, outcome, Feedback(*feedback))
 
     def answer(self, request_id: int, outcome: str, feedback: Feedback) -> None:
-        """Give a lease back with all that is said of it."""
+        """Return a lease with a complete `Feedback`."""
         lease = self.leases.pop(request_id)
         self.release(self.whose[request_id], lease.lease_id, outcome, feedback)
 
     def paid(self, request_id: int, most_in: int, most_out: int, n_guessed: int = 0) -> bool:
-        """Whether the money for a request that has its lease could be reserved."""
+        """Whether the broker could reserve the money for a request that has its lease."""
         lease = self.leases[request_id]
-        pay = wire.Pay(lease.lease_id, Most(most_in, most_out, n_guessed))
+        pay = wire.Pay(lease.lease_id, TokenBounds(most_in, most_out, n_guessed))
         return self.say(self.whose[request_id], pay).is_paid
 
     def end(self, case_id: str, worker: str = "gw0") -> None:
@@ -115,7 +115,7 @@ class Play(BrokerPlay):
                 self.kinds.add(action.kind)
 
     def lane(self, request_id: int) -> str | None:
-        """Where a request got its lease, None while it waits."""
+        """The lane on which a request got its lease, None while it waits."""
         lease = self.leases.get(request_id)
         return None if lease is None else lease.lane
 

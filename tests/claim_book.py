@@ -1,4 +1,4 @@
-"""One run's claims as a model: the same calls at the same times give the script's answers."""
+"""A model of one run's claims: the same calls at the same times give the script's answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pytest_ultrapar.cluster.claims import (
+from pytest_ultrapar.cluster.claim_protocol import (
     Claimed,
     GroupRule,
     JoinCall,
@@ -32,10 +32,10 @@ class _Host:
 
 
 class ClaimBook:
-    """What the script does, with sets.
+    """The script's behaviour, modelled with sets.
 
-    Always: a case is claimed by one host at most; one that is done is claimed by nobody who asks
-    from then on; each case is unclaimed, claimed or done.
+    At all times each case is unclaimed, claimed or done. At most one host claims a case, and no
+    host claims a case that is done.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class ClaimBook:
         self._dead: list[str] = []
 
     def call(self, call, now_ms: int):
-        """Carry out a call at a time of the server's clock, in milliseconds."""
+        """Make a call at a time of the server's clock, in milliseconds."""
         if isinstance(call, JoinCall):
             return self._join(call, now_ms)
         if isinstance(call, ReopenCall):
@@ -214,7 +214,7 @@ class ClaimBook:
         for case in cases:
             self.claims.pop(case, None)
             self.back.discard(case)
-            # An answer counts whenever it comes; none, only where there is none.
+            # An answer always counts; "no answer" counts only if there is no answer yet.
             if case not in self.done or mark == self.failed.discard:
                 mark(case)
             self.done.add(case)

@@ -1,6 +1,6 @@
-"""Clients of others through the gateway, judged by the server's log: `python -m tests.clients`.
+"""Other clients through the gateway, judged by the server's log: `python -m tests.clients`.
 
-They are asked in an environment that is made for them, which takes minutes.
+The program installs them in a new environment, which takes minutes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ CLIENTS = ("litellm", "langchain", "pydantic_ai", "node")
 
 
 def main() -> None:
-    """Ask each in five ways; raises where one of them is wrong."""
+    """Send requests with each client in five ways; raise an error if an answer is wrong."""
     with tempfile.TemporaryDirectory() as made:
         home = Path(made)
         subprocess.run([sys.executable, "-m", "venv", home / "clients"], check=True)
         python = home / "clients" / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], check=True)
         ask_in_each_way(home, str(python), CLIENTS)
-    sys.stdout.write(f"{', '.join(CLIENTS)}: solved in each way, within the limits\n")
+    sys.stdout.write(f"{', '.join(CLIENTS)}: each way solved, within the limits\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Whole runs of several hosts in virtual time: what is lost against one host, on no machine.
+"""Whole runs of several hosts in virtual time: the loss against one host, without a machine.
 
-Brokers, the ledger, the claims and what a host asks of them are those of the product; the network
-between them takes a fixed time, and the provider answers when a seeded draw says so. It never
-refuses: the judge counts what it saw. `python -m tests.cluster_play` prints the makespans of runs
-of one, two, three and more hosts, as ratios to one host without a cluster.
+Brokers, the ledger, the claims and the calls of a host are the product's. The network between them
+takes a fixed time, and the provider answers at a time drawn by a seed. It never refuses: the judge
+counts the requests that it saw. `python -m tests.cluster_play` prints the makespans of runs of one,
+two, three and more hosts, as ratios to one host without a cluster.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.shares import Row
-from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite, kin_of
-from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_thread import LOOK_S, ClaimSize, lanes_in_common
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
-from pytest_ultrapar.cluster.identity import CaseLine
 from pytest_ultrapar.cluster.ledger import STOP_MS, Renewal, RowUse
-from pytest_ultrapar.cluster.rows import shared_rows
+from pytest_ultrapar.cluster.ledger_rows import shared_rows
+from pytest_ultrapar.cluster.run_identity import CaseLine
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.claim_book import ClaimBook
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 ROUND_TRIP_S = 0.004
-"""Of a call of the server."""
+"""Seconds of a call of the server."""
 REPORTED_S = 0.05
-"""From the end of an episode until its case was reported."""
+"""Seconds from the end of an episode to the report of its case."""
 
 
 class Suite:
-    """Cases of a run: for each its model and the seconds of each of its answers, by a seed."""
+    """Cases of a run: a model for each, and the seconds of each of its answers, by a seed."""
 
     def __init__(self, models: Sequence[str], n_cases: int, seed: int, **kind: object) -> None:
         """Draw the answers.
 
         Args:
-            models: Cases take them in turn.
-            n_cases: How many.
-            seed: Of the draws.
+            models: The models, which the cases use in turn.
+            n_cases: The number of cases.
+            seed: The seed of the draws.
             kind: `turns` (least, most), `median_s`, `sigma`, `tokens` of each request.
         """
         draw = random.Random(seed)
@@ -70,7 +70,7 @@ class Suite:
 
 
 class Provider:
-    """What it saw: begins and ends of requests, by key."""
+    """The provider's view: the start and end of each request, by key."""
 
     def __init__(self) -> None:
         self.began_s: dict[str, list[float]] = {}
@@ -87,7 +87,7 @@ class Provider:
         return most
 
     def most_in_flight(self, key: str) -> int:
-        """The most requests at one moment."""
+        """The most requests in flight at the same time."""
         steps = sorted(
             [(at_s, 1) for at_s in self.began_s[key]] + [(at_s, -1) for at_s in self.ended_s[key]],
         )
@@ -99,13 +99,13 @@ class Provider:
 
     @property
     def makespan_s(self) -> float:
-        """From the first request to the last answer."""
+        """Seconds from the first request to the last answer."""
         firsts = (min(times) for times in self.began_s.values())
         return max(max(times) for times in self.ended_s.values()) - min(firsts)
 
 
 class HostPlay:
-    """A host: its broker, what it asks of the server, and cases that go on by themselves."""
+    """A host: its broker, its calls of the server, and cases that proceed by themselves."""
 
     def __init__(self, run: RunPlay, name: str, *, shared: bool) -> None:
         self.run, self.name = run, name
@@ -121,7 +121,7 @@ class HostPlay:
         self.claimed = [0] * len(run.suite.models)
         self._seq = self._epoch = self._peers = self._answered_ms = self._claim_seq = 0
         lines = [CaseLine(model) for model in run.suite.models]
-        self._appetite = Appetite(kin_of(lines, run.pool.lanes))
+        self._claim_size = ClaimSize(lanes_in_common(lines, run.pool.lanes))
         self._joined: Claimed | None = None
         self._unclaimed = dict(zip(run.suite.models, run.suite_sizes(), strict=True))
         self.shares_s: list[tuple[float, tuple[int, ...]]] = []
@@ -222,7 +222,7 @@ class HostPlay:
             {one.model: sum(one.open.values()) + sum(one.ended.values()) for one in status.models}
         )
         models = run.suite.models
-        wants = self._appetite.wants(
+        wants = self._claim_size.wants(
             self.claimed,
             [begun[model] for model in models],
             self._joined.unclaimed,
@@ -274,7 +274,7 @@ class RunPlay:
         return [last - first for first, last in self.suite.ranges]
 
     def alone(self) -> float:
-        """One host without a cluster; returns the makespan in seconds."""
+        """Run one host without a cluster; return the makespan in seconds."""
         host = HostPlay(self, "alone", shared=False)
         for case in range(len(self.suite.answers_s)):
             host.ask(case, 0)
@@ -283,7 +283,7 @@ class RunPlay:
         return self.provider.makespan_s
 
     def join(self, name: str, at_s: float) -> HostPlay:
-        """Have a host join at a time."""
+        """Let a host join at a time."""
         host = HostPlay(self, name, shared=True)
         host.play.later(at_s, host.renew)
         host.play.later(at_s, host.look)
@@ -291,11 +291,11 @@ class RunPlay:
         return host
 
     def step(self) -> None:
-        """Let the next thing happen, on whatever host."""
+        """Run the next event, on any host."""
         min(self.hosts, key=lambda one: one.play.next_s()).play.step()
 
     def together(self, n_hosts: int, apart_s: float = 0.3) -> float:
-        """So many hosts that start one after the other; returns the makespan in seconds."""
+        """Start this many hosts one after the other; return the makespan in seconds."""
         for number in range(n_hosts):
             self.join(f"h{number}", number * apart_s)
         while not self.is_over:
@@ -304,7 +304,7 @@ class RunPlay:
 
 
 def keys_of(n_keys: int, models: Sequence[str], **amounts: float) -> Pool:
-    """A pool of keys with the same limits, each of which serves all models."""
+    """A pool of keys with the same limits. Each key serves all models."""
     limits = [Limit(f"key{n}", "key", **amounts) for n in range(n_keys)]
     lanes = [
         lane(model, limit.name, limit.name, model=model, request_s=30.0)
@@ -321,7 +321,7 @@ STORIES = {
     "ten": (2, ["m"], {"workers": 10, "qps": 10}, 300, {**ONE, "median_s": 1.0}),
     "seats": (8, ["m"], {"workers": 1}, 300, {"turns": (3, 8), "median_s": 1.0}),
 }
-"""Keys, models, limits of each key, cases, and what the answers are like."""
+"""Keys, models, limits of each key, cases, and the kind of their answers."""
 
 
 def main() -> None:

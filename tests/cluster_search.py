@@ -1,7 +1,7 @@
-"""What hosts lose that look for one limit together: `python -m tests.cluster_search`.
+"""The loss of hosts that search for one limit together: `python -m tests.cluster_search`.
 
-Adaptive mode in virtual time, one host that is alone beside hosts of a cluster, on the providers of
-`benchmarks.adaptive`: answers of one second, a refusal after 50 ms, always somebody who waits.
+Adaptive mode in virtual time: one host alone, then hosts of a cluster, on the providers of
+`benchmarks.adaptive`. Answers take one second, a refusal 50 ms, and requests always wait.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PROVIDERS = {
 
 @dataclass(frozen=True)
 class Found:
-    """Answers in the steady part / what the provider could give then, and refusals in all."""
+    """Answers in the steady part / the provider's capacity then, and refusals in all."""
 
     used: float
     refused: int
 
 
 def search(provider: Provider, ceiling: int, hosts: int, seed: int) -> Found:
-    """Play `SPAN_S`; without hosts one that shares nothing."""
+    """Play `SPAN_S`; without `hosts`, one host that shares nothing."""
     if not hosts:
         alone = LimitPlay(provider, ceiling=ceiling, seed=seed, span_s=SPAN_S)
         alone.run()

@@ -1,6 +1,6 @@
-"""The tables of columns in docs/reference/results.md, made of the records whose fields they are.
+"""The tables of columns in docs/reference/results.md, generated from the records' fields.
 
-`python -m tests.column_tables` puts them into the page.
+`python -m tests.column_tables` writes them into the page.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pytest_ultrapar.store.tables import (
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
 _OF_A_SUITE = {
-    "meta.<name>": ("by its values, or null", "A column for each name that `meta` of a mark has"),
+    "meta.<name>": ("by its values, or null", "A column for each name in a mark's `meta`"),
     "param.<name>": ("by its values, or null", "A column for each parameter of the suite"),
-    "label.<name>": ("string or null", "A column for each label that `grade` was given"),
-    "score.<name>": ("double or null", "A column for each score that `grade` was given"),
+    "label.<name>": ("string or null", "A column for each label that is passed to `grade`"),
+    "score.<name>": ("double or null", "A column for each score that is passed to `grade`"),
 }
 TABLES = {
     "results": results_columns(
@@ -38,7 +38,7 @@ TABLES = {
 
 
 def meanings(record: type) -> dict[str, str]:
-    """What the `Attributes` of a record's docstring say of its fields, without the full stop."""
+    """The `Attributes` of a record's docstring, for each field, without the full stop."""
     _, _, listed = (inspect.getdoc(record) or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", listed, re.MULTILINE)
     return {name: " ".join(text.split()).removesuffix(".") for name, text in found}
@@ -60,7 +60,7 @@ def made(name: str) -> str:
 
 
 def replaced(page: str) -> str:
-    """The page with all of its tables of columns made anew."""
+    """The page with all its tables of columns generated again."""
     for name in TABLES:
         before, heading, below = page.partition(f"\n## Columns of `{name}`\n")
         table = re.search(r"^\| column .*\n(?:\|.*\n)*", below, re.MULTILINE)

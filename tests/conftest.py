@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-# Tests start some two hundred Python processes. Where the environment forbids compiled files, as
-# images of containers do, each of them would compile this package anew, which takes 0.6 s.
+# Tests start some two hundred Python processes. If the environment forbids compiled files, as
+# images of containers do, each of them would compile this package again, which takes 0.6 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# What costs each of them 0.15 s and no test looks at: aiohttp makes two TLS contexts when it is
-# imported, which read all authorities of the machine, and cpuinfo asks four other programs.
+# Save 0.15 s in each process on things that no test reads. aiohttp makes two TLS contexts when it
+# is imported, which read all authorities of the machine; cpuinfo runs four other programs.
 _STAND_INS = Path(__file__).parent / "stand_ins"
 os.environ["SSL_CERT_FILE"] = str(_STAND_INS / "authority.pem")
 _known = os.environ.get("PYTHONPATH", "")
 if str(_STAND_INS) not in _known:  # xdist's workers have it from their controller
     os.environ["PYTHONPATH"] = f"{_STAND_INS}{os.pathsep}{_known}" if _known else str(_STAND_INS)
 
-# A tenth of the CPU went into looking for garbage among modules and items, of which none is.
+# A tenth of the CPU went into garbage collection among modules and items, which are not garbage.
 gc.set_threshold(20_000, 10, 10)
 
 _ORDINARY = "not slow and not browser and not real"
@@ -39,11 +39,10 @@ _UNUSUAL = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|browser)$", re.MULTI
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run folders of tests on every core, as if `-n` and `--dist worksteal` were given.
 
-    On three workers for two cores, since tests wait for a third of their time, and slow ones, which
-    wait for two thirds, on four.
-    Tests by name, a debugger and `-s` want one process, and a word of the user's goes before. This
-    is no `addopts`, which would reach the suites in `bench_suites` too, whose workers and limits
-    are their user's to choose.
+    Quick tests get three workers for two cores, since they wait for a third of their time. Slow
+    tests wait for two thirds, and get four. Tests by name, a debugger and `-s` need one process,
+    and the user's own options override this. `addopts` would also apply to the suites in
+    `bench_suites`, whose workers and limits the user chooses.
     """
     option = config.option
     here = Path(__file__).parent
@@ -58,17 +57,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run each benchmark once, as a test; `--benchmark-only` measures, for a second each.
+    """Run each benchmark once, as a test; `--benchmark-only` measures each for a second.
 
-    How many examples hypothesis draws, `tests.examples` says.
+    `tests.examples` sets the number of examples that hypothesis draws.
     """
     if not config.getoption("benchmark_only", True):
         config.option.benchmark_disable = True
     if not hasattr(config, "workerinput"):
-        # Else the first test that loads a module pays for it, in a fresh clone.
+        # Otherwise, in a fresh clone, the first test that loads a module pays for its compilation.
         compileall.compile_dir(Path(__file__).parents[1] / "pytest_ultrapar", quiet=2)
-    # pytest reads this file wherever it is pointed at the repository's root, for `pytest-benchmark
-    # compare` too, and the root needs no more than the package itself.
+    # pytest reads this file whenever it is started in the repository's root, for `pytest-benchmark
+    # compare` too, so the root needs only the package itself.
     with suppress(ModuleNotFoundError):
         from tests.examples import QUICK, SLOW, settings
 
@@ -79,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no module whose tests would all be deselected."""
+    """Import no module in which all tests would be deselected."""
     if config.option.markexpr != _ORDINARY or collection_path.suffix != ".py":
         return None
     return bool(_UNUSUAL.search(collection_path.read_text(encoding="utf-8"))) or None
@@ -87,7 +86,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="module")
 def kv() -> Iterator[Any]:
-    """A server of the cluster, which the tests of a module share."""
+    """A server of the cluster that the tests of a module share."""
     from tests.key_value_server import KeyValueServer
 
     with KeyValueServer.start() as server:
@@ -96,27 +95,27 @@ def kv() -> Iterator[Any]:
 
 @pytest.fixture
 def outside_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No run that a test starts takes itself for that of a worker, which this process may be."""
+    """Hide from each started run that this process may be a worker of xdist."""
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count hypothesis' tests among the slow ones where they draw more of their examples."""
+    """Mark hypothesis' tests as slow if they draw more examples than usual."""
     if config.option.markexpr != _ORDINARY:
         for item in items:
             if _is_drawn(item):
                 item.add_marker("slow")
-        # They wait most of their time. As the last of all they would leave a core idle.
+        # They wait most of their time. At the end of the session they would leave a core idle.
         items.sort(key=lambda item: not item.path.name.startswith("test_cluster"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Make ready what tests start children with, which takes a second of CPU, for a run alone.
+    """Prepare the things with which tests start children (a second of CPU), for a run alone.
 
-    What lives then lives to the end: no look for garbage goes over it.
+    These objects live to the end, so the garbage collector skips them.
     """
     if session.config.option.collectonly:
         return
@@ -130,25 +129,25 @@ def _is_drawn(item: pytest.Item) -> bool:
 
 
 def _draw_once() -> None:
-    """Have hypothesis read the constants of all modules, and make its tables of characters."""
+    """Make hypothesis read the constants of all modules and build its tables of characters."""
     from hypothesis import given
     from hypothesis import strategies as st
 
     @given(st.text(), st.integers(), st.floats())
     def draw(text: str, number: int, ratio: float) -> None:
-        """Nothing is asked of them."""
+        """Draw one of each."""
 
     draw()
 
 
 class CpuBound:
-    """Lists the quick tests that use more than a second of CPU, their own and of ended children.
+    """List the quick tests that use more than a second of CPU, including ended children.
 
-    A second of the machine on which this was written: a loop, timed as the session starts, says how
-    much longer it is here. `cpu_s(n)` allows a test n seconds: the one that stays quick of a way of
-    running that costs more, such as two workers. Tests of hypothesis have three, because their
-    examples differ from run to run. No test fails for its CPU: a busy machine makes any test
-    expensive.
+    The unit is a second of the machine on which this was written. A loop, timed at the start of the
+    session, gives the factor for this machine. `cpu_s(n)` allows a test n seconds: use it for the
+    one quick test of an expensive way to run, such as two workers. Tests of hypothesis get three
+    seconds, because their examples differ from run to run. No test fails because of its CPU: on a
+    busy machine any test is expensive.
     """
 
     _LOOP_S = 0.035
@@ -160,7 +159,7 @@ class CpuBound:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Time the loop, and have no test pay for what the first of hypothesis' tests makes."""
+        """Time the loop, and prepare hypothesis, so that no test pays for its first use."""
         # A controller has no items: its workers run them.
         if session.items and not session.config.option.collectonly:
             self._loop_s = self._time_loop()
@@ -174,7 +173,7 @@ class CpuBound:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None]:
-        """What several tests share is no test's own."""
+        """Subtract the CPU of fixtures that several tests share."""
         began_s = self._used_s()
         result = yield
         if fixturedef.scope != "function":
@@ -187,7 +186,7 @@ class CpuBound:
     ) -> Generator[None]:
         used_s = self._used_s() - self._began_s
         result = yield
-        # With the last test of a module ends what all of them share.
+        # The shared fixtures of a module end with its last test.
         if nextitem and nextitem.parent is item.parent:
             used_s = self._used_s() - self._began_s
         mark = item.get_closest_marker("cpu_s")

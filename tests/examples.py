@@ -1,6 +1,6 @@
-"""How many examples hypothesis draws: 40 % among the slow tests, a tenth in every run.
+"""The number of examples of hypothesis: 40 % in slow tests, a tenth in every run.
 
-All are drawn with `--hypothesis-profile=all` too.
+`--hypothesis-profile=all` draws all of them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ QUICK, SLOW, ALL = "quick", "slow", "all"
 _IN_ALL = 100
 
 for _profile, _n in ((QUICK, _IN_ALL // 10), (SLOW, _IN_ALL * 2 // 5), (ALL, _IN_ALL)):
-    # A busy machine makes any example slow, and so the drawing of one; what is slow for good is
-    # seen in `--durations`.
+    # No deadline: on a busy machine, each example and its drawing can be slow. `--durations` shows
+    # tests that are always slow.
     settings.register_profile(
         _profile, max_examples=_n, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 
 
 def examples(n: int) -> settings:
-    """Settings of a test that draws `n` examples of all, where 100 are too many or too few."""
+    """Settings of a test that draws `n` examples in full, if 100 are too many or too few."""
     return settings(max_examples=max(3, n * settings.default.max_examples // _IN_ALL))

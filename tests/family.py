@@ -1,4 +1,4 @@
-"""A process and what it has started, of which any may end between two looks at it."""
+"""A process and its children, any of which may end between two reads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def family_of(pid: int) -> list[psutil.Process]:
-    """A process and all that it started."""
+    """A process and all its descendants."""
     itself = psutil.Process(pid)
     return [itself, *itself.children(recursive=True)]
 
 
 def named(family: Iterable[psutil.Process], words: str) -> list[psutil.Process]:
-    """Those whose command lines have these words; one that has ended has no command line."""
+    """The processes whose command lines contain these words; an ended one has no command line."""
     found = []
     for one in family:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -34,7 +34,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
 
 
 def signal_all(family: Iterable[psutil.Process], number: Signals) -> None:
-    """Send a signal to each that is still there."""
+    """Send a signal to each process that still exists."""
     for one in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.send_signal(number)

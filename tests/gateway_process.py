@@ -1,4 +1,4 @@
-"""`ultrapar gateway` as a process of its own."""
+"""`ultrapar gateway` in its own process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Gateway:
 
     Attributes:
         url: Its address.
-        process: It.
-        said: What it said before it served.
+        process: Its process.
+        said: Its output before it served.
     """
 
     url: str
@@ -32,7 +32,7 @@ class Gateway:
     said: str
 
     def end(self) -> str:
-        """Tell it to end, which it has to do in order; what it said since it served."""
+        """Interrupt it, check that it ends in order, and return its output since it served."""
         self.process.send_signal(signal.SIGTERM)
         said, _ = self.process.communicate(timeout=180)
         assert self.process.returncode == 0, said
@@ -41,7 +41,7 @@ class Gateway:
 
 @contextmanager
 def gateway(pool: Path, *options: str, **variables: str) -> Iterator[Gateway]:
-    """Serve a pool from its folder, until the gateway ends or the block does, which kills it."""
+    """Serve a pool from its folder until the gateway ends or the block does, which kills it."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", pool.name]
     command += ["--port", "0", "--token-env", "GATEWAY_TOKEN", *options]
     with subprocess.Popen(

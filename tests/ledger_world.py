@@ -1,9 +1,9 @@
-"""A world for the ledger of shares: hosts with clocks of their own, calls that go astray, a server
-that is lost, restored, failed over and has its clock set; and a judge, who sees what could really
-be sent.
+"""A world for the ledger of shares: hosts with different clocks, calls that get lost, and a server
+that is lost, restored, failed over and has its clock set. A judge counts the requests that hosts
+could really send.
 
 `python -m tests.ledger_world --operations 1000000` plays random worlds on the model;
-`--server valkey` or `redis` plays the script beside it and compares each answer.
+`--server valkey` or `redis` also plays the script and compares each answer.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ ROWS = (
 )
 LANES = ((0, 1, 2, 3), (0, 1, 4, 5, 6))
 RATE_SLACK = 0.97
-"""Of windows: clocks of hosts that keep rates are off by 2 %."""
+"""Tolerance of windows: clocks of hosts that keep rates differ by 2 %."""
 
 
 @dataclass
 class Use:
-    """What a host really does with a row."""
+    """A host's real use of a row."""
 
     cap: int = 0
     ends: list[float] = field(default_factory=list)
     sent: dict[int, float] = field(default_factory=dict)
-    """Shares under which anything was sent, and when the last time, in real time."""
+    """The shares under which units were used, and the last use, in real time."""
     spends: list[tuple[float, int]] = field(default_factory=list)
     spent: int = 0
     at_call: int = 0
@@ -60,7 +60,7 @@ class Use:
 
 @dataclass
 class Host:
-    """A host as it is: its clock, what it may do, and what it said last."""
+    """The real state of a host: its clock, its rights, and its last call."""
 
     name: str
     incarnation: str
@@ -74,12 +74,12 @@ class Host:
     peers: int = 0
     answered: int = 0
     until: float = -1.0
-    """By its own clock."""
+    """The time on its own clock."""
     asked: Renewal | None = None
     asked_at: float = 0.0
     next_call: float = 0.0
     applied: float = -1.0
-    """When the last answer that it had was asked for, by its own clock; -1: it had none."""
+    """The time, on its own clock, of the request for its last answer; -1: it had no answer."""
     returned: bool = False
     stopped_until: float = 0.0
     alive: bool = True
@@ -92,7 +92,7 @@ Serve = Callable[[Renewal, int, str], Answer]
 
 
 class World:
-    """Everything, at one moment of real time in milliseconds."""
+    """The state of everything, at a moment of real time in milliseconds."""
 
     def __init__(self, seed: int, serve: Serve | None = None, *, faults: bool = True) -> None:
         self.dice = random.Random(seed)
@@ -221,7 +221,7 @@ class World:
             self.calls.append((self.now + delay + dice.uniform(0, 3_000), call, host, True))
 
     def leave(self, host: Host) -> None:
-        """It gives all back, once nothing of it is in use any more."""
+        """Return all units of a host, once none is in use any more."""
         for at, use in enumerate(host.uses):
             if ROWS[at].kind == "seats" and self.busy(host, at, mine=True):
                 return
@@ -255,7 +255,7 @@ class World:
         if self.clock(host) >= until:
             return
         host.until = until
-        # As `host_shares`: taken for dead, it begins nothing before all that it holds has ended.
+        # As in `host_shares`: a host treated as dead begins nothing before all its units are free.
         asked = self.clock(host, host.asked_at)
         was_dead = host.returned or -1 < host.applied < asked - EXPIRE_MS
         host.returned = was_dead and any(use.held for use in call.uses)
@@ -294,7 +294,7 @@ class World:
                 use.spent += units
                 use.spends.append((self.now, units))
 
-    # Trouble
+    # Faults
 
     def trouble(self) -> None:
         dice = self.dice
@@ -370,7 +370,7 @@ class World:
 
 
 def main() -> None:
-    """Random worlds, until so many calls were answered."""
+    """Play random worlds until this many calls were answered."""
     from tests.ledger_servers import Scripted, server
 
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -1,9 +1,9 @@
-"""The command of a pytest process that loads no plugin without a part in what it runs.
+"""The command of a pytest process without plugins that its tests do not need.
 
-Of the 0.6 s of CPU that the start of pytest takes, xdist's workers included, respx (which imports
-httpx) and anyio cost half. hypothesis takes 0.3 s at the end of every run, rerunfailures opens a
+The start of pytest takes 0.6 s of CPU, including xdist's workers; respx (which imports httpx) and
+anyio take half of that. hypothesis takes 0.3 s at the end of every run, rerunfailures opens a
 socket in every run with workers, and benchmark starts git, hg and file. A test that needs one of
-them loads it by its module's name.
+them loads it by the name of its module.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PlayedDayClock:
-    """A wall clock of virtual time: the broker's 0 is `start_s`."""
+    """A wall clock in virtual time: the broker's 0 is `start_s`."""
 
     __slots__ = ("start_s",)
 
@@ -12,5 +12,5 @@ class PlayedDayClock:
         self.start_s = start_s
 
     def wall_s(self, now_s: float) -> float:
-        """It goes on as the broker's clock does."""
+        """The wall time at `now_s`; it runs with the broker's clock."""
         return self.start_s + now_s

@@ -14,7 +14,7 @@ from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster import host_shares
 from pytest_ultrapar.cluster.host_shares import HostShares, Line, SharingSettings
 from pytest_ultrapar.cluster.ledger import RowSpec
-from pytest_ultrapar.cluster.rows import SharedRows
+from pytest_ultrapar.cluster.ledger_rows import SharedRows
 from tests.ledger_model import Ledger
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.testing import BrokerPlay
 
 CALL_S = 0.005
-"""A call and its answer take so long."""
+"""Seconds of a call and its answer."""
 _PHASE = (5**0.5 - 1) / 2
-"""Hosts renew at moments of their own: multiples of this, which never meet."""
+"""Seconds between renewals: each host's moments are multiples of this, and never coincide."""
 
 
 class Cluster:
     """Hosts that renew their shares of one ledger, on one clock.
 
     Attributes:
-        ledger: The model; open from the start.
-        plays: Of all hosts that have not ended.
+        ledger: The model of the ledger, open from the start.
+        plays: The plays of all hosts that have not ended.
     """
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class Cluster:
         self._clocks: dict[int, tuple[float, float]] = {}
 
     def join(self, play: BrokerPlay, pool: Pool, *, run: str = "r", unclaimed: int = 10**6) -> None:
-        """Have a host come.
+        """Add a host.
 
         Args:
-            play: Its broker, all rows of which must be shared.
-            pool: The broker's: limits of one name are one for all hosts, whatever their run.
-            run: Its run.
-            unclaimed: Cases of each model that it may claim, for ever.
+            play: The host's broker, all rows of which must be shared.
+            pool: The broker's pool: limits of the same name are shared by all hosts of all runs.
+            run: The host's run.
+            unclaimed: Cases of each model that it may always claim.
         """
         number = next(self._numbers)
         rows = rows_of(pool)
@@ -85,18 +85,18 @@ class Cluster:
         play.later(number * _PHASE % 1 * host_shares.RENEW_S, self._renew, play)
 
     def kill(self, play: BrokerPlay) -> None:
-        """Have a host end without a word."""
+        """End a host without notice."""
         self.plays.remove(play)
 
     def speed(self, play: BrokerPlay, rate: float) -> None:
-        """From now on have a host's clock go so fast, beside the server's.
+        """Set the speed of a host's clock from now on, relative to the server's.
 
-        It is played on the one clock of all plays, and the server's time seems to it to go slower.
+        The host is played on the one clock of all plays, and sees the server's time run slower.
         """
         self._clocks[id(play)] = (self.now_s, rate)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass on all hosts, in the order in which things happen."""
+        """Advance the time on all hosts, and run the events in order."""
         until_s = self.now_s + seconds
         with patch.object(host_shares, "boot_s", lambda: self.now_s):
             while self.plays:

@@ -1,8 +1,8 @@
-"""The one server of the tests beside the simulator: HTTP/1.1 by hand, so every byte can be wrong.
+"""The tests' own server besides the simulator: HTTP/1.1 by hand, so that every byte can be wrong.
 
-What it says is a function's business, `answer(peer, request)`, called for each request. It shares
-no code with the simulator, so that the two cannot share a misunderstanding. `scripted_server` is
-this server for whole pytest runs, where the prompt says what becomes of a request.
+A function `answer(peer, request)`, called for each request, sends the answer. The server shares no
+code with the simulator, so that the two cannot share a misunderstanding. `scripted_server` is this
+server for whole pytest runs, in which the prompt selects the answer.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 BUSY = b"HTTP/1.0 200 OK\r\n\r\nvllm:num_requests_running 7\nvllm:num_requests_waiting 3\n"
-"""What vLLM says of its load."""
+"""vLLM's metrics about its load."""
 _AT_ONCE = 65536
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came.
+    """A request as it arrived.
 
     Attributes:
         raw: All of its bytes.
-        headers: By name in lower case.
-        connection: Number of the connection that it came on, from 1.
+        headers: The headers, by name in lower case.
+        connection: The number of its connection, from 1.
     """
 
     raw: bytes
@@ -59,9 +59,9 @@ class Peer:
     """A client's connection.
 
     Attributes:
-        number: From 1.
-        status: HTTP status of the answer to its last request, as far as one was begun.
-        doomed: Whether it is to end as soon as it is used again.
+        number: Its number, from 1.
+        status: The HTTP status of the answer to its last request, if one was begun.
+        doomed: Whether the server ends it when it is used again.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Peer:
         return self.writer.is_closing()
 
     async def request(self) -> Request | None:
-        """The next request, or None when there will be none."""
+        """The next request, or None at the end of the connection."""
         self.status = None
         try:
             head = await self.reader.readuntil(b"\r\n\r\n")
@@ -110,7 +110,7 @@ class Peer:
                 pass
 
     def has_left(self) -> bool:
-        """Whether the client has closed its side by now, noticed by the event loop or not."""
+        """Whether the client has closed its side, even if the event loop has not noticed it."""
         if self.is_closed or self.reader.at_eof():
             return True
         try:
@@ -126,19 +126,19 @@ class Peer:
         self.writer.transport.abort()
 
     def half_close(self) -> None:
-        """Send FIN and go on listening."""
+        """Send FIN and continue to listen."""
         self.writer.write_eof()
 
     def close(self) -> None:
-        """End the connection when what was sent is out."""
+        """Close the connection once all data is sent."""
         self.writer.close()
 
 
 class RawServer:
-    """A server on the loopback, in a thread and loop of its own, while a `with` block lasts.
+    """A server on the loopback, in its own thread and loop, during a `with` block.
 
     Attributes:
-        requests: All that came whole, in order.
+        requests: All complete requests, in order.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class RawServer:
         """End all connections and stop listening.
 
         Raises:
-            OSError: It could not go on accepting connections, so it had ended all by itself.
+            OSError: It could not accept more connections, so it had ended by itself.
         """
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join()
@@ -191,7 +191,7 @@ class RawServer:
 
     async def _serve(self) -> None:
         if self._tls is not None:
-            # Handshakes that a client ends are what is tested, not worth a line each.
+            # Tests end handshakes on purpose; do not print a line for each.
             self._loop.set_exception_handler(lambda *_: None)
         stopped = self._loop.create_task(self._stopped.wait())
         self._accepting = self._loop.create_task(self._accept())
@@ -201,7 +201,7 @@ class RawServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
-        # What is still open would be missed, and warned of, when the loop is gone.
+        # Otherwise open connections would cause warnings when the loop is gone.
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
@@ -220,7 +220,7 @@ class RawServer:
         with contextlib.suppress(OSError):
             reader = asyncio.StreamReader()
             protocol = asyncio.StreamReaderProtocol(reader)
-            # As `asyncio.start_server` does, but with the socket at hand.
+            # As `asyncio.start_server` does, but with access to the socket.
             transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol, sock, ssl=self._tls
             )
@@ -241,7 +241,7 @@ def response(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
 
 
 def json_response(answer: object, *headers: bytes, status: int = 200) -> bytes:
-    """An answer of an API, whole and well-formed."""
+    """A complete, valid answer of an API."""
     body = json.dumps(answer).encode()
     return response(
         body, b"content-type: application/json", *headers, status=b"%d Scripted" % status

@@ -1,4 +1,4 @@
-"""Runs of pytest as processes of their own, with the pool and the suite of a folder."""
+"""Runs of pytest in their own processes, with the pool and the suite of a folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTIONS = ("--ultrapar-pool=pool.toml", "--ultrapar-report=off")
-"""Most tests look at tables: a page each would be a tenth of a second each."""
+"""Most tests read tables: an HTML report would cost each of them a tenth of a second."""
 COMMAND = (*PYTEST, *OPTIONS)
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Of a run that a test starts: what this pytest tells its own workers stays here."""
+    """The environment of a started run, without this pytest's variables for its workers."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return kept | variables
 
@@ -31,7 +31,7 @@ def environment(**variables: str) -> dict[str, str]:
 def run_pytest(
     folder: Path, *options: str, code: int | None = 0, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end, which has to have this exit code; None for any."""
+    """Run pytest to its end and check the exit code; None for any."""
     done = subprocess.run(
         [*COMMAND, *options],
         cwd=folder,
@@ -46,7 +46,7 @@ def run_pytest(
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 120) -> None:
-    """Wait for what another process brings about."""
+    """Wait for an effect of another process."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s
@@ -54,11 +54,11 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 120) -> None:
 
 
 class Running:
-    """pytest in a process group of its own, as a shell starts it, until it is left.
+    """pytest in its own process group, as a shell starts it, during a `with` block.
 
     Attributes:
         process: The controller.
-        family: It and all that it had started when that was noted.
+        family: The controller and its descendants, when they were listed.
     """
 
     def __init__(self, folder: Path, *options: str, name: str = "output", **variables: str) -> None:
@@ -84,19 +84,19 @@ class Running:
 
     @property
     def output(self) -> str:
-        """What it has said so far."""
+        """The output so far."""
         return self._said.read_text(encoding="utf-8", errors="replace")
 
     def note_family(self) -> None:
         self.family = family_of(self.process.pid)
 
     def interrupt(self, whom: str = "process") -> None:
-        """Ctrl-C, for its `group` as a terminal's or for the `process` alone."""
+        """Send Ctrl-C, to its `group` as from a terminal or to the `process` alone."""
         send = os.killpg if whom == "group" else os.kill
         send(self.process.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """All of its processes at once, before any of them notices that another one is gone."""
+        """Kill all processes in one step, before any of them notices that another one is gone."""
         self.note_family()
         signal_all(self.family, signal.SIGSTOP)
         signal_all(self.family, signal.SIGKILL)
@@ -104,12 +104,12 @@ class Running:
         psutil.wait_procs(self.family, timeout=60)
 
     def wait(self, timeout_s: float = 300) -> tuple[int, str]:
-        """Its exit code and all that it said."""
+        """Wait for its end; return its exit code and output."""
         return self.process.wait(timeout_s), self.output
 
     def left_behind(self) -> list[psutil.Process]:
-        """Processes of the run that do not end after it; a slow machine takes its time for that."""
+        """Processes of the run that outlive it; a slow machine needs time to end them."""
         left = psutil.wait_procs(self.family, timeout=60)[1]
-        # Who is not asked seems to run on for ever.
+        # Without this, a zombie seems to run forever.
         self.process.poll()
         return left

@@ -1,24 +1,24 @@
-"""A chat-completions server for whole pytest runs: the prompt's last message says what it does.
+"""A chat-completions server for whole pytest runs: the prompt's last message is a command.
 
 A prompt is `WORD TEXT`, or `WORD:N TEXT` for the first N times that it comes; after them, and for
-`say`, the answer is TEXT. It works on when a client has left, as real servers do. It understands:
+`say`, the answer is TEXT. As real servers do, it continues when a client has left. It understands:
 
-    say TEXT           answers with TEXT, as it does with the whole prompt for a word that it lacks
+    say TEXT           answers with TEXT; an unknown word is answered with the whole prompt
     status N TEXT      answers with HTTP status N; the error quotes TEXT and the caller's key
     once N TEXT        answers with N the first time this prompt comes (with Retry-After 0.05), then
                        says TEXT
-    context | filter   refuses the prompt for good
-    garbage            answers 200 with something that is no completion
+    context | filter   refuses the prompt each time
+    garbage            answers 200 with a body that is not a completion
     drop               closes the connection without an answer
     hang               never answers
     later TEXT         never answers the first time this prompt comes, then says TEXT
-    drip               sends a byte now and then, for ever
+    drip               sends a byte now and then, forever
     slow SECONDS TEXT  answers with TEXT after that time
     wait VALUE | TEXT  refuses with 429 and Retry-After: VALUE the first time, then says TEXT
-    use IN OUT TEXT    answers with TEXT and says that it took so many tokens, in and out
-    count IN TEXT      answers with TEXT and says that it took IN tokens, whatever JSON that is
+    use IN OUT TEXT    answers with TEXT and reports this usage, in and out
+    count IN TEXT      answers with TEXT and reports IN, which may be any JSON, as its usage
 
-and all that `faults.byte_faults` can do wrong.
+and all faults of `faults.byte_faults`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class ScriptedServer(RawServer):
     """The server, in a thread of this process.
 
     Attributes:
-        log: What it saw.
-        faults: Fault by word; tests may add their own.
-        served: What it says of its models, without a key.
-        weather: Asked first at every request: a fault that strikes whatever the prompt says.
-        key_names: Name of a key by its token; others are known by their tokens.
+        log: The requests that it saw.
+        faults: The fault of each word; tests may add their own.
+        served: Its answer about its models, without a key.
+        weather: Called first for every request: a fault that applies to any prompt.
+        key_names: The name of a key by its token; other keys have their tokens as names.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ScriptedServer(RawServer):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all requests and all that a test set up."""
+        """Forget all requests and all settings of a test."""
         self.requests.clear()
         self.log = RequestLog(self._log_path)
         self.faults: dict[str, Fault] = FAULTS | WORDS
@@ -87,7 +87,7 @@ class ScriptedServer(RawServer):
 
     @property
     def used(self) -> list[tuple[float, int]]:
-        """When each `use` came, and the tokens that it took."""
+        """The time of each `use`, and its tokens."""
         return [
             (seen.t_s, sum(map(int, seen.prompt.split()[1:3])))
             for seen in self.log.requests
@@ -95,12 +95,12 @@ class ScriptedServer(RawServer):
         ]
 
     def wait_for(self, seen: Callable[[list[str]], bool], timeout_s: float = 120) -> bool:
-        """Wait until the prompts that came satisfy `seen`; False when they did not in time."""
+        """Wait until the prompts so far satisfy `seen`; return False after the timeout."""
         return self.log.wait_until(lambda: seen(self.prompts), timeout_s)
 
     async def _answered(self, peer: Peer, request: Request) -> None:
         log = self.log
-        self._note_who_left()
+        self._note_departures()
         if request.method == "GET":
             assert "authorization" not in request.headers
             await peer.send(json_response({"data": [{"id": name} for name in self.served]}))
@@ -142,9 +142,9 @@ class ScriptedServer(RawServer):
             return say
         return self.faults.get(name, _repeat)
 
-    def _note_who_left(self) -> None:
-        # A client that left made room before it sent the next request, whatever order the two
-        # are noticed in.
+    def _note_departures(self) -> None:
+        # A client that left freed its seat before it sent the next request, even if the server
+        # notices the two in another order.
         for peer, seen in self._open.items():
             if peer.has_left():
                 self.log.ended(seen, status=peer.status, left=True)
@@ -153,12 +153,12 @@ class ScriptedServer(RawServer):
 def refusing(
     status: int, *whom: str, message: str = "wrong key", headers: Sequence[bytes] = ()
 ) -> Callable[[Asked], Fault | None]:
-    """Weather for the keys and models of these names: all of their requests are refused."""
+    """Weather for the keys and models of these names: all their requests are refused."""
     refused = refuse(status, *headers, message=message)
     return lambda asked: refused if {asked.token, asked.model} & set(whom) else None
 
 
-# -- words that are answered by the book -----------------------------------------------------------
+# -- words with a normal answer --------------------------------------------------------------------
 
 
 async def _repeat(peer: Peer, asked: Asked) -> None:
@@ -246,7 +246,7 @@ WORDS: dict[str, Fault] = {
 
 
 class ScriptedProcess:
-    """The same server as a process of its own, so that it can be stopped like one."""
+    """The same server in its own process, so that it can be stopped."""
 
     def __init__(self, directory: Path, key_names: Mapping[str, str]) -> None:
         self._log_path = directory / "scripted-server.jsonl"
@@ -274,7 +274,7 @@ class ScriptedProcess:
         return read_request_log(self._log_path)
 
     def halt(self) -> None:
-        """SIGSTOP: connections stay, the kernel still accepts new ones, nobody answers."""
+        """Send SIGSTOP: connections stay, the kernel accepts new ones, no answer comes."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -287,7 +287,7 @@ class ScriptedProcess:
 
 
 def main() -> None:
-    """Serve until killed or until whoever started it is gone."""
+    """Serve until killed or until the parent process is gone."""
     names = dict(line.split() for line in iter(lambda: sys.stdin.readline().strip(), ""))
     with ScriptedServer(names, log_path=Path(sys.argv[1])) as server:
         print(server.port, flush=True)

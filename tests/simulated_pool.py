@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import (
     Instance,
     Key,
@@ -39,9 +39,9 @@ PARAMETERS = {
     "properties": {"query": {"type": "string"}, "n": {"type": "integer"}},
     "required": ["query", "n"],
 }
-"""Of a tool that a test declares."""
+"""The name of a tool that a test declares."""
 ARGUMENTS = {"query": "what is the answer", "n": 0}
-"""What the simulator calls it with after `MESSAGES`."""
+"""The arguments with which the simulator calls it after `MESSAGES`."""
 
 
 def simulated_pool(
@@ -56,8 +56,8 @@ def simulated_pool(
 ) -> Pool:
     """A pool of one provider, `lab`, whose models echo.
 
-    `latency` is that of all models, or by model. `per_key` and `per_instance` are patterns: their
-    numbers are taken, their names made. Limits in `more` are on the path of every lane.
+    `latency` is for all models, or by model. `per_key` and `per_instance` are patterns: their
+    numbers are used, with new names. Limits in `more` are on the path of every lane.
     """
     models = models or {"m": ("m",)}
     limits = {limit.name: limit for limit in more}
@@ -134,7 +134,7 @@ def serving(
     refusals: Mapping[str, int] | None = None,
     **options: object,
 ) -> SimulatorProcess:
-    """A server of the pool with this text, which fails as the text of a faults file says."""
+    """Start a server of the pool with this text and the faults of a faults file's text."""
     path = log_path.with_suffix(".toml")
     path.write_text(text, encoding="utf-8")
     pool = load_pool(path, environ={}, overrides=Overrides())
@@ -144,7 +144,7 @@ def serving(
 
 
 def running(pool: Pool, directory: Path, **options: object) -> SimulatorProcess:
-    """A server of the pool whose log is `directory / "server.log"`."""
+    """Start a server of the pool; its log is `directory / "server.log"`."""
     return _started(pool, directory / "server.log", **options)
 
 
@@ -154,19 +154,19 @@ def _started(pool: Pool, log_path: Path, **options: object) -> SimulatorProcess:
 
 
 def asking(server: SimulatorProcess) -> str:
-    """The option with which a run asks this server."""
+    """The option with which a run uses this server."""
     return f"--ultrapar-simulator=http://127.0.0.1:{server.port}"
 
 
 def refusing(
     pool: Pool, status_of: Mapping[str, int], script: FaultScript | None = None
 ) -> FaultScript:
-    """A script with refusals, as `--refuse` makes them, before its own faults."""
+    """A script with refusals, as from `--refuse`, before its own faults."""
     return (script or FaultScript()).preceded_by(refusal_faults(pool, status_of))
 
 
 def bearer(key: str = "key0") -> dict[str, str]:
-    """The header that opens the default server."""
+    """The header that the default server accepts."""
     return {"authorization": f"Bearer {default_token(PROVIDER, key)}"}
 
 

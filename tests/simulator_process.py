@@ -1,4 +1,4 @@
-"""`ultrapar simulate` as a process of its own."""
+"""`ultrapar simulate` in its own process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def simulating(
     *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Simulate until the block ends, which kills it; the process, and its words until it serves."""
+    """Simulate until the block ends, which kills it; yield the process and its first output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest_ultrapar.cli", "simulate", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -29,7 +29,7 @@ def simulating(
     said = []
     for line in process.stdout:
         said.append(line)
-        if line == "Ctrl-C ends it\n":
+        if line == "press Ctrl-C to end it\n":
             break
     try:
         yield process, "".join(said)

@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal, and what an emulator of a terminal shows of it."""
+"""A program in a pseudo-terminal, and the screen that a terminal emulator shows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _UNSET = ("CI", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "LINES", "BUI
 
 
 class Terminal:
-    """Runs a command; a context manager that ends it.
+    """Run a command in a terminal; a context manager that ends it.
 
     Attributes:
-        raw: All that was written to the terminal.
-        process: The command's.
+        raw: All bytes written to the terminal.
+        process: The command's process.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Terminal:
             stdout=its,
             stderr=its,
             start_new_session=True,
-            # Ctrl-C is for those whose terminal it is.
+            # Ctrl-C reaches the processes of a controlling terminal.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads
         )
         os.close(its)
@@ -68,14 +68,14 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What is on the screen, without empty lines at its end and blanks at theirs."""
+        """The lines on the screen, without empty lines and blanks at their ends."""
         shown = [line.rstrip() for line in self._screen.display]
         while shown and not shown[-1]:
             shown.pop()
         return shown
 
     def until(self, wanted: Callable[[list[str]], bool], most_s: float = 60.0) -> list[str]:
-        """The first screen that is as wanted."""
+        """Wait for a screen that meets the condition; return it."""
         deadline_s = time.monotonic() + most_s
         while not wanted(self.lines):
             assert time.monotonic() < deadline_s, "\n".join(self.lines)
@@ -83,16 +83,16 @@ class Terminal:
         return self.lines
 
     def end(self) -> list[str]:
-        """The last screen, when the command has ended."""
+        """Wait for the command's end; return the last screen."""
         while self._read():
             pass
         self.process.wait()
         return self.lines
 
     def resize(self, columns: int, lines: int) -> None:
-        """As when somebody draws at a corner of the window.
+        """Resize the terminal, as when a user drags a corner of the window.
 
-        Terminals keep the cursor where it is in the text; pyte would keep its place on the screen.
+        Terminals keep the cursor at its place in the text; pyte would keep its place on the screen.
         """
         screen = self._screen
         x, y = screen.cursor.x, screen.cursor.y
@@ -124,7 +124,7 @@ class Terminal:
             return True
         try:
             data = os.read(self._ours, 65_536)
-        except OSError:  # nobody has the other end open any more
+        except OSError:  # no process has the other end open any more
             return False
         self.raw += data
         self._stream.feed(data)

@@ -1,10 +1,10 @@
-"""Children of the tests that start in 10 ms, since this process has imported all that they need.
+"""Children of the tests that start in 10 ms, since this process has imported their modules.
 
-A run in this process (`run_here`) starts `python -m pytest_ultrapar.analysis.compactor`, which
-spends 0.6 s of CPU on imports, in some three hundred tests, and a simulated provider takes 0.4 s.
-`Warm` runs the module in the fork that `subprocess` makes anyway, where a new interpreter would
-take its place. Tests of how a child starts, and all runs that are processes of their own, start
-theirs in the ordinary way.
+A run in this process (`run_here`) starts `python -m pytest_ultrapar.analysis.compaction_child`,
+which spends 0.6 s of CPU on imports, in some three hundred tests, and a simulated provider takes
+0.4 s. `subprocess` forks in any case; `Warm` runs the module in that fork, instead of a new
+interpreter. Tests of the start of a child, and all runs in their own processes, start children in
+the ordinary way.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from _pytest.fixtures import FixtureManager
 
 import pytest_ultrapar
 
-_WARM = {f"pytest_ultrapar.{name}" for name in ("analysis.compactor", "compare.gate", "simulator")}
+_WARM = {
+    f"pytest_ultrapar.{name}" for name in ("analysis.compaction_child", "compare.gate", "simulator")
+}
 # A test that sets another one wants its children to import something else.
 _PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 class _Installed(PathDistribution):
-    """Of one package what pytest asks at each start, read once."""
+    """The data of one package that pytest reads at each start, read once."""
 
     entry_points, files, metadata = (
         cached_property(getattr(PathDistribution, name).fget)
@@ -50,7 +52,7 @@ class _Installed(PathDistribution):
 
 @cache
 def _installed() -> list[_Installed]:
-    """All packages: to look for them takes 0.03 s of CPU in each run here."""
+    """All packages: finding them takes 0.03 s of CPU in each run here."""
     return [_Installed(one._path) for one in distributions()]
 
 
@@ -67,7 +69,7 @@ _OF_FIXTURES = ("_fixture_function_marker", "_pytestfixturefunction")  # the lat
 
 
 def _look_once(self: FixtureManager, plugin: object, plugin_name: str) -> None:
-    """As pytest's own, which spends a fifth of a short run on all names of forty plugins."""
+    """Do the same as pytest, which spends a fifth of a short run on all names of forty plugins."""
     kind = plugin if isinstance(plugin, ModuleType) else type(plugin)
     if kind in _bare:
         return
@@ -80,7 +82,7 @@ def _look_once(self: FixtureManager, plugin: object, plugin_name: str) -> None:
 
 @contextmanager
 def warm_run() -> Iterator[None]:
-    """While it is entered, a run of pytest in this process starts warm, and so do its children."""
+    """Start runs of pytest in this process, and their children, warm."""
     with (
         warm_children(),
         patch("importlib.metadata.distributions", _installed),
@@ -91,17 +93,17 @@ def warm_run() -> Iterator[None]:
 
 
 def warm_children() -> AbstractContextManager[object]:
-    """While it is entered, processes of ours start warm."""
+    """Start the package's own processes warm."""
     return patch("subprocess.Popen", Warm)
 
 
 def import_all() -> None:
-    """Import what children would, before any test starts a thread.
+    """Import the modules of children, before any test starts a thread.
 
-    A thread that is importing at the moment of a fork holds the module's lock for ever in the
-    child. And what a child would import late, it would each time: scipy in 0.3 s of CPU. So would
-    runs in this process, since pytester forgets what they are the first to import, but not by its
-    package; half an import is worse than none, and numpy does not even allow two.
+    A thread that is importing at the moment of a fork holds the module's lock forever in the child.
+    And a child would repeat late imports each time: scipy takes 0.3 s of CPU. So would runs in this
+    process, since pytester removes the modules that they import first, but not whole packages; half
+    an import is worse than none, and numpy does not even allow a second import.
     """
     for name in (
         *(found.name for found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar.")),
@@ -109,14 +111,14 @@ def import_all() -> None:
         *("uvicorn.lifespan.off", "xdist.dsession", "xdist.remote", "xdist.workermanage"),
     ):
         import_module(name)
-    # Older releases of OpenTelemetry import it, and it takes the place of Python's own: what is put
-    # back after a run would else be without both.
+    # Older releases of OpenTelemetry import this module, which replaces Python's own. The modules
+    # restored after a run would otherwise have neither.
     with suppress(ModuleNotFoundError):
         import_module("importlib_metadata")
 
 
 class Warm(subprocess.Popen[bytes]):
-    """Starts our own modules warm, and everything else as `subprocess` does."""
+    """Start the package's own modules warm, and everything else as `subprocess` does."""
 
     def __init__(self, args: Any, *more: Any, **options: Any) -> None:
         is_usual = os.environ.get("PYTHONPATH") == _PYTHONPATH
@@ -126,36 +128,37 @@ class Warm(subprocess.Popen[bytes]):
                 env = options.get("env") or os.environ
                 options["preexec_fn"] = partial(_become, module, argv, dict(env))
         with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside threads.
+            # Python 3.12 warns of any fork in a process with threads.
             warnings.simplefilter("ignore", DeprecationWarning)
             super().__init__(args, *more, **options)
 
 
 def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
-    """Run the module in the place of an interpreter; pipes and directory are in place already."""
+    """Run the module in place of an interpreter; pipes and directory are set already."""
     code: object = 1
-    # The parent's garbage would close descriptors that are ours by the time it is collected.
+    # Garbage of the parent, when collected here, would close descriptors that are reused by then.
     gc.freeze()
     try:
-        # Among them is the pipe on which `Popen` waits for the new interpreter.
+        # One of them is the pipe on which `Popen` waits for the new interpreter.
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.environ.clear()
         os.environ.update(env)
-        # Closing a loop of libuv's waits for its threads, which are not there after a fork.
+        # Closing a loop of libuv waits for its threads, which do not exist after a fork.
         uvloop.new_event_loop = asyncio.new_event_loop
         sys.argv = [module, *argv]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        # pytest's finder, which has rewritten asserts of ours as a plugin's, has no code for runpy.
+        # pytest's finder, which has rewritten asserts of the package's plugin, has no code for
+        # runpy.
         others = [one for one in sys.meta_path if type(one).__module__ == "importlib_metadata"]
         sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, *others]
         main = f"{module}.__main__" if f"{module}.__main__" in sys.modules else module
-        # As `python -m` finds it: imported by nobody.
+        # As `python -m` finds it: not imported by any module.
         sys.modules.pop(main, None)
         runpy.run_module(main, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code or 0
-    except BaseException:  # noqa: BLE001 - the fork must not go on as a second run of the tests
+    except BaseException:  # noqa: BLE001 - the fork must not become a second run of the tests
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,5 +1,5 @@
-"""The seeds' own concurrency: which key a model takes, and what runs together in which phase.
+"""The concurrency of the original scripts: the key of each model, and the processes in parallel.
 
-Written with the public hooks only, `plugin` joins it with pytest; a user could have written each
-part in a conftest.
+This package uses only public hooks: you could write each part in a conftest. `plugin` registers it
+with pytest.
 """

@@ -1,4 +1,4 @@
-"""Policy `serial` for the phases: one process of the scripts after the other."""
+"""Policy `serial` for the phases: one process of the scripts at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def one_after_the_other(models: Sequence[str], cases: Sequence[Case]) -> Assignment:
-    """Each process waits for the one before it, so no key has more than one.
+    """Make each process wait for the previous one, so that no key serves two processes.
 
-    In the order in which mode `phase` starts them: in 5.2 all models at one difficulty first.
-    Source: seed 002, fix A (`wait` after each process).
+    The order is the start order of mode `phase`: in 5.2, all models at one difficulty come first.
+    Source: script seed 002, fix A (`wait` after each process).
 
     Args:
-        models: The pool's, in the order in which they run.
-        cases: All of the run, of the phases only.
+        models: The models of the pool, in the order in which they run.
+        cases: All cases of the run; all belong to the phases.
 
     Raises:
         ConfigError: As `process_of`.

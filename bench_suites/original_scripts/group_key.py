@@ -1,6 +1,7 @@
-"""Policy `group-key`: flaw groups of a model on different keys (seed 000's fix for phase 5.3).
+"""Policy `group-key`: each flaw group of a model on a different key.
 
-Under `model-key` the three groups of a model meet on one key, three times its load at once.
+Under `model-key` the three flaw groups of a model run on one key at the same time, with three times
+the load. Source: script seed 000, the fix for phase 5.3.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ PARAMETER = "flaw_group"
 
 
 def group_key(cases: Sequence[Case]) -> KeyRule:
-    """The rule for these cases: from the model's own key on, one key further per flaw group.
+    """The rule for these cases: start at the model's own key, and move on one key per flaw group.
 
-    The models' own keys differ, so that the groups, which are of unequal size, even out over the
-    keys. Cases without a flaw group take the key of their model, as under `model-key`.
+    The models' own keys differ, so the flaw groups, which differ in size, are balanced over the
+    keys. A case without a flaw group uses the key of its model, as under `model-key`.
     """
     groups = list(dict.fromkeys(case.params.get(PARAMETER) for case in cases))
     places = {group: place for place, group in enumerate(g for g in groups if g is not None)}

@@ -1,4 +1,4 @@
-"""Rules that name one key for a case, and the lanes that this leaves to it."""
+"""Rules that name one key for a case, and the lanes of that key."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 KeyRule = Callable[["Case"], int | None]
-"""Which key of its provider a case takes, counted from 0 in the order of the pool file; beyond the
-last one counting starts anew. None leaves the choice to the broker."""
+"""The index of a case's key at its provider, from 0 in the order of the pool file. Indexes beyond
+the last key start again at 0. With None the broker chooses."""
 
 
 def any_key(case: Case) -> None:
-    """No rule: a case goes to whichever of its model's keys has least to do (seed 001)."""
+    """No rule: a case uses the least busy key of its model (script seed 001)."""
     del case
 
 
 def lanes_on_key(
     pool: Pool, lanes: Sequence[Lane], model: str, index: int | None
 ) -> tuple[Lane, ...]:
-    """The model's lanes on the key of that index, of each of its providers.
+    """The model's lanes on the key with that index, for each of its providers.
 
-    All its lanes where the index is None, where the provider has one key, or where that key does
-    not serve the model: a rule never makes a case impossible.
+    All its lanes if the index is None, the provider has one key, or that key does not serve the
+    model: a rule never makes a case impossible.
     """
     own = tuple(lane for lane in lanes if lane.model == model)
     if index is None:
@@ -41,9 +41,10 @@ def lanes_on_key(
 
 
 def bind(pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], rule: KeyRule) -> Assignment:
-    """The rule as an assignment: cases of a model on the same key form a group, all at once.
+    """The rule as an assignment: the cases of a model on the same key form a group.
 
-    Cases for which the rule names no key, or which have one only, are in no group: they are free.
+    All groups run at the same time. A case is in no group, and free, if the rule names no key for
+    it or it has only one key.
     """
     allowed = cache(partial(lanes_on_key, pool, lanes))
     members: dict[tuple[str, tuple[Lane, ...]], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Mode `phase`: the phases as the scripts ran them, as groups of an assignment."""
+"""Mode `phase`: the processes of the scripts as groups of an assignment."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def phase_assignment(
     variant: Variant = "document",
     scale: float = 1.0,
 ) -> Assignment:
-    """The documented concurrency of the phases that `cases` belong to, phase after phase.
+    """The documented concurrency of the phases of `cases`, one phase after the other.
 
-    A process becomes a group on the lanes of its shard: its key by the rule, and in the variant
-    `document` the first deployment of its model only. Of one process no more requests are in
-    flight than the workers of its shard; those are the seats that the pool gives these lanes, since
-    the pool is where numbers of workers stand here. That is a bound for each process apart, as the
-    processes knew nothing of each other; the limits of the pool hold over all of them.
+    A process becomes a group on the lanes of its shard: the key that the rule names and, in the
+    variant `document`, only the first deployment of its model. The requests in flight of a process
+    are limited to the workers of its shard, which are the seats of these lanes in the pool. Each
+    process has this limit separately, since the processes were independent. The limits of the pool
+    hold over all processes.
 
     Args:
-        pool: Order of models and keys, and the workers of a shard.
+        pool: The order of models and keys, and the workers of a shard.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        rule: Which key a case takes; the same for all cases of a process.
-        variant: Whose account.
-        scale: Factor of the seconds between staggered starts, >= 0.
+        rule: The key of a case; the same for all cases of a process.
+        variant: The document to follow.
+        scale: Factor for the seconds between staggered starts, >= 0.
 
     Raises:
-        ConfigError: A suite is no phase.
+        ConfigError: A suite is not a phase.
     """
     by_id = {case.case_id: case for case in cases}
     by_process = cases_by_process(pool.models, cases)

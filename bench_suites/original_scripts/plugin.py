@@ -1,8 +1,8 @@
-"""Policies and mode `phase` of the original WorkflowBench scripts, by the public hooks.
+"""Policies and mode `phase` of the original WorkflowBench scripts, through the public hooks.
 
-The root conftest names it in `pytest_plugins`. The two options carry the plugin's prefix, since
-they mean nothing without its mode `phase`, but are registered here: what they choose between is the
-documents' own.
+The root conftest names this plugin in `pytest_plugins`. The two options have the prefix `ultrapar`,
+since they need mode `phase`. They are registered here, since their values come from the scripts'
+documents.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ if TYPE_CHECKING:
 
 POLICIES = ("model-key", "group-key", "split")
 PHASE_POLICIES = ("model-key", "group-key", "even")
-"""In mode `phase`; the first is its default. The plugin's others have an order of their own."""
+"""Policies of mode `phase`, the default first. Other policies define an order of cases
+themselves."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options of mode `phase`; refuse the scripts' own."""
+    """Declare the options of mode `phase`, and refuse the scripts' flags."""
     flags.refuse(parser)
     group = parser.getgroup("bench_suites", "benchmark suites (bench_suites/)")
     group.addoption(
         "--ultrapar-phase-variant",
         dest="ultrapar_phase_variant",
         choices=VARIANTS,
-        help="mode phase: 'document' (seed 002, the default), or 'ultra-document' (seed 000: all "
-        "deployments of a model; in 5.3 only Qwens run their flaw groups together)",
+        help="mode phase: concurrency of script seed 002 ('document') or 000 ('ultra-document': "
+        "all deployments of a model; in 5.3 only Qwen models run their flaw groups in parallel) "
+        "(default: document)",
     )
     group.addoption(
         "--ultrapar-phase-scale",
         dest="ultrapar_phase_scale",
         metavar="FACTOR",
         type=_factor,
-        help="mode phase: factor of the seconds between staggered starts (default: 1; 0 starts "
-        "all at once)",
+        help="mode phase: factor for the seconds between staggered starts; 0 starts all at the "
+        "same time (default: 1)",
     )
 
 
@@ -54,19 +56,19 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
     """The original scripts' key assignments.
 
     Raises:
-        pytest.UsageError: An option of mode `phase` was given for another one.
+        pytest.UsageError: An option of mode `phase` was given for another mode.
     """
     if mode == "phase":
         return PHASE_POLICIES
     for name in ("variant", "scale"):
         if config.getoption(f"ultrapar_phase_{name}") is not None:
-            msg = f"--ultrapar-phase-{name} belongs to --ultrapar-mode phase (the mode is {mode})"
+            msg = f"--ultrapar-phase-{name} needs --ultrapar-mode phase (the mode is {mode})"
             raise pytest.UsageError(msg)
     return POLICIES
 
 
 def pytest_ultrapar_process(case: Case) -> str | None:
-    """The scripts' process: so a run says at its start which keys they would have overloaded."""
+    """The scripts' process of a case. At its start, a run names keys that processes overload."""
     return None if case.suite not in PART_OF else process_of(case).name
 
 
@@ -78,14 +80,15 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment | None:
-    """Mode `phase`, and the scripts' policies in mode `ultra`; all else is the plugin's.
+    """The assignment of mode `phase`, and of the scripts' policies in mode `ultra`.
 
-    Policy `serial` is the scripts' where all cases are of their phases.
+    Policy `serial` is the scripts' policy if all cases belong to phases. In all other cases the
+    result is None.
     """
     documented = all(case.suite in PART_OF for case in cases)
     if mode != "phase" and policy not in POLICIES and not (policy == "serial" and documented):
         return None
-    # Not before: each of these imports what a run without a pool does not need.
+    # Imported late: a run without a pool does not need these modules.
     from bench_suites.original_scripts.fix_a import one_after_the_other  # noqa: PLC0415
     from bench_suites.original_scripts.group_key import group_key  # noqa: PLC0415
     from bench_suites.original_scripts.key_rule import any_key, bind  # noqa: PLC0415

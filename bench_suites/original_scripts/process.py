@@ -1,4 +1,4 @@
-"""What was one operating-system process of the scripts: a model and a part of its phase."""
+"""One operating-system process of the scripts: a model and a part of a phase."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PART_OF = {
     "phase54": "tool_success_rate",
     "phase55": "prompt_type",
 }
-"""The parameter by which a phase is split into processes, beside the model.
+"""The parameter that, with the model, splits a phase into processes.
 
-Source: seed 002, execution modes of the phases."""
+Source: script seed 002, execution modes of the phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Process:
 
     Attributes:
         suite: Its phase, such as `phase52`.
-        part: Which difficulty, flaw group, rate or prompt type; None where the phase has one part.
+        part: Its difficulty, flaw group, rate or prompt type; None if the phase has one part.
     """
 
     suite: str
@@ -38,23 +38,23 @@ class Process:
 
     @property
     def name(self) -> str:
-        """For people; unique in a run."""
+        """A readable name, unique in a run."""
         return " ".join(
             str(each) for each in (self.suite, self.model, self.part) if each is not None
         )
 
 
 def process_of(case: Case) -> Process:
-    """The process that would have run a case.
+    """The process of the scripts that ran such a case.
 
     Raises:
-        ConfigError: Its suite is no phase, or the case lacks the parameter by
-            which its phase is split.
+        ConfigError: The suite is not a phase, or the case lacks the parameter that splits the
+            phase.
     """
     if case.suite not in PART_OF:
         msg = (
-            f"--ultrapar-mode phase has no suite {case.suite!r} ({case.nodeid}); "
-            f"it has {', '.join(PART_OF)}"
+            f"--ultrapar-mode phase cannot run suite {case.suite!r} ({case.nodeid}); "
+            f"it runs {', '.join(PART_OF)}"
         )
         raise ConfigError(msg)
     parameter = PART_OF[case.suite]
@@ -62,8 +62,8 @@ def process_of(case: Case) -> Process:
         return Process(case.suite, case.model)
     if parameter not in case.params:
         msg = (
-            f"--ultrapar-mode phase: cases of {case.suite} are split by {parameter!r}, which "
-            f"{case.nodeid} has not; it has {', '.join(case.params) or 'no parameters'}"
+            f"--ultrapar-mode phase splits {case.suite} by the parameter {parameter!r}, which "
+            f"{case.nodeid} lacks; it has {', '.join(case.params) or 'no parameters'}"
         )
         raise ConfigError(msg)
     return Process(case.suite, case.model, case.params[parameter])
@@ -72,12 +72,12 @@ def process_of(case: Case) -> Process:
 def cases_by_process(
     models: Sequence[str], cases: Sequence[Case]
 ) -> dict[Process, tuple[str, ...]]:
-    """Case ids of each process: by phase, then in the order of `models`, parts as they come.
+    """The case ids of each process: by phase, then by `models`, parts in their order in the suite.
 
     Raises:
         ConfigError: As `process_of`.
     """
     found = by_key((process_of(case), case.case_id) for case in cases)
-    # `sorted` is stable: parts stay in the order in which the suite gives them.
+    # `sorted` is stable: parts stay in the order of the suite.
     order = sorted(found, key=lambda one: (one.suite, models.index(one.model)))
     return {process: tuple(found[process]) for process in order}

@@ -1,7 +1,7 @@
-"""Policy `split`: the scripts' even split, each lane of a model gets its share in advance.
+"""Policy `split`: the scripts' even split. Each lane of a model gets its share in advance.
 
-Whatever a lane can take and however fast it is, its share is as large as any other's; the first
-lanes take what is left over (20 cases on 3 keys: 7, 7, 6). It is there to be compared with.
+All shares have the same size, regardless of a lane's limits and speed. The first lanes take the
+remainder (20 cases on 3 keys: 7, 7, 6). Use this policy for comparisons.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def split(lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
-    """One group for each model and lane, all at once.
+    """One group for each model and lane. All groups run at the same time.
 
     Args:
-        lanes: All lanes of the run; every case's model has one.
-        cases: All cases of the run; those of a model are dealt to its lanes in turn, in an order
-            that their seeds draw: in that of collection a lane could get one difficulty.
+        lanes: All lanes of the run, at least one for each case's model.
+        cases: All cases of the run. The cases of a model go to its lanes in turn, in the order of
+            their seeds: in the order of collection, a lane could get only one difficulty.
     """
     own = by_key((lane.model, lane.lane_id) for lane in lanes)
     turns = {model: cycle(ids) for model, ids in own.items()}

@@ -1,4 +1,4 @@
-"""Phase 5.1: what models can do with a sound plan. Other phases take common cells from here."""
+"""Phase 5.1: the ability of models with a sound plan. Other phases take common cells from it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytestmark = phase("model", "task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types."""
+    """Parametrize the cells: task types."""
     parametrize_cells(metafunc)
 
 
 def test_baseline(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges a prefetched episode; nothing is sent."""
+    """Grade a prefetched episode. Sends no request."""
     grade(score(episode))

@@ -1,4 +1,4 @@
-"""Phase 5.2: how much size matters at which difficulty, over one family of models."""
+"""Phase 5.2: the effect of model size at each difficulty, within one family of models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ pytestmark = phase("model", "difficulty", models=QWEN, taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x difficulties; the easy ones are those of phase 5.1.
+    """Parametrize the cells: task types x difficulties. The easy cells belong to phase 5.1.
 
-    Where those cannot be taken from, mode `phase` leaves them out, as the original did (seed 002).
+    If they cannot be taken from phase 5.1, mode `phase` omits them, as the original did (script
+    seed 002).
     """
     config = metafunc.config
     has_easy = "phase51" in phases_named(config) or config.getoption("ultrapar_reuse")
@@ -27,5 +28,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_qwen_scale(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges a prefetched episode; nothing is sent."""
+    """Grade a prefetched episode. Sends no request."""
     grade(score(episode))

@@ -1,1 +1,1 @@
-"""Phase 5.3: what a flaw in the plan does to a model."""
+"""Phase 5.3."""

@@ -1,4 +1,4 @@
-"""Phase 5.3: models get a plan with a flaw. Who obeys, who repairs?"""
+"""Phase 5.3: the effect of a flaw in the plan. Which models follow it, and which repair it?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = phase("model", "flaw")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x flaws x severities, at one reliability of the tools."""
+    """Parametrize the cells: task types x flaws x severities, at one success rate of tools."""
     chosen = selection(metafunc.config)
     flaws = [workflow.FLAWS[name] for name in chosen.flaws]
     metafunc.parametrize("task_type", chosen.task_types)
@@ -40,7 +40,7 @@ async def episode(
     difficulty: Difficulty,
     tool_success_rate: float,
 ) -> Episode:
-    """Prefetched, hundreds at once. Task and flawed plan are the same for every model."""
+    """Run the task of a repetition. Task and flawed plan are the same for every model."""
     chosen = workflow.flaw(flaw, severity=severity)
     drawn = workflow.draw_flawed(chosen, task_type, case.repeat, case.run_seed)
     return await workflow.run_episode(
@@ -57,6 +57,6 @@ async def episode(
 def test_flawed_workflow(
     episode: Episode, grade: Callable[[Verdict], None], flaw_group: str, prompt_type: str
 ) -> None:
-    """Runs in pytest, one at a time: an episode is judged, nothing is sent."""
+    """Grade a prefetched episode. Sends no request."""
     del flaw_group, prompt_type  # parameters of the case, for policies and for the aggregate
     grade(score(episode))

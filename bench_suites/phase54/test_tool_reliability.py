@@ -1,4 +1,4 @@
-"""Phase 5.4: what unreliable tools cost."""
+"""Phase 5.4: the cost of unreliable tools."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytestmark = phase("model", "tool_success_rate", taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x success rates of tools; those at 0.8 are those of phase 5.1."""
+    """Parametrize the cells: task types x success rates of tools. Rate 0.8 belongs to phase 5.1."""
     parametrize_cells(metafunc, rates=(0.9, 0.8, 0.7, 0.6, 0.5))
 
 
 def test_tool_reliability(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges a prefetched episode; nothing is sent."""
+    """Grade a prefetched episode. Sends no request."""
     grade(score(episode))

@@ -1,4 +1,4 @@
-"""Phase 5.5: what the plan in the prompt is worth."""
+"""Phase 5.5: the value of the plan in the prompt."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ pytestmark = phase("model", "prompt_type", taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The cells: task types x prompt types; the optimal ones are those of phase 5.1."""
+    """Parametrize the cells: task types x prompt types. `optimal` belongs to phase 5.1."""
     parametrize_cells(metafunc, prompt_types=OF_55)
 
 
 def test_prompt_sensitivity(episode: Episode, grade: Callable[[Verdict], None]) -> None:
-    """Judges a prefetched episode; nothing is sent."""
+    """Grade a prefetched episode. Sends no request."""
     grade(score(episode))

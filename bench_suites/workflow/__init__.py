@@ -1,6 +1,7 @@
 """The workflow benchmark: tools, tasks, plans, flaws, the agent loop and its scores.
 
-It knows nothing of lanes, keys, limits or pytest: a model is anything with an async `chat`.
+The package is independent of lanes, keys, limits and pytest: a model is any object with an async
+method `chat`.
 """
 
 from __future__ import annotations

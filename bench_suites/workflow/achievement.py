@@ -1,11 +1,10 @@
-"""What an episode achieved and how well it was carried out: the original's second phase of scoring.
+"""Task achievement and quality of an episode: the second stage of the original's scoring.
 
 The original's batch path scored without the execution history: execution success was the constant
-0.8, recovery 0 and any successful call an output. Here all of it comes from the calls that were
-made, progress counts tools of the sound plan only, and an output is the success of a step that an
-expected output comes from: the last two of the plan, for every task of the library expects two. The
-verdict asks whether there is any output, the scorer for the share. So figures differ from the
-published ones.
+0.8, recovery was 0, and any successful call was an output. Here all figures come from the calls, so
+they differ from the published ones. Progress counts only tools of the sound plan. An output is a
+success of one of the plan's last two steps, since every task of the library expects two outputs.
+The verdict needs any output; the scorer uses the share.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ VERDICT_MINIMUM: dict[TaskType, int] = {
     "api_integration": 2,
     "multi_stage_pipeline": 3,
 }
-"""How many tools are progress enough for `level`. Source: the original's executor."""
+"""The minimum number of tools that counts as progress in `level`. Source: the original's
+executor."""
 
 SCORER_MINIMUM: dict[TaskType, int] = {**VERDICT_MINIMUM, "data_pipeline": 3}
-"""How many tools are all of the progress that is scored. Source: the original's scorer."""
+"""The number of tools with which `progress` is 1. Source: the original's scorer."""
 
 N_OUTPUT_STEPS = 2
 PARTIAL_COVERAGE = 0.6
@@ -56,10 +56,11 @@ def progress(episode: Episode) -> float:
 
 
 def level(episode: Episode) -> Level:
-    """The first stage's judgement.
+    """The verdict of the first stage.
 
-    full: all required tools succeeded, first in the plan's order. partial: two of coverage >= 0.6,
-    any output, as many required tools as the verdict's minimum, a completion phrase.
+    full: all required tools succeeded, and their first successes are in the plan's order. partial:
+    two of these hold: coverage >= 0.6, any output, the verdict's minimum of required tools, a
+    completion phrase.
     """
     first = [tool for tool in episode.first_successes if tool in episode.sound]
     if first == list(episode.sound):
@@ -74,10 +75,10 @@ def level(episode: Episode) -> Level:
 
 
 def task_achievement(episode: Episode) -> float:
-    """How much of the task was done, 0 to 1.
+    """The achieved part of the task, 0 to 1.
 
-    Source: the original's weights: output, progress and coverage by 0.5 / 0.3 / 0.2 where output is
-    above 0.8, else by 0.3 / 0.3 / 0.4.
+    Source: the original's weights. Output, progress and coverage have the weights 0.5, 0.3 and 0.2
+    if output is above 0.8, otherwise 0.3, 0.3 and 0.4.
     """
     parts = (output(episode), progress(episode), coverage(episode))
     weights = (0.5, 0.3, 0.2) if parts[0] > _MUCH_OUTPUT else (0.3, 0.3, 0.4)
@@ -85,7 +86,7 @@ def task_achievement(episode: Episode) -> float:
 
 
 def execution_quality(episode: Episode) -> float:
-    """How well it was carried out, 0 to 1.
+    """The quality of the execution, 0 to 1.
 
     Source: the original's weights: 0.4 execution success + 0.3 efficiency + 0.2 adherence (to the
     sound plan) + 0.1 recovery.
@@ -104,10 +105,11 @@ def execution_quality(episode: Episode) -> float:
 def adjusted(
     achievement: float, quality: float, judged: Level, *, n_calls: int
 ) -> tuple[float, float]:
-    """Both parts after the first stage's judgement: full and partial raise them to a floor.
+    """Achievement and quality, adjusted by the verdict of the first stage.
 
-    Source: full -> at least 0.8 / 0.7; partial -> at least 0.5 / as it is; failure with any call ->
-    the larger of 0.8 x value and 0.2; failure without a call -> 0.5 x value.
+    Source: the original's rules. full: at least 0.8 and 0.7. partial: achievement at least 0.5,
+    quality unchanged. failure with a call: the larger of 0.8 x value and 0.2. failure without a
+    call: 0.5 x value.
     """
     if judged == "full":
         return max(achievement, 0.8), max(quality, 0.7)

@@ -1,4 +1,4 @@
-"""How closely an episode followed a plan."""
+"""The adherence of an episode to a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXACT_BONUS = 0.02
 
 
 def adherence(plan: Sequence[str], calls: Sequence[Call]) -> float:
-    """0 (nothing was called) to 0.92 (the plan, the whole plan and nothing but the plan).
+    """The adherence, from 0 (no call) to 0.92 (exactly the calls of the plan).
 
     Source: the original's workflow score: 0.4 x share of the plan's tools that succeeded + 0.3 x
     longest common subsequence / length of the plan + 0.2 x share of calls that succeeded + 0.02 for
@@ -35,7 +35,7 @@ def adherence(plan: Sequence[str], calls: Sequence[Call]) -> float:
 
 
 def common_subsequence(first: Sequence[object], second: Sequence[object]) -> int:
-    """Length of the longest common subsequence."""
+    """The length of the longest common subsequence."""
     row = [0] * (len(second) + 1)
     for left in first:
         diagonal = 0

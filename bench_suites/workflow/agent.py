@@ -31,23 +31,24 @@ async def run_episode(
     max_turns: int = MAX_TURNS,
     substitute: bool = False,
 ) -> Episode:
-    """Let a model work on a task; returns what it did, whatever that was.
+    """Let a model work on a task, and return the episode.
 
     Args:
-        llm: The model. What it raises goes through: a failed request is no answer.
+        llm: The model. Its exceptions are passed on: a failed request is not an answer.
         task: From `TASKS`.
-        plan: What the prompt shows; with prompt type `optimal` the task's sound plan by default.
-        prompt_type: By default `optimal` if a plan is given, else `baseline`.
-        difficulty: Wording of the task's description.
+        plan: The plan in the prompt; by default the task's sound plan for prompt type `optimal`,
+            and no plan for other types.
+        prompt_type: By default `optimal` if a plan is given, otherwise `baseline`.
+        difficulty: The wording of the task's description.
         tool_success_rate: Nominal chance that a well-formed call succeeds, 0 to 1.
-        seed: The tools' luck, as `luck` has it: the same luck and the same answers give the same
-            episode.
-        max_turns: Most answers of the model, at least 1.
+        seed: The seed of tool failures, from `luck`. The same seed and the same answers give the
+            same episode.
+        max_turns: The maximum number of the model's answers, at least 1.
         substitute: As `FlawedTask.is_substitute`.
 
     Raises:
-        ValueError: An unknown prompt type or difficulty, a rate out of 0 to 1, or a plan that the
-            prompt type would not show.
+        ValueError: The prompt type or difficulty is unknown, the rate is not from 0 to 1, or the
+            prompt type does not show the given plan.
     """
     if prompt_type is None:
         prompt_type = "baseline" if plan is None else "optimal"
@@ -98,7 +99,10 @@ async def run_episode(
 
 
 def _as_said(parsed: ParsedReply) -> str:
-    """The model's message for the history; some APIs refuse empty ones and calls not offered."""
+    """The model's message for the history: never empty, and without native calls.
+
+    Some APIs refuse empty messages, and calls of tools that the request does not offer.
+    """
     if parsed.text.strip():
         return parsed.text
     calls = [

@@ -1,7 +1,6 @@
-"""The original's table of results: one row per cell, always recomputed from the cases themselves.
+"""The original's table of results: one row per cell, always computed from the cases.
 
-No sum, average or rate is ever stored and added to: merging two runs is putting their cases
-together.
+Stored sums, means and rates are never added up: to merge two runs, combine their cases.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ERROR_ORDER = (
     "max_turns",
     "other",
 )
-"""The original's order of its columns; its names of the rates are other ones, in another order."""
+"""The original's order of error columns. Its rates have other names and another order."""
 _RATE_NAMES = {
     "tool_selection": "tool_selection_error_rate",
     "parameter_config": "parameter_error_rate",
@@ -46,17 +45,18 @@ _RATE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What a finished case brings to its cell.
+    """The result of a finished case.
 
     Attributes:
         prompt_type: `baseline`, `optimal`, `cot`, or `flawed_` and the flaw's name.
-        outcome: `solved`, `partial`, `unsolved`; any other (`infra`, `error`) is no measurement.
-        duration_s: First lease to end; None where that is not known.
+        outcome: `solved`, `partial` or `unsolved`; other outcomes (`infra`, `error`) are not
+            measured.
+        duration_s: Seconds from the first lease to the end; None if unknown.
         ended_at: UTC; None for a case that never ran.
-        kind: Class of the error, for partial and unsolved cases; any word that is not one of the
-            original's eight classes (`luck` and `needless_calls`, a refused prompt) counts as
-            `other`.
-        scores: As `score` gives them; a mean is over the cases that have the score.
+        kind: Class of the error, for partial and unsolved cases. A kind that is not one of the
+            original's eight classes (such as `luck`, `needless_calls` or a refused prompt) counts
+            as `other`.
+        scores: The scores of `score`. A mean is over the cases that have the score.
     """
 
     model: str
@@ -73,13 +73,14 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The one definition of success for any set of cases. Shares are 0 to 1, None without cases.
+    """The only definition of success, for any set of cases. Shares are 0 to 1; None without cases.
 
     Attributes:
-        measured: The cases with an outcome that counts.
-        n_full: Of these, solved.
-        n_partial: Of these, partial.
-        n_infra: Cases that the infrastructure failed to answer; they are in no other figure.
+        measured: The measured cases: solved, partial or unsolved.
+        n_full: The number of solved cases.
+        n_partial: The number of partial cases.
+        n_infra: The number of cases that got no answer because the infrastructure failed; in no
+            other figure.
     """
 
     measured: tuple[CaseResult, ...]
@@ -101,12 +102,12 @@ class Tally:
 
     @property
     def n(self) -> int:
-        """Cases that count."""
+        """The number of measured cases."""
         return len(self.measured)
 
     @property
     def n_success(self) -> int:
-        """Solved and partial cases."""
+        """The number of solved and partial cases."""
         return self.n_full + self.n_partial
 
     @property
@@ -115,18 +116,18 @@ class Tally:
         return share(self.n_full + PARTIAL_WEIGHT * self.n_partial, self.n)
 
     def mean(self, score: str) -> float | None:
-        """Mean of a score over the measured cases that have it; a refused prompt has none."""
+        """The mean of a score over the measured cases that have it."""
         known = [case.scores[score] for case in self.measured if score in case.scores]
         return share(math.fsum(known), len(known))
 
 
 def aggregate(cases: Iterable[CaseResult]) -> list[Row]:
-    """A row of the original's 51 columns per cell, sorted by key, and `infra` as the 52nd.
+    """One row per cell, sorted by key: the original's 51 columns, and `infra` as column 52.
 
-    One definition of each figure: `success` is `full_success` + `partial_success`; the weighted
-    score counts a partial case half; error rates are shares of all errors; averages and rates are
-    None where a cell has no measured case, never 0. `infra` counts what the infrastructure failed
-    to answer, which is in no other column.
+    `success` is `full_success` + `partial_success`. The weighted score counts a partial case half.
+    Error rates are shares of all errors. Means and rates of a cell without a measured case are
+    None, never 0. `infra` counts the cases that got no answer because the infrastructure failed;
+    they are in no other column.
 
     Args:
         cases: In any order; the result does not depend on it.
@@ -136,7 +137,7 @@ def aggregate(cases: Iterable[CaseResult]) -> list[Row]:
 
 
 def share(part: float, whole: int) -> float | None:
-    """`part / whole`; None where there is nothing to divide by."""
+    """`part / whole`; None if `whole` is 0."""
     return part / whole if whole else None
 
 

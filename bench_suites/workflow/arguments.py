@@ -1,4 +1,4 @@
-"""What is wrong with a tool call's arguments: a pure judgement, in words a model can act on."""
+"""Checks the arguments of a tool call, and names a fault in words that a model can act on."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class ArgumentFault:
-    """Why a call is refused.
+    """The reason to refuse a call.
 
     Attributes:
         code: `INVALID_INPUT` or `FILE_NOT_FOUND`.
-        message: What was found and what is allowed.
+        message: The given value and the allowed values.
     """
 
     code: str
@@ -40,11 +40,11 @@ class ArgumentFault:
 def check_arguments(
     tool: Tool, arguments: Mapping[str, object], known_resources: AbstractSet[str]
 ) -> ArgumentFault | None:
-    """The first thing wrong with a call's arguments, or None.
+    """The first fault in a call's arguments, or None. Pure.
 
     Args:
-        tool: The tool called.
-        arguments: Its arguments as decoded from JSON.
+        tool: The called tool.
+        arguments: Its arguments, decoded from JSON.
         known_resources: Paths and URLs that exist in this episode.
     """
     unknown = next((name for name in arguments if tool.parameter(name) is None), None)
@@ -53,7 +53,7 @@ def check_arguments(
         return _invalid(f"parameter {_cut(unknown)} is unknown; allowed are {names}")
     for parameter in tool.parameters:
         value = arguments.get(parameter.name)
-        # In many languages, null is how to leave an argument out.
+        # Many languages write null for an omitted argument.
         if value is None:
             if parameter.required:
                 return _invalid(
@@ -73,7 +73,7 @@ def check_arguments(
 
 
 def _fits(parameter: Parameter, value: object) -> bool:
-    # JSON has one kind of numbers: 5.0 is an integer.
+    # JSON has one type of number: 5.0 is an integer.
     if parameter.type == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     # In Python True is an int; in JSON it is not.
@@ -113,7 +113,7 @@ def _check_resource(
                 f"(got {_cut(value)})"
             )
         return None
-    # `./data/x.csv` and `data/x.csv/` name what `data/x.csv` names.
+    # `./data/x.csv` and `data/x.csv/` mean `data/x.csv`.
     if value in known or str(PurePosixPath(value)) in known:
         return None
     code = "FILE_NOT_FOUND" if "FILE_NOT_FOUND" in tool.errors else "INVALID_INPUT"
@@ -144,7 +144,7 @@ def _allowed(parameter: Parameter) -> str:
     if limits.maximum is not None:
         text += f" to {limits.maximum:g}"
     if limits.min_length is not None:
-        text += f" of at least {limits.min_length} character{'s' * (limits.min_length > 1)}"
+        text = f"{text} of at least {limits.min_length} character{'s' * (limits.min_length > 1)}"
     if limits.pattern is not None:
         text += f" such as {_cut(parameter.example)}"
     return text
@@ -152,7 +152,7 @@ def _allowed(parameter: Parameter) -> str:
 
 def _cut(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # A model may send anything: the answer to it must stay short, printable and encodable.
+    # A model can send anything: the answer must be short, printable and encodable.
     plain = text[:_SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
     return f'"{plain}"' if isinstance(value, str) else plain
 

@@ -1,10 +1,11 @@
-"""Which sequences of tools the library's tasks ask for.
+"""The sequences of tools in the library's tasks.
 
-Counts per task type and plan length keep the original benchmark's numbers of tasks and mean lengths
-(simple 2.98, basic 3.04, pipeline 4.29, api 3.04, multi-stage 4.94); the sequences are ours, closed
-under the tools' dependencies, and use all 30 tools where the original used 11.
+The counts per task type and plan length keep the original benchmark's numbers of tasks and mean
+lengths (simple 2.98, basic 3.04, pipeline 4.29, api 3.04, multi-stage 4.94). The sequences are new.
+Each contains the dependencies of its tools, and together they use all 30 tools; the original used
+11.
 
-Source: counted over the task library of github.com/Archer222arc/WorkflowBench at 8342eda.
+Source: counted in the task library of github.com/Archer222arc/WorkflowBench at 8342eda.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LENGTHS: dict[TaskType, dict[int, int]] = {
     "api_integration": {3: 163, 4: 7},
     "multi_stage_pipeline": {4: 15, 5: 55, 6: 10},
 }
-"""How many tasks of each type have a plan of which length."""
+"""The number of tasks by type and length of the plan."""
 
 _ORDER = (
     "helper authenticator connector router scanner fetcher reader parser mapper filter "
@@ -32,10 +33,10 @@ _ORDER = (
     "predictor simulator optimizer converter compressor writer poster queue cache scheduler "
     "monitor tracker logger notifier"
 )
-"""The order in which a sensible person would do things; it respects every dependency."""
+"""A sensible order of work; it respects every dependency."""
 
 _INTAKE = "scanner fetcher reader parser connector authenticator converter"
-"""A sequence begins to make sense with one of these."""
+"""The tools of which a sensible sequence contains at least one."""
 
 _GOALS: dict[TaskType, str] = {
     "simple_task": (
@@ -65,12 +66,12 @@ _GOALS: dict[TaskType, str] = {
 
 
 def draw_sequence(task_type: TaskType, length: int, draw: Draw) -> tuple[str, ...]:
-    """Tools in a sensible order, every dependency before what needs it.
+    """Draw tools in a sensible order, each after its dependencies.
 
     Args:
-        task_type: Whose goals to choose from.
-        length: How many tools, 2 to 6.
-        draw: The generator's source of chance.
+        task_type: The type whose goals to choose from.
+        length: The number of tools, 2 to 6.
+        draw: The generator's random numbers.
     """
     goals, order, intake = map(_full_names, (_GOALS[task_type], _ORDER, _INTAKE))
     while True:

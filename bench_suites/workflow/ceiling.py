@@ -1,4 +1,4 @@
-"""What could be reached: the best that any model could do on the same task with the same luck."""
+"""The best possible result of any model on the same task with the same tool failures."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: int) -> bool:
-    """Whether the task's own calls, in the best order, solve it with this luck. Pure.
+    """Whether the task's own calls, in the best order, solve it despite tool failures. Pure.
 
-    Every step takes as many tries as its tool's luck says, in whatever order steps are done. So the
-    turns decide, and whether failures can be interleaved with successes: too many in a row end an
-    episode. A model that looks things up first needs more turns.
+    The seed determines the number of attempts of each step, regardless of the order of steps. Two
+    things decide: the number of turns, and whether successes can separate the failures, since too
+    many failures in a row end an episode. A model that looks tools up first needs more turns.
 
     Args:
         task: From the library.
-        tool_success_rate: As of the episode.
-        seed: The episode's luck.
-        max_turns: The episode's.
+        tool_success_rate: The rate of the episode.
+        seed: The seed of the episode's tool failures.
+        max_turns: The maximum of the episode.
     """
     needed = _tries(task, ToolSimulation(tool_success_rate, seed, task.inputs), max_turns)
     if needed is None:
@@ -49,7 +49,7 @@ def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: 
 
 
 def _tries(task: Task, tools: ToolSimulation, most: int) -> tuple[int, ...] | None:
-    """How many calls each step takes; None if there are more than `most` of them in all."""
+    """The number of calls that each step takes; None if their sum is more than `most`."""
     found: list[int] = []
     for step in task.plan.steps:
         n_tries = 1

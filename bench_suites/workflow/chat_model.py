@@ -1,4 +1,4 @@
-"""What the domain asks of a model: one method. It knows nothing of keys, limits and retries."""
+"""The interface of a model for the benchmark: one method, without keys, limits or retries."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ class NativeCall(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the function."""
+        """The name of the function."""
         ...
 
     @property
     def arguments(self) -> str:
-        """Its arguments as JSON text, perhaps broken."""
+        """The arguments as JSON text, which may be invalid."""
         ...
 
 
 class ChatReply(Protocol):
-    """What a model answered."""
+    """The answer of a model."""
 
     @property
     def text(self) -> str:
-        """The content; empty if there is none."""
+        """The content; may be empty."""
         ...
 
     @property
     def reasoning(self) -> str | None:
-        """Reasoning content, where the API sends it apart."""
+        """The reasoning, if the API sends it separately."""
         ...
 
     @property
     def tool_calls(self) -> Sequence[NativeCall]:
-        """Native function calls."""
+        """The native function calls."""
         ...
 
     @property
     def finish_reason(self) -> str | None:
-        """`length` if it ended at its limit of tokens."""
+        """`length` if the answer was truncated at its token limit."""
         ...
 
     @property
     def refusal(self) -> str | None:
-        """The model's own words for not answering, where the API sends them apart."""
+        """The model's refusal, if the API sends it separately."""
         ...
 
 
 class ChatModel(Protocol):
-    """A model to talk to."""
+    """A model that answers conversations."""
 
     async def chat(self, messages: Sequence[Mapping[str, str]], /) -> ChatReply:
-        """The answer to a conversation of messages with `role` and `content`."""
+        """Send a conversation of messages with `role` and `content`, and return the answer."""
         ...

@@ -1,4 +1,4 @@
-"""One episode's bookkeeping: a reply goes in, the answer to it and a reason to stop come out."""
+"""The state of one episode: takes each reply, and returns the answer to it or a reason to stop."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ LONGEST_ARGUMENTS_CHARACTERS = 2000
 _WORD = r"[*_`]*+TASK\\?_COMPLETED?[*_`.!]*"
 _END = r"(?<!\d)[.!?。！？][*_)]*+[ \t]*"  # noqa: RUF001 - not the full stop of a list's number
 _ALONE = re.compile(
-    # An empty line is none behind a word, a colon or a comma, which announce, or a fence, which
-    # quotes.
+    # Ignore an empty line after a word, a colon or a comma, which announce something, and after a
+    # code fence.
     rf"(?:\A|[^\w:,：，`\s][ \t]*\n[ \t]*\n|{_END}\n)\s*(?:#+ )?{_WORD}[ \t]*(?:\n|\Z)"  # noqa: RUF001
     rf"|{_END}{_WORD}\s*\Z",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ _ALONE = re.compile(
 
 
 class Conversation:
-    """What has happened so far in an episode: no model, no clock, all chance from the seed."""
+    """The course of an episode so far. Uses no model and no clock; the seed fixes all chance."""
 
     def __init__(self, task: Task, *, tool_success_rate: float, seed: int) -> None:
         """Begin an episode.
@@ -68,14 +68,14 @@ class Conversation:
         self.completed = False
 
     def take(self, parsed: ParsedReply, *, last: bool) -> tuple[str, StopReason | None]:
-        """Do what a reply asks for.
+        """Run the actions of a reply.
 
         Args:
             parsed: The reply.
-            last: Whether the model has no further turn.
+            last: Whether this is the model's last turn.
 
         Returns:
-            The answer to the model, and why the episode ends, or None if it goes on.
+            The answer to the model, and the reason why the episode ends, or None if it continues.
         """
         was_done = self._is_done()
         self.n_unclosed += parsed.n_unclosed
@@ -84,8 +84,8 @@ class Conversation:
         self.n_turns += 1
         self._n_extra += was_done
         says_done = not parsed.is_cut and says_it_is_done(parsed.text)
-        # Two of three: who has done all has ended with it, or with a message that asks for nothing,
-        # whatever its words; who has not, with the word that asks for nothing else.
+        # Two of three end the episode. If all is done, the keyword or a message without an action
+        # suffices. If not, the message must have the keyword and no action.
         if says_done + self._is_done() + (not parsed.actions) > 1:
             self.completed = says_done
             return "", "completed" if says_done else "done"
@@ -148,10 +148,11 @@ class Conversation:
 
 
 def _meant(calls: Sequence[Action]) -> Action | None:
-    """The one of a message's calls that is run: the first of a tool that there is.
+    """The call of a message to run: the first call of a known tool.
 
-    Else the first with a name and arguments, else the first, and its error is told: an opening tag
-    that prose speaks of ("I write <tool_call> tags") reads as a call of the next word.
+    Without one, it is the first call with a name and arguments, then the first call, whose error is
+    returned to the model. An opening tag within prose ("I write <tool_call> tags") reads as a call
+    of the next word.
     """
     known = (call for call in calls if tool_named(call.text) is not None)
     whole = (call for call in calls if call.text and call.arguments)
@@ -159,11 +160,11 @@ def _meant(calls: Sequence[Action]) -> Action | None:
 
 
 def says_it_is_done(text: str) -> bool:
-    """Whether a message says `TASK_COMPLETED` as a sentence of its own.
+    """Whether a message contains `TASK_COMPLETED` as a separate sentence.
 
-    Alone on its line or as the last word of the message, behind nothing, the end of a sentence, or
-    an empty line with no unfinished sentence before it. So it is not heard in a list, in quotes, or
-    in a sentence that announces or denies it, in any language: in doubt the model is asked to go
-    on, which costs it a turn and not the episode.
+    It must be alone on its line or the last word of the message. Before it there must be nothing,
+    the end of a sentence, or an empty line after a finished sentence. It therefore does not count
+    in a list, in quotes, or in a sentence that announces or denies it, in any language. In doubt
+    the model is asked to continue, which costs it one turn and not the episode.
     """
     return _ALONE.search(text) is not None

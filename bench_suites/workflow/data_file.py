@@ -1,4 +1,4 @@
-"""Reads the checked-in data, which users may edit, and says what is wrong with them."""
+"""Reads the data files of the repository, which users may edit, and names their faults."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _T = TypeVar("_T")
 
 
 class LibraryError(ValueError):
-    """A file of the task library cannot be used; the message names file and field."""
+    """A file of the task library is unusable. The message names the file and the field."""
 
 
 def read_data(path: Path, kind: type[_T]) -> _T:
     """The content of a JSON file.
 
     Raises:
-        LibraryError: It is missing or unreadable, no JSON, or of another form.
+        LibraryError: The file is missing, unreadable, not JSON, or does not have this type.
     """
     try:
         content = path.read_bytes()

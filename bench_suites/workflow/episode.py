@@ -1,4 +1,4 @@
-"""What an episode leaves behind: plain data, all that grading will ever know of it."""
+"""The record of an episode: plain data, and the only input of grading."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from bench_suites.workflow.task import Difficulty, TaskType
 StopReason = Literal[
     "completed", "done", "failing", "repeating", "silent", "cut", "refusal", "max_turns"
 ]
-"""Why an episode ended.
+"""The reason why an episode ended.
 
-completed: the model said the word for it, rightly or not.
-done: everything required had succeeded, and the model asked for nothing or went on for two more
-turns.
-failing: the last five calls failed.
-repeating: three successes of one tool among its five last calls, and no other call between them.
-silent: three messages in a row asked for nothing, or the last ones within the limit of turns.
-cut, refusal: the same, and the last of these messages was cut off, or refused to help.
-max_turns: the limit of turns.
+- completed: the model sent `TASK_COMPLETED`, rightly or not.
+- done: all required steps were done, and the model sent no action or continued for two more turns.
+- failing: the last five calls failed.
+- repeating: the last five calls were of one tool, and at least three of them succeeded.
+- silent: three messages in a row had no action, or the last messages before the limit of turns.
+- cut, refusal: the same, and the last of these messages was truncated, or refused to help.
+- max_turns: the limit of turns.
 """
 
 
@@ -30,10 +29,10 @@ class Call:
     """One tool call of the model.
 
     Attributes:
-        turn: In which turn, from 0.
-        tool: The registry's name; what the model wrote if there is no such tool.
+        turn: Number of the turn, from 0.
+        tool: The name in the registry, or the model's text if there is no such tool.
         arguments: JSON text; `null` if the model wrote no JSON object.
-        ok: Whether the tool did its work.
+        ok: Whether the call succeeded.
         error: Error code of a failure.
     """
 
@@ -49,18 +48,18 @@ class Episode:
     """The course of one episode.
 
     Attributes:
-        given: The plan that the model was shown; None if it was shown none.
-        sound: Tools of the task's sound plan, the required ones.
+        given: The plan in the prompt, or None.
+        sound: The required tools: the tools of the task's sound plan.
         calls: In order.
-        n_turns: Answers of the model.
-        n_searches: Queries answered.
-        n_infos: Questions about tools answered.
-        n_helped: Messages that asked for nothing and were answered with help.
-        n_unclosed: Tags that the model did not close; they cost it nothing.
-        completed: Whether the model ended it with the word for that.
-        reachable: Whether a flawless model would have solved the task with the same luck.
-        substitute: Whether the task stands for one that the plan's flaw could not spoil.
-        n_cut: Answers that ended at their limit of tokens.
+        n_turns: Number of the model's answers.
+        n_searches: Number of answered searches for tools.
+        n_infos: Number of answered questions about tools.
+        n_helped: Number of messages without an action, which were answered with help.
+        n_unclosed: Number of tags left open, which cost the model nothing.
+        completed: Whether the model ended the episode with `TASK_COMPLETED`.
+        reachable: Whether a perfect model solves the task with the same tool failures.
+        substitute: Whether the task is a substitute for one that the plan's flaw cannot change.
+        n_cut: Number of answers that were truncated at their token limit.
     """
 
     task_id: str
@@ -84,10 +83,10 @@ class Episode:
 
     @property
     def succeeded(self) -> tuple[str, ...]:
-        """Tools of the successful calls, in order, repeats included."""
+        """The tools of the successful calls, in order, with repeats."""
         return tuple(call.tool for call in self.calls if call.ok)
 
     @property
     def first_successes(self) -> tuple[str, ...]:
-        """Tools in the order of their first success."""
+        """The tools in the order of their first success."""
         return tuple(dict.fromkeys(self.succeeded))

@@ -1,9 +1,9 @@
-"""What kept an episode from being solved: one class, by rule, from what happened.
+"""The error class of an episode that is not solved, determined from its calls by rules.
 
 The original counts nine figures: the total and eight classes. Here the total is the number of
-unsolved and partial cases, so it needs no class. Five are ours: `luck`, which is nobody's fault,
-`needless_calls`, and `cut`, `refusal` and `no_call`, since a model that calls nothing made no error
-of form. A failed request is no class: it never comes here.
+unsolved and partial cases, so it is not a class. Five classes are new: `luck`, which is not an
+error of the model, `needless_calls`, and `cut`, `refusal` and `no_call`, since a model without a
+call made no error of form. Failed requests do not get here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan
 
 _EXAMPLE = "tool_name"
-"""What the prompt has in a tool's place: a model that sends it repeats the prompt."""
+"""The placeholder for a tool in the prompt. A model that sends it repeats the prompt."""
 
 ErrorKind = Literal[
     "cut",
@@ -42,41 +42,41 @@ ErrorKind = Literal[
     "other",
 ]
 _WHY: dict[ErrorKind, str] = {
-    "cut": "answers were cut off at their limit of tokens before {tool} was done",
-    "refusal": "the model refused to go on",
-    "no_call": "nothing was called",
-    "tool_call_format": "{tool} was not called in the right form",
+    "cut": "answers were truncated at their token limit before {tool} was done",
+    "refusal": "the model refused to continue",
+    "no_call": "the model called no tool",
+    "tool_call_format": "the call to {tool} was malformed",
     "max_turns": "the turns ran out before {tool} was called",
-    "timeout": "{tool} timed out and was given up",
+    "timeout": "{tool} timed out and was not called again",
     "tool_selection": "{tool}, which the task needs, was never called",
     "parameter_config": "{tool} was not called with the task's arguments",
-    "sequence_order": "{tool} was called before what it needs was done",
-    "dependency": "{tool} was never called, and what needs it was refused",
-    "luck": "no model could have solved it with this luck",
-    "other": "{tool} failed and was given up",
+    "sequence_order": "{tool} was called before the steps that it needs",
+    "dependency": "{tool} was never called, so a tool that needs it was refused",
+    "luck": "no model can solve it with these tool failures",
+    "other": "{tool} failed and was not called again",
 }
 
 _NONE_FORMED: dict[ErrorKind, str] = {
-    "tool_selection": "no tool was named that exists",
+    "tool_selection": "the model called only unknown tools",
     "tool_call_format": "no call was well formed",
 }
 
 
 def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
-    """Why an episode that is not solved went wrong; the first rule that fits decides.
+    """The class of the error in an episode that is not solved, by the first rule that applies.
 
-    1. No well-formed call at all: `cut` or `refusal` if the model ended so or most of its answers
-       were cut, `no_call` if none was tried but the prompt's own example, `tool_selection` if tools
-       were named that do not exist, else `tool_call_format`.
-    2. No model could have solved it: `luck`.
-    3. Everything was done, and more: `needless_calls`.
-    4. `cut` or `refusal`, as above.
-    5. The first step of the sound plan that was not done was called: its tool succeeded last with
+    1. No call was well formed. `cut` or `refusal` if the model ended that way or most of its
+       answers were truncated; `no_call` if it tried no call except the prompt's example. Otherwise
+       `tool_selection` if it named an unknown tool, and `tool_call_format` if not.
+    2. No model can solve it: `luck`.
+    3. All steps were done, with unnecessary calls: `needless_calls`.
+    4. `cut` or `refusal`, as in rule 1.
+    5. The first missing step of the sound plan was called. The last call of its tool succeeded with
        other arguments than the task's (`parameter_config`) or too early (`sequence_order`), or it
-       failed last: `parameter_config`, `tool_call_format`, `sequence_order` (it came before what it
-       needs), `timeout` or `other` (it was given up).
+       failed: `parameter_config`, `tool_call_format`, `sequence_order` (before a step that it
+       needs), `timeout` or `other`.
     6. It was not called, and the model ran out of turns: `max_turns`.
-    7. It was not called: `dependency` where a call that needs it was refused, else
+    7. It was not called: `dependency` if a call that needs it was refused, otherwise
        `tool_selection`.
     """
     given_up: ErrorKind | None = "refusal" if episode.stop == "refusal" else None
@@ -107,10 +107,10 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
 
 
 def explain(kind: ErrorKind, episode: Episode, sound: Plan) -> str:
-    """What `classify_error` found, in a sentence."""
+    """The result of `classify_error` as a sentence."""
     came_to, n_steps = work(sound, episode.calls), len(sound.steps)
     if kind == "needless_calls":
-        return f"all {n_steps} steps done, and {came_to.n_needless} calls were needless"
+        return f"all {n_steps} steps done, but {came_to.n_needless} calls were unnecessary"
     lacking = next((one.tool for one in sound.steps if one.tool not in came_to.done), "a tool")
     why = _WHY[kind].format(tool=lacking)
     if not _well_formed(episode) and kind in _NONE_FORMED:
@@ -123,7 +123,7 @@ def _well_formed(episode: Episode) -> list[Call]:
 
 
 def _wanting(episode: Episode) -> set[str]:
-    """Tools for want of which a call was refused."""
+    """The missing tools because of which calls were refused."""
     refused = (call.tool for call in episode.calls if call.error == NOT_READY)
     return {need for tool in refused for need in needed_by(tool)} - {*episode.succeeded}
 

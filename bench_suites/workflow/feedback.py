@@ -1,8 +1,8 @@
-"""What a model is told between its turns: nothing here says which tools its task requires.
+"""The messages to the model between its turns. They never reveal which tools its task requires.
 
-Help names no tool. A search's answer names its hits, an answer about a tool the tool asked for, and
-both name what these tools need: all of it from the registry and the model's words, never from the
-task.
+Help names no tool. The answer to a search names its hits, and the answer to a question about a tool
+names that tool. Both name the tools that these need. All this comes from the registry and the
+model's words, never from the task.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Write exactly one of:
 <tool_call>tool_name {{"parameter": "value"}}</tool_call>
 {COMPLETED} if everything is done, and nothing else."""
 HELP = f"Your message asked for nothing. {_WRITE_ONE_OF}"
-"""The answer to a message without any action; it counts as help."""
+"""The answer to a message without an action; it counts as help."""
 CUT = f"Your message was cut off at its limit of length. Be brief. {_WRITE_ONE_OF}"
-"""The same where that is why."""
+"""The answer to a message without an action because it was truncated."""
 
 ONE_CALL_PER_MESSAGE = "Only one tool_call was run: one tool_call per message."
 
@@ -56,8 +56,9 @@ def describe_result(result: ToolResult, n_succeeded: int) -> str:
     """The answer to a call.
 
     Args:
-        result: What the call came to.
-        n_succeeded: Calls that succeeded so far, this one included. How many it takes is not said.
+        result: The result of the call.
+        n_succeeded: Calls that succeeded so far, including this one. The required number stays
+            secret.
     """
     if result.ok:
         return f"Result of {result.tool}: success\n{result.output}\nSuccessful calls: {n_succeeded}"

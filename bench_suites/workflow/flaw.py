@@ -29,16 +29,16 @@ PREFIX = "flawed_"
 
 
 class FlawError(ValueError):
-    """A flaw could not change a plan, or there is no flaw of that name."""
+    """A flaw cannot change a plan, or its name is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One way to spoil a plan.
+    """One way to break a plan.
 
     Attributes:
-        group: Which of WorkflowBench's three groups it belongs to.
-        severity: How much of the plan it touches.
+        group: Its flaw group, one of WorkflowBench's three.
+        severity: How much of the plan it changes.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Flaw:
     severity: Severity = "severe"
 
     def apply(self, plan: Plan, *, seed: int = 0) -> Plan:
-        """The spoilt plan. Pure: the same plan and seed give the same result.
+        """The flawed plan. Pure: the same plan and seed give the same result.
 
-        Who does as it says does something else than the sound plan asks for: other tools, another
-        order that what is needed does not allow, or other arguments.
+        A model that follows it does not follow the sound plan: it uses other tools, an order that
+        breaks a need, or other arguments.
 
         Raises:
-            FlawError: The plan cannot be spoilt this way.
+            FlawError: The flaw cannot change the plan.
         """
         text = f"{seed}/{self.name}/{self.severity}/{plan.task_id}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -61,8 +61,8 @@ class Flaw:
         if spoilt.steps and spots(plan, spoilt):
             return spoilt
         msg = (
-            f"flaw {self.name} ({self.severity}) cannot spoil the plan of {plan.task_id}: "
-            "following the spoilt plan would change nothing"
+            f"flaw {self.name} ({self.severity}) cannot change the plan of {plan.task_id}: "
+            "following the flawed plan changes nothing"
         )
         raise FlawError(msg)
 
@@ -89,10 +89,10 @@ _DOCUMENT = (
 
 
 def flaw(name: str, *, severity: str = "severe") -> Flaw:
-    """The flaw of that name, with or without WorkflowBench's prefix `flawed_`.
+    """The flaw with that name, with or without WorkflowBench's prefix `flawed_`.
 
     Raises:
-        FlawError: There is no such flaw or severity.
+        FlawError: The flaw or severity is unknown.
     """
     found = FLAWS.get(name.removeprefix(PREFIX))
     if found is None:
@@ -107,10 +107,11 @@ def flaw(name: str, *, severity: str = "severe") -> Flaw:
 
 @dataclass(frozen=True, slots=True)
 class FlawedTask:
-    """A task and its spoilt plan.
+    """A task and its flawed plan.
 
     Attributes:
-        is_substitute: Whether the task stands for the repetition's own, which cannot be spoilt so.
+        is_substitute: Whether the task is a substitute for the repetition's own task, which the
+            flaw cannot change.
     """
 
     task: Task
@@ -119,11 +120,11 @@ class FlawedTask:
 
 
 def check_room(chosen: Flaw, task_type: str) -> None:
-    """Refuse a flaw that no task of a type leaves room for, as in a library that was edited.
+    """Refuse a flaw that can change no task of a type, which happens in an edited library.
 
     Raises:
-        FlawError: There is no such task.
-        ValueError: There is no such type.
+        FlawError: The flaw can change no task of the type.
+        ValueError: The type is unknown.
     """
     for task in TASKS.of_type(task_type):
         with suppress(FlawError):
@@ -133,11 +134,11 @@ def check_room(chosen: Flaw, task_type: str) -> None:
 
 
 def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> FlawedTask:
-    """The task of a repetition with its plan spoilt: the same for every model.
+    """The task of a repetition with a flawed plan: the same for every model.
 
-    It is the task that the repetition has everywhere (`TaskLibrary.draw`), unless the flaw cannot
-    spoil its plan. Tasks that stand for others come from the end of the order in which repetitions
-    draw, so that few repetitions meet them twice.
+    It is the task that the repetition has in all phases (`TaskLibrary.draw`), unless the flaw
+    cannot change its plan. Substitutes come from the end of the order in which repetitions draw
+    tasks, so that few repetitions get the same task twice.
 
     Args:
         chosen: The flaw.
@@ -146,16 +147,16 @@ def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> Fla
         run_seed: Seed of the run.
 
     Raises:
-        FlawError: No task of the type can be spoilt so.
-        ValueError: There is no such type.
+        FlawError: The flaw can change no task of the type.
+        ValueError: The type is unknown.
     """
     order = TASKS.in_order(task_type, run_seed)
     place = repeat % len(order)
     plan = _spoilt(chosen, order[place].task_id, run_seed)
     if plan is not None:
         return FlawedTask(order[place], plan, is_substitute=False)
-    # Looked for from the end and no further than needed: all plans with all flaws take 1.4 s, and
-    # the prompts' digest, which needs one of each type, is made before a run's first request.
+    # Search from the end, and no further than necessary. All plans with all flaws take 1.4 s, and
+    # the digest of the prompts needs one plan of each type before a run's first request.
     n_before = sum(_spoilt(chosen, task.task_id, run_seed) is None for task in order[:place])
     spoilt = ((task, _spoilt(chosen, task.task_id, run_seed)) for task in reversed(order))
     others = itertools.cycle((task, plan) for task, plan in spoilt if plan is not None)
@@ -166,7 +167,7 @@ def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> Fla
 
 @cache
 def _spoilt(chosen: Flaw, task_id: str, run_seed: int) -> Plan | None:
-    """A task's plan spoilt so; None where it leaves the flaw no room."""
+    """The flawed plan of a task; None if the flaw cannot change it."""
     try:
         return chosen.apply(TASKS.by_id[task_id].plan, seed=run_seed)
     except FlawError:
@@ -175,16 +176,16 @@ def _spoilt(chosen: Flaw, task_id: str, run_seed: int) -> Plan | None:
 
 def _no_room(chosen: Flaw, task_type: str) -> str:
     return (
-        f"flaw {chosen.name} ({chosen.severity}) cannot spoil the plan of any task of type "
-        f"{task_type}: following the spoilt plan would change nothing"
+        f"flaw {chosen.name} ({chosen.severity}) cannot change the plan of any task of type "
+        f"{task_type}: following the flawed plan changes nothing"
     )
 
 
 def flaw_set(name: str) -> tuple[str, ...]:
-    """Names of the flaws of a set, group by group.
+    """The names of the flaws of a set, group by group.
 
     Raises:
-        FlawError: There is no such set.
+        FlawError: The set is unknown.
     """
     sets = {"core": _CORE.split(), "document": _DOCUMENT.split(), "all": list(FLAWS)}
     if name not in sets:

@@ -1,4 +1,4 @@
-"""Flaws of a plan's logic: steps that do not fit each other, the goal, or themselves."""
+"""Flaws of a plan's logic: steps that contradict each other, the goal, or themselves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _CONTRADICTIONS = (
 
 
 def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """A step hands on what the next does not take, and needs the next one's result itself.
+    """Make a step pass on data that the next step refuses, and need the next step's result.
 
-    Formats among the arguments change, so that they contradict the data. Light breaks one pair of
-    neighbours, medium half of them, severe every pair, and one of these has a format always. Where
-    there is none, the plan stays as it is.
+    Formats in the arguments change and contradict the data. `light` breaks one pair of neighbours,
+    `medium` half of the pairs, `severe` all. At least one broken pair has a format. A plan without
+    a format does not change.
     """
     steps = list(plan.steps)
     pairs = range(len(steps) - 1)
@@ -53,10 +53,11 @@ def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """The plan slides to another goal: each drifted step resembles the drifted step before it.
+    """Move the plan to another goal: each drifted step resembles the drifted step before it.
 
-    Light: the last step, tool and all. Medium: the purpose of the step before it, too. Severe: the
-    purposes from the second step on, and the tools of the last third to half.
+    `light` changes the last step with its tool, and `medium` also the purpose of the step before
+    it. `severe` changes the purposes from the second step on, and the tools of the last third to
+    half.
     """
     steps = list(plan.steps)
     n = len(steps)
@@ -82,9 +83,9 @@ def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def contradict(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps contradict themselves: in their purpose, and by a parameter that has two values.
+    """Make steps contradict themselves, by their purpose and by a parameter with two values.
 
-    Both are false, since nobody can say which of two values an obedient model takes.
+    Both values are false, since it is unknown which of the two an obedient model takes.
     """
     steps = list(plan.steps)
     doubled = [index for index, step in enumerate(steps) if _doubtful(step)]
@@ -119,7 +120,7 @@ def _doubled(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
 
 
 def _doubtful(step: PlanStep) -> list[int]:
-    """Places of the parameters that could have two false values."""
+    """The places of the parameters that can have two false values."""
     return [
         place
         for place, (name, value) in enumerate(step.parameters)
@@ -128,7 +129,7 @@ def _doubtful(step: PlanStep) -> list[int]:
 
 
 def _others(step: PlanStep, name: str, value: Value) -> list[Value]:
-    """Values of the same kind that say something else."""
+    """Values of the same kind with another meaning."""
     parameter = load_tools()[step.tool].parameter(name)
     choices = parameter.constraints.enum if parameter else None
     if choices:
@@ -147,4 +148,4 @@ CHANGES = {
     "semantic_drift": drift,
     "contradictory_instructions": contradict,
 }
-"""By the name of the flaw."""
+"""The functions by name of the flaw."""

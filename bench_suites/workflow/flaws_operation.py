@@ -1,4 +1,4 @@
-"""Flaws of a plan's operations: steps missing or repeated, detail withheld, names spoilt."""
+"""Flaws of a plan's operations: missing or repeated steps, missing details, wrong names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _VAGUE = ("Process the data.", "Do what is usual here.", "Handle this part.", "C
 
 
 def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps are missing: one between the ends; up to two; all but the ends.
+    """Drop steps between the first and the last: one, up to two, or all.
 
-    Where the ends would be more than half of the plan, severe leaves the last step alone. Light
-    still mentions the missing step where others need it; medium and severe do not.
+    If the two ends are more than half of the plan, `severe` keeps only the last step. With `light`,
+    other steps still name the missing step as a need; with `medium` and `severe` they do not.
     """
     steps = list(plan.steps)
     if len(steps) < _INNER_FROM or severity == "severe":
@@ -38,7 +38,7 @@ def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps stand there twice in a row: one; up to two; all."""
+    """Repeat steps directly after themselves: one, up to two, or all."""
     n_steps = len(plan.steps)
     n = n_steps if severity == "severe" else n_touched(n_steps, severity)
     twice = set(some_of(range(n_steps), n, draw))
@@ -47,7 +47,7 @@ def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps name their tool and nothing else: no parameters, no needs, a vague purpose."""
+    """Reduce steps to their tool and a vague purpose, without parameters and needs."""
     steps = list(plan.steps)
     for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
         vague = draw.one_of(_VAGUE)
@@ -56,9 +56,9 @@ def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def spoil_names(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Parameters go by names that their tool does not know, or a required one is left out.
+    """Give parameters names that are unknown to their tool, or drop a required parameter.
 
-    Light and medium do one of the two to a step, severe renames all of a step's parameters.
+    `light` and `medium` do one of the two to a step; `severe` renames all parameters of a step.
     """
     steps = list(plan.steps)
     candidates = [index for index, step in enumerate(steps) if step.parameters]
@@ -84,7 +84,7 @@ def _renamed(step: PlanStep, severity: Severity, draw: Draw) -> PlanStep:
 
 
 def _misspelt(name: str) -> str:
-    """`source` -> `sourceParam`, `group_by` -> `groupByParam`: no tool has a name of this form."""
+    """A wrong name, such as `groupByParam` for `group_by`: no tool has names of this form."""
     first, *others = name.split("_")
     return first + "".join(part.capitalize() for part in others) + "Param"
 
@@ -95,4 +95,4 @@ CHANGES = {
     "insufficient_detail": withhold_detail,
     "parameter_issues": spoil_names,
 }
-"""By the name of the flaw."""
+"""The functions by name of the flaw."""

@@ -1,4 +1,4 @@
-"""Flaws of a plan's structure: order, tools, values of parameters, text that breaks off."""
+"""Flaws of a plan's structure: wrong order, tools or values, and incomplete text."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _ALIKE: dict[str, tuple[Resource, ...]] = {
     "url": ("url",),
     "file_or_url": ("file_or_url", "file", "url"),
 }
-"""What can stand for a resource, best first; for others only their like."""
+"""The kinds that can replace a resource, best first. Other kinds only replace themselves."""
 
 
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps change places: one pair of neighbours; two pairs; everything turned around.
+    """Reorder steps: swap one pair of neighbours or two pairs, or reverse the plan.
 
-    Of three steps or fewer, medium takes the first or the last to the other end. Only orders that a
-    need forbids are drawn; where there is none, the plan stays as it is. What a step needs stays
-    written at it, so that the right order can be found again.
+    With three steps or fewer, `medium` moves the first or the last step to the other end. Only
+    orders that break a need are drawn; without such an order the plan does not change. Steps keep
+    their needs, so that a model can find the right order.
     """
     forbidden = [
         steps
@@ -71,7 +71,7 @@ def _is_allowed(steps: Sequence[PlanStep]) -> bool:
 
 
 def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps name a tool of the same category that does something else; the purpose stays."""
+    """Replace tools by others of the same category. The purposes of the steps stay."""
     steps = list(plan.steps)
     used = set(plan.tools)
     for index in some_of(range(len(steps)), n_touched(len(steps), severity), draw):
@@ -83,10 +83,10 @@ def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
-    """Arguments that a tool accepts: the plan's where it has them, else examples.
+    """Arguments that a tool accepts: from the plan if it has them, otherwise examples.
 
-    Where the tool asks for a file or a place that the plan does not name, there is none: then the
-    example stands there, which the tool will not find.
+    If the tool needs a file or place that the plan does not name, the argument is the example,
+    which does not exist.
     """
     named = [(step, name, value) for step in plan.steps for name, value in step.parameters]
     values = {name: value for _, name, value in named}
@@ -98,15 +98,15 @@ def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
             there = [places[kind] for kind in kinds if kind is not None and kind in places]
             found[one.name] = values.get(one.name, there[0] if there else one.example)
     if "source" in found and "format" in found:
-        # A source has one format.
+        # The format must match the source.
         found["format"] = PurePosixPath(str(found["source"])).suffix.removeprefix(".")
     return tuple(found.items())
 
 
 def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Arguments get values that their tool refuses: of a wrong type, out of range, of nowhere.
+    """Give arguments values that their tool refuses: a wrong type, out of range, or not existing.
 
-    Light and medium spoil one argument of a step, severe all of them.
+    `light` and `medium` change one argument of a step, `severe` all of them.
     """
     steps = list(plan.steps)
     candidates = [index for index, step in enumerate(steps) if step.parameters]
@@ -124,10 +124,10 @@ def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def break_off(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Steps break off: the purpose after a word, the parameters midway, the needs entirely."""
+    """Truncate steps: keep one word of the purpose, half of the parameters, and no needs."""
     steps = list(plan.steps)
     places = range(len(steps))
-    # Not where all that is missing are values that the tool takes anyway.
+    # Skip steps that only lose values equal to the tool's defaults.
     biting = [place for place in places if asked(_broken_off(steps[place])) != asked(steps[place])]
     if not biting:
         return plan
@@ -146,7 +146,7 @@ def _broken_off(step: PlanStep) -> PlanStep:
 
 
 def finds_all(tool: str, plan: Plan) -> bool:
-    """Whether a tool would find all that it asks for, with the arguments that a plan has for it."""
+    """Whether all resources exist that a tool needs, with the arguments that a plan has for it."""
     examples = {one.name: one.example for one in load_tools()[tool].parameters if _is_there(one)}
     return all(examples.get(name) != value for name, value in arguments_for(tool, plan))
 
@@ -157,7 +157,7 @@ def _is_there(parameter: Parameter) -> bool:
 
 def _neighbour(tool: str, used: set[str], plan: Plan, draw: Draw) -> str:
     category = load_tools()[tool].category
-    # The wrong tool should work: it is the choice that is wrong.
+    # The wrong tool must work: only the choice is wrong.
     free = [name for name in load_tools() if name not in used and finds_all(name, plan)]
     return draw.one_of([name for name in free if load_tools()[name].category == category] or free)
 
@@ -181,7 +181,7 @@ def _refused(parameter: Parameter, draw: Draw) -> Value:
     if limits.maximum is not None:
         return int(limits.maximum * 10) + draw.between(1, 9)
     if parameter.type == "string":
-        # Too short for a minimum length, and nothing that any pattern of the registry takes.
+        # Shorter than any minimum length, and no pattern of the registry matches it.
         return ""
     return "as usual"
 
@@ -192,4 +192,4 @@ CHANGES = {
     "parameter_error": spoil_values,
     "incomplete_description": break_off,
 }
-"""By the name of the flaw."""
+"""The functions by name of the flaw."""

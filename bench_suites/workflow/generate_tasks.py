@@ -1,6 +1,7 @@
 """Writes the task library: `python -m bench_suites.workflow.generate_tasks [DIRECTORY]`.
 
-The same bytes every time, on every Python: change seed or wording and review the difference.
+The output has the same bytes every time, with every Python. Change the seed or the wording, and
+review the difference.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _SHORT = {
 }
 
 Wording = dict[str, dict[str, str]]
-"""By tool and kind of text, a clause with places for the task's values."""
+"""A clause by tool and kind of text, with placeholders for the task's values."""
 
 
 def generate() -> dict[str, bytes]:
-    """The library's files by name, as bytes; `tools.json` is written by hand and only digested."""
+    """The library's files by name, as bytes, and the digest of the handwritten `tools.json`."""
     draw = Draw(SEED)
     wording = msgspec.json.decode((DATA / "wording.json").read_bytes(), type=Wording)
     tasks: list[Task] = []
     descriptions: dict[Difficulty, dict[str, str]] = {name: {} for name in DIFFICULTIES}
     for task_type, lengths in LENGTHS.items():
-        # Lengths go round robin, so that a draw of any repetitions meets short and long plans.
+        # Interleave lengths, so that any number of repetitions draws short and long plans.
         for number, length in enumerate(_interleaved(lengths), 1):
             required = draw_sequence(task_type, length, draw)
             setting = draw_setting(required, draw)
@@ -72,7 +73,7 @@ def generate() -> dict[str, bytes]:
 
 
 def describe(difficulty: Difficulty, clauses: Sequence[str]) -> str:
-    """One text out of a clause per step, in the manner of the difficulty."""
+    """One text from a clause per step, in the wording of the difficulty."""
     first, *others = clauses
     if difficulty == "very_easy":
         return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
@@ -113,7 +114,7 @@ def _mapping_lines(by_id: Mapping[str, str]) -> bytes:
 
 
 def main() -> None:
-    """Write the files into the package, or into the directory named on the command line."""
+    """Write the files into the package, or into the directory that the command line names."""
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DATA
     for name, content in generate().items():
         (directory / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""The task library as checked-in data, and the draw that gives every arm the same tasks."""
+"""The task library in the repository, and the draw that gives every model the same tasks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DATA = Path(__file__).parent / "data"
 DIGESTS = "digests.json"
 _TASKS = "tasks.json"
 FILES = ("tools.json", _TASKS, *(f"descriptions_{name}.json" for name in DIFFICULTIES))
-"""What a prompt is made from."""
+"""The files from which prompts are made."""
 
 
 def file_digest(path: Path) -> str:
     """The digest of a file's content, as 16 hexadecimal digits.
 
     Raises:
-        LibraryError: It cannot be read.
+        LibraryError: The file cannot be read.
     """
     try:
         return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
@@ -36,9 +36,9 @@ def file_digest(path: Path) -> str:
 
 
 class TaskLibrary:
-    """All tasks; files are read at first use, descriptions only of the difficulties asked for.
+    """All tasks. Files are read at first use, and descriptions only for requested difficulties.
 
-    Whatever reads a file raises LibraryError where that cannot be used.
+    All methods that read a file raise LibraryError if the file is unusable.
     """
 
     @property
@@ -50,8 +50,8 @@ class TaskLibrary:
         """The tasks of one type.
 
         Raises:
-            ValueError: There is no such type.
-            LibraryError: It has no task.
+            ValueError: The type is unknown.
+            LibraryError: The type has no task.
         """
         found = _load_by_type().get(task_type)
         if found is None:
@@ -63,10 +63,10 @@ class TaskLibrary:
         return found
 
     def description(self, task: Task, difficulty: Difficulty) -> str:
-        """What the task asks for, worded at that difficulty.
+        """The description of a task, in the wording of that difficulty.
 
         Raises:
-            ValueError: There is no such difficulty.
+            ValueError: The difficulty is unknown.
             LibraryError: The task has no such description.
         """
         if difficulty not in DIFFICULTIES:
@@ -79,12 +79,12 @@ class TaskLibrary:
         return found
 
     def check(self) -> None:
-        """Make sure that every task can be asked at every difficulty.
+        """Check that every task has a usable prompt at every difficulty.
 
-        What the generator made needs no check; an edited library does.
+        Only an edited library needs this check.
 
         Raises:
-            LibraryError: Naming the file and the field of the first fault.
+            LibraryError: A task or tool is invalid. The message names the file and the field.
         """
         for tool in load_tools().values():
             _refuse_unknown_tools(f"tools.json: dependencies of {tool.name!r}", tool.dependencies)
@@ -96,16 +96,16 @@ class TaskLibrary:
                     self.description(task, difficulty)
 
     def digest(self) -> str:
-        """A digest of all files that a prompt is made from, as 16 hexadecimal digits."""
+        """A digest of all files from which prompts are made, as 16 hexadecimal digits."""
         whole = hashlib.blake2b(digest_size=8)
         for name in FILES:
             whole.update(f"{name} {file_digest(DATA / name)}\n".encode())
         return whole.hexdigest()
 
     def edited(self) -> tuple[str, ...]:
-        """Names of the files that are not as `generate_tasks` left them, however that came.
+        """The names of the files that differ from the output of `generate_tasks`.
 
-        A missing file is one of them; where the list of digests itself is unusable, all are.
+        A missing file is included. If the list of digests is unusable, all files are.
         """
         made: dict[str, str] = {}
         with suppress(LibraryError):
@@ -115,8 +115,8 @@ class TaskLibrary:
     def draw(self, task_type: str, repeat: int, run_seed: int) -> Task:
         """The task of a repetition: the same for every model, prompt type and level.
 
-        Without replacement: repetitions 0 to n-1 are n different tasks while the type has that
-        many; then they come again in the same order.
+        The draw is without replacement: repetitions get different tasks until all tasks of the type
+        are used, and then the same tasks again in the same order.
 
         Args:
             task_type: One of `TASK_TYPES`.
@@ -124,7 +124,7 @@ class TaskLibrary:
             run_seed: Seed of the run.
 
         Raises:
-            ValueError: There is no such type.
+            ValueError: The type is unknown.
         """
         tasks = self.in_order(task_type, run_seed)
         return tasks[repeat % len(tasks)]
@@ -133,7 +133,7 @@ class TaskLibrary:
         """The tasks of a type in the order in which repetitions draw them.
 
         Raises:
-            ValueError: There is no such type.
+            ValueError: The type is unknown.
         """
         tasks = self.of_type(task_type)
         return tuple(tasks[at] for at in _order(task_type, len(tasks), run_seed))
@@ -147,7 +147,7 @@ def _load_tasks() -> dict[str, Task]:
     tasks: dict[str, Task] = {}
     for task in read_data(DATA / _TASKS, tuple[Task, ...]):
         if task.task_id in tasks:
-            msg = f"{_TASKS}: task_id {task.task_id!r} is there twice"
+            msg = f"{_TASKS}: task_id {task.task_id!r} occurs twice"
             raise LibraryError(msg)
         tasks[task.task_id] = task
     return tasks
@@ -175,11 +175,11 @@ def _check_task(task: Task) -> None:
     where = f"{_TASKS}: task {task.task_id!r}"
     _refuse_unknown_tools(f"{where}, required", task.required)
     if not task.required:
-        msg = f"{where}: required names no tool"
+        msg = f"{where}: required must name at least one tool"
         raise LibraryError(msg)
     if len(task.purposes) != len(task.required):
         msg = (
-            f"{where}: purposes must be as many as required, {len(task.required)}"
+            f"{where}: purposes must have as many entries as required, {len(task.required)}"
             f" (got {len(task.purposes)})"
         )
         raise LibraryError(msg)
@@ -187,24 +187,24 @@ def _check_task(task: Task) -> None:
         tool = load_tools()[name]
         for need in tool.dependencies:
             if need not in task.required[:at]:
-                msg = f"{where}: required has no {need!r} before {name!r}, which needs it"
+                msg = f"{where}: required must have {need!r} before {name!r}, which needs it"
                 raise LibraryError(msg)
         for parameter in tool.parameters:
             if parameter.required and parameter.name not in task.inputs:
-                msg = f"{where}: inputs has no {parameter.name!r}, which {name!r} needs"
+                msg = f"{where}: inputs must have {parameter.name!r}, which {name!r} needs"
                 raise LibraryError(msg)
 
 
 def _refuse_unknown_tools(where: str, names: Iterable[str]) -> None:
     for name in names:
         if name not in load_tools():
-            msg = f"{where}: {name!r} is no tool of tools.json"
+            msg = f"{where}: {name!r} is not in tools.json"
             raise LibraryError(msg)
 
 
 @cache
 def _order(task_type: TaskType | str, n: int, run_seed: int) -> tuple[int, ...]:
-    # Sorting by digests is a shuffle that no later version of Python's `random` can change.
+    # Sorting by digests shuffles, and does not depend on the version of Python's `random`.
     def rank(index: int) -> bytes:
         text = f"{run_seed}/{task_type}/{index}"
         return hashlib.blake2b(text.encode(), digest_size=8).digest()

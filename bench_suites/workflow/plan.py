@@ -1,4 +1,4 @@
-"""A plan: the steps that lead to a task's goal, as they are shown to the model."""
+"""A plan: the steps that lead to a task's goal, and the text that the model sees."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class PlanStep:
 
     Attributes:
         tool: Name of the tool to call.
-        purpose: What the step is for, in words.
-        parameters: Arguments by name. Pairs, since a flawed plan may name one twice.
-        needs: Names of the tools of this plan whose work the step builds on.
+        purpose: The purpose of the step, in words.
+        parameters: Pairs of name and value, since a flawed plan may name a parameter twice.
+        needs: Names of the tools of this plan whose results the step needs.
     """
 
     tool: str
@@ -38,15 +38,15 @@ class Plan:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The steps' tools in order, repeats included."""
+        """The steps' tools in order, with repeats."""
         return tuple(step.tool for step in self.steps)
 
     def rendered(self) -> str:
-        """The plan as the model sees it: four lines per step."""
+        """The text of the whole plan: four lines per step."""
         return "\n".join(_rendered(number, step) for number, step in enumerate(self.steps, 1))
 
     def outlined(self) -> str:
-        """The plan without tools and parameters: two lines per step, needs by number."""
+        """The text without tools and parameters: two lines per step, needs by number."""
         numbers = {step.tool: number for number, step in enumerate(self.steps, 1)}
         return "\n".join(
             f"{number}. {step.purpose}\n"
@@ -56,7 +56,7 @@ class Plan:
 
 
 def shown(value: Value) -> str:
-    """A value as prompts and plans show it: as JSON."""
+    """A value as JSON, as prompts and plans show it."""
     return json.dumps(value, ensure_ascii=False)
 
 

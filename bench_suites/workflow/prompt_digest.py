@@ -1,4 +1,4 @@
-"""What models are told, as one word: changes when texts or rules of the prompts change."""
+"""A digest of the prompts. It changes if the texts or rules of the prompts change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def prompt_digest() -> str:
     """A digest of the prompts of one task of each type, as 16 hexadecimal digits.
 
-    All prompt types, difficulties and flaws are in it, so that answers to other words are not taken
-    for answers to these. The tasks' own texts are in `TASKS.digest`, all of them.
+    It covers all prompt types, difficulties and flaws, so that a run does not use answers to other
+    prompts. `TASKS.digest` covers the texts of all tasks.
     """
     whole = hashlib.blake2b(digest_size=8)
     for task_type in TASK_TYPES:
@@ -32,7 +32,7 @@ def prompt_digest() -> str:
             for difficulty in DIFFICULTIES
         ]
         for name in FLAWS:
-            # An edited library may have no room for a flaw; then nobody is told its words.
+            # In an edited library a flaw may change no task; then no prompt contains it.
             with suppress(FlawError):
                 drawn = draw_flawed(flaw(name), task_type, 0, 0)
                 arms.append(("optimal", "easy", drawn.task, drawn.plan))

@@ -1,4 +1,4 @@
-"""What a model is told at the beginning of an episode."""
+"""The messages with which an episode begins."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ def build_messages(
 ) -> list[dict[str, str]]:
     """The system and the user message that open an episode.
 
-    `optimal` shows the plan: whole where the task is put plainly or the plan is not the task's own,
-    else an outline of it. `baseline` shows none; `cot` is `baseline` with a request to think.
+    `optimal` shows the plan. The plan is whole if the difficulty is `very_easy` or `easy`, or if it
+    is not the task's sound plan; otherwise the prompt shows an outline. `baseline` shows no plan.
+    `cot` is `baseline` with a request to think.
 
     Raises:
-        ValueError: An unknown prompt type or difficulty, or `optimal` without a plan.
+        ValueError: The prompt type or difficulty is unknown, or `optimal` has no plan.
     """
     if prompt_type not in PROMPT_TYPES:
         msg = f"prompt type {prompt_type!r} is unknown; allowed are {', '.join(PROMPT_TYPES)}"

@@ -1,13 +1,14 @@
-"""What a model's reply asks for: searches, questions about tools, calls. Tolerant, never guessing.
+"""Reads the actions of a model's reply: searches, questions about tools, and calls.
 
-The text protocol has three tags, `<tool_search>words</tool_search>`, `<tool_info>name</tool_info>`
-and `<tool_call>name {"argument": value}</tool_call>`. A tag that is not closed ends where the next
-one begins or the message ends: serving stacks cut at `</tool_call>`, a special token of some
-families. The first token of a call is the tool's name; what follows is argument text and is never
-searched for names.
+The parser is tolerant, but never guesses. The text protocol has three tags:
+`<tool_search>words</tool_search>`, `<tool_info>name</tool_info>` and
+`<tool_call>name {"argument": value}</tool_call>`. An open tag ends where the next tag begins or the
+message ends: serving stacks cut at `</tool_call>`, a special token of some families. The first
+token of a call is the tool's name. The text after it holds arguments and is never searched for
+names.
 
-Where a message has none of these tags and no native call, calls are read that it makes as families
-are trained to: `{"name": ..., "arguments": ...}` on lines of its own, and `<function=name>`.
+A message without these tags and without native calls may contain calls in the format that its
+family is trained on: `{"name": ..., "arguments": ...}` on separate lines, and `<function=name>`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_ACTIONS = 20
 _TAG = re.compile(
     r"<(/?)\s{0,4}(tool_search|tool_info|tool_call)(?:\s[^<>]{0,100})?(?:>|\Z)", re.IGNORECASE
 )
-# Full-width signs too: no tool has one in its name, and models that write Chinese put them there.
+# Include full-width signs: no tool has one in its name, and models that write Chinese use them.
 _TOKEN = re.compile(r"[^\s{}()<>\[\]\"'`,:=：，（）]+")  # noqa: RUF001
 _BEFORE_NAME = re.compile(r"[\s\"'`\[]*(?:json\s*(?=\{))?", re.IGNORECASE)
 _BEFORE_ARGUMENTS = re.compile(
@@ -51,15 +52,15 @@ _THOUGHT_END = "</think>"
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^<>]{1,100})>(.*?)(</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^<>]+)>((?:(?!</?parameter).)*)</parameter>", re.DOTALL)
-# Llama, Mistral, and whoever writes no token before it; on the line there is nothing else.
+# Llama, Mistral, and families without a token before the call. The line holds nothing else.
 _TRAINED = re.compile(
     r"<function=|^[ \t]*(?:(?:<\|python_tag\|>|\[TOOL_CALLS\])[ \t]*)?(?:\[\s*)?(?=\{)",
     re.MULTILINE,
 )
-# Behind it is nothing, or the next one of a list.
+# After the call comes nothing, or the next call of a list.
 _AFTER_TRAINED = re.compile(r"(?:[\s\],;]|<[|\w]{1,20}>)*+(?:(?<=,)\{.*|(?<=, )\{.*)?")
 _PREFIX = "functions."
-# Only the class of the error depends on these words, never the outcome.
+# These words determine only the class of the error, never the outcome.
 _REFUSES = re.compile(
     r"\b(?:can(?:no|['\u2019])t|won['\u2019]t|(?:un|not )able to|(?:decline|refuse) to)\b"
     r"[^.!?\n]{0,20}?\b(?:help|assist|comply|continue|fulfil|process|provide)"
@@ -71,11 +72,11 @@ _REFUSES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a reply asks for.
+    """One search, question or call of a reply.
 
     Attributes:
-        text: The query of a search; else the tool's name as the model wrote it, perhaps empty.
-        arguments: A call's arguments; None if there is text in their place that is no JSON object.
+        text: The query of a search, or the tool's name as the model wrote it, which may be empty.
+        arguments: A call's arguments; None if the text in their place is not a JSON object.
     """
 
     kind: ActionKind
@@ -85,14 +86,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """A reply as the episode reads it.
+    """A parsed reply.
 
     Attributes:
-        text: What the model said; what it thought is no part of it.
+        text: The text of the reply, without reasoning.
         actions: In the order of the reply, native calls last.
-        n_unclosed: Tags that were not closed; no fault, but worth counting.
-        is_cut: Whether it ended at its limit of tokens.
-        is_refusal: Whether the model asks for nothing and says that it will not help.
+        n_unclosed: Number of tags left open; they are counted, but not a fault.
+        is_cut: Whether the reply was truncated at its token limit.
+        is_refusal: Whether the reply has no action and refuses to help.
     """
 
     text: str
@@ -110,19 +111,19 @@ def parse_reply(
     is_cut: bool = False,
     is_refusal: bool = False,
 ) -> ParsedReply:
-    """What a reply says and asks for. Takes any text; time is linear in it.
+    """Parse a reply. Any text is accepted; the time is linear in its length.
 
-    What is thought asks for nothing: the reasoning, and text in `<think>`, to its end where it is
-    not closed. But servers that miss the end of a thought put the whole answer into the reasoning:
-    there calls are read where the answer is whole and nothing else is in it. Of an answer that was
-    cut, only what is whole is asked for.
+    Reasoning contains no actions. Text in `<think>` is also reasoning; an open tag extends to the
+    end. However, servers that miss the end of the reasoning put the whole answer into it. Calls are
+    therefore read from the reasoning if the reply has nothing else and was not truncated. In a
+    truncated reply, only complete actions count.
 
     Args:
         text: The reply's content.
         reasoning: Its reasoning content.
         native: Native function calls.
-        is_cut: Whether it ended at its limit of tokens.
-        is_refusal: Whether its API says that it is a refusal.
+        is_cut: Whether it was truncated at its token limit.
+        is_refusal: Whether the API marks it as a refusal.
     """
     said = without_surrogates(_without_thought(text))
     whole, function, rest = said.rpartition("<function=")
@@ -139,7 +140,7 @@ def parse_reply(
 
 
 def _without_thought(text: str) -> str:
-    """The text outside of thoughts, of which the first may have no beginning."""
+    """The text without reasoning in tags. The first opening tag may be missing."""
     return _THOUGHT.sub("", text).rpartition(_THOUGHT_END)[2]
 
 
@@ -167,7 +168,7 @@ def _scan(text: str, is_cut: bool) -> tuple[list[Action], int]:
 
 
 def _scan_trained(text: str) -> list[Action]:
-    """The calls of a message that has no tag; never one within a sentence."""
+    """The calls of a message without tags; never a call within a sentence."""
     actions: list[Action] = []
     position = 0
     for _ in range(MOST_ACTIONS):
@@ -197,10 +198,10 @@ def _lookup(kind: ActionKind, body: str) -> Action:
 
 
 def _read_call(text: str, start: int) -> tuple[Action, int, bool]:
-    """The call whose body begins at `start`, where reading goes on, and whether it was closed."""
+    """The call whose body begins at `start`, the place to continue, and whether it was closed."""
     before = _BEFORE_NAME.match(text, start)
     begin = before.end() if before else start
-    # Arguments are read as JSON first: a string in them may hold anything, tags included.
+    # Read arguments as JSON first: a string in them can hold any text, including tags.
     if text.startswith("{", begin):
         value, end = _decode(text, begin)
         action = _from_object(value)
@@ -218,14 +219,14 @@ def _read_call(text: str, start: int) -> tuple[Action, int, bool]:
     closed = bool(tag and tag[1])
     stop = tag.start() if tag else len(text)
     if value is None and action.text:
-        # Where the tag is not closed, only the name's own line can be meant as arguments.
+        # If the tag is open, only text on the name's line can be arguments.
         rest = text[end:stop] if closed else text[end:stop].partition("\n")[0]
         action = Action("call", action.text, None if rest.strip(_DECORATION) else {})
     return action, stop, closed
 
 
 def _from_object(value: dict[str, object] | None) -> Action:
-    """A call written as one JSON object, as some families are trained to."""
+    """A call written as one JSON object, the format of some families."""
     value = value or {}
     if isinstance(function := value.get("function"), dict):
         value = function
@@ -240,7 +241,7 @@ def _from_object(value: dict[str, object] | None) -> Action:
 
 
 def _from_function(function: re.Match[str]) -> Action:
-    """A call written as `<function=name>`, with a JSON object or with tags of parameters in it."""
+    """A call written as `<function=name>` that contains a JSON object or parameter tags."""
     body = function[2].strip()
     arguments = _whole(body)
     if given := _PARAMETER.findall(body):
@@ -256,7 +257,7 @@ def _value(text: str) -> object:
 
 
 def _named(name: str, arguments: dict[str, object] | None) -> Action:
-    """The call of a function, which may be one of the tags."""
+    """The action of a native call, whose function may be one of the tags."""
     name = name.strip().removeprefix(_PREFIX)
     kind = _KINDS.get(name.lower())
     if kind is None:
@@ -269,12 +270,12 @@ def _named(name: str, arguments: dict[str, object] | None) -> Action:
 
 
 def _whole(arguments: str) -> dict[str, object] | None:
-    """Arguments that are JSON text; none where there is no text."""
+    """Arguments from JSON text; empty if there is no text."""
     return _decode(arguments, 0)[0] if arguments.strip() else {}
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    msg = f"{name} is no JSON"
+    msg = f"{name} is not JSON"
     raise ValueError(msg)
 
 
@@ -282,9 +283,9 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant, strict=False)
 
 
 def _decode(text: str, position: int) -> tuple[dict[str, object] | None, int]:
-    """The JSON object at a position and where it ends; (None, position) if there is none."""
-    # A bounded piece: json's errors count lines from the text's beginning, which over thousands of
-    # broken calls would be quadratic (400 kB: seconds instead of milliseconds).
+    """The JSON object at a position, and its end; (None, position) without an object."""
+    # Bound the piece: json's errors count lines from the start of the text, which is quadratic for
+    # thousands of malformed calls (400 kB: seconds instead of milliseconds).
     piece = text[position : position + LONGEST_ARGUMENTS_CHARACTERS]
     try:
         value, end = _decoder.raw_decode(piece)

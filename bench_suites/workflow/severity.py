@@ -1,4 +1,4 @@
-"""How much of a plan a flaw touches."""
+"""The severity of a flaw: how much of a plan it changes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 
 def n_touched(n_steps: int, severity: Severity) -> int:
-    """How many steps a flaw touches: one, up to two, more than half."""
+    """The number of steps that a flaw changes: one, up to two, or more than half."""
     counts = {"light": 1, "medium": 2, "severe": n_steps // 2 + 1}
     return min(counts[severity], n_steps)
 
 
 def n_described(n_steps: int, severity: Severity) -> int:
-    """How many steps a flaw of the descriptions touches: one, up to two, all."""
+    """The number of steps that a flaw of descriptions changes: one, up to two, or all."""
     counts = {"light": 1, "medium": 2, "severe": n_steps}
     return min(counts[severity], n_steps)
 
 
 def some_of(choices: Sequence[_T], n: int, draw: Draw) -> list[_T]:
-    """`n` different ones of the choices, in their order."""
+    """Draw `n` different choices, in their order."""
     left = list(range(len(choices)))
     taken: set[int] = set()
     while len(taken) < n:
@@ -39,7 +39,7 @@ def some_of(choices: Sequence[_T], n: int, draw: Draw) -> list[_T]:
 
 
 def some_that_bite(choices: Sequence[_T], n: int, biting: Sequence[_T], draw: Draw) -> list[_T]:
-    """`n` different ones of the choices, in their order; at least one of them is in `biting`."""
+    """Draw `n` different choices, in their order, at least one of which is in `biting`."""
     sure = draw.one_of(biting)
     others = some_of([choice for choice in choices if choice != sure], n - 1, draw)
     return [choice for choice in choices if choice == sure or choice in others]

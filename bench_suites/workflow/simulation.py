@@ -1,8 +1,8 @@
-"""Whether a tool call succeeds: the arguments decide first, then seeded chance.
+"""Simulates tool calls: the arguments decide first, then a seeded draw.
 
-All chance comes from the luck of a task and repetition (`luck`), the tool and how often it was run,
-never from the model, the phase or the order of other calls: whoever runs a tool of that task for
-the first time meets the same luck, and a lower success rate can only turn successes into failures.
+The draw depends only on the seed of the task and repetition (`luck`), the tool and the number of
+its runs. Model, phase and other calls have no influence. The first run of a tool therefore has the
+same draw for every model. A lower success rate can only turn successes into failures.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MALFORMED_CALL = "MALFORMED_CALL"
 NOT_READY = "NOT_READY"
-"""What the tool needs has not been done; no chance is in that."""
+"""A tool that this tool needs has not succeeded yet. This error does not depend on chance."""
 ARGUMENT_ERRORS = ("INVALID_INPUT", "FILE_NOT_FOUND")
-"""Codes that only arguments cause; chance draws from a tool's other codes."""
+"""Codes that only arguments cause. Failures by chance use a tool's other codes."""
 REFUSALS = frozenset({UNKNOWN_TOOL, MALFORMED_CALL, NOT_READY, *ARGUMENT_ERRORS})
-"""Codes of calls that did not run; every other failure is chance."""
+"""Codes of calls that did not run. Every other failure is by chance."""
 
 LOWEST_CHANCE = 0.1
 FAILED_NEED_FACTOR = 0.7
@@ -36,7 +36,7 @@ N_RECENT = 3
 
 
 def luck(run_seed: int, task_id: str, repeat: int) -> int:
-    """The seed of all chance in a repetition of a task: the same for every model, phase and rate.
+    """The seed of tool failures in a repetition of a task: equal for all models, phases and rates.
 
     Args:
         run_seed: Seed of the run.
@@ -49,12 +49,12 @@ def luck(run_seed: int, task_id: str, repeat: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call came to.
+    """The result of a call.
 
     Attributes:
-        tool: The registry's name of the tool; what the model wrote if there is none.
-        error: Error code, None for a success.
-        output: What the model is told: the result as JSON, or why there is none.
+        tool: The name in the registry, or the model's text if there is no such tool.
+        error: Error code; None for a success.
+        output: The answer to the model: the result as JSON, or the reason of the failure.
     """
 
     tool: str
@@ -69,12 +69,12 @@ class ToolResult:
 
 @dataclass(slots=True)
 class ToolSimulation:
-    """The tools of one episode, with what was run so far.
+    """The tools of one episode, and their runs so far.
 
     Attributes:
         success_rate: Nominal chance of a success, 0 to 1.
-        seed: The luck of the episode, as `luck` has it.
-        inputs: The task's; what they name exists, and nothing else.
+        seed: The seed of tool failures, from `luck`.
+        inputs: The inputs of the task. Only the resources that they name exist.
     """
 
     success_rate: float
@@ -94,7 +94,7 @@ class ToolSimulation:
 
         Args:
             name: As the model wrote it.
-            arguments: None if what the model wrote is no JSON object.
+            arguments: None if the model did not write a JSON object.
         """
         tool = tool_named(name)
         if tool is None:
@@ -110,7 +110,7 @@ class ToolSimulation:
             return ToolResult(tool.name, fault.code, fault.message)
         if not all(any(self._runs.get(need, ())) for need in tool.dependencies):
             return ToolResult(tool.name, NOT_READY, "what this tool builds on is not there yet")
-        # Only what ran counts among its runs.
+        # Refused calls are not runs.
         runs = self._runs.setdefault(tool.name, [])
         chance = self.chance_of(tool)
         runs.append(self._uniform(tool.name, len(runs), "run") < chance)
@@ -123,12 +123,12 @@ class ToolSimulation:
         return ToolResult(tool.name, None, self._output(tool, arguments, len(runs)))
 
     def chance_of(self, tool: Tool) -> float:
-        """The chance that the tool's next run succeeds, its arguments being right.
+        """The chance that the tool's next run succeeds, if its arguments are right.
 
-        Source: the original's rule, without its halving for a dependency that never succeeded,
-        since that made a call that came too early a matter of luck: the nominal rate, times 0.7
-        where a dependency's last run failed, times 0.9 per failure among its own last three runs
-        once it had three. These factors take it to 0.1 at least.
+        It is the nominal rate, times 0.7 if a dependency's last run failed, times 0.9 for each
+        failure among the tool's last three runs once it has run three times. These factors do not
+        reduce it below 0.1. Source: the original's rule, but without its factor of 0.5 for a
+        dependency that never succeeded: a call before its dependency is refused instead.
         """
         chance = self.success_rate
         if not all(self._runs[need][-1] for need in tool.dependencies):

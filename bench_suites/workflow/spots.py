@@ -1,4 +1,4 @@
-"""Where a flawed plan says something else than the sound one, and whom a model followed there."""
+"""The places where a flawed plan differs from the sound one, and the plan that a model followed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan, PlanStep
 
 Followed = Literal["given", "sound"] | None
-"""The plan that was followed at a spot; None for neither, as where the model did not get there."""
+"""The plan that was followed at a spot; None for neither, for example if the model did not reach
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a model tried: first calls tell whom it followed, later ones what it learnt.
+    """The calls of a model. First calls show the plan that it followed, later calls corrections.
 
     Attributes:
-        first: The first call of each tool, in order.
-        calls: All of them. Here and there only calls of tools that there are, with arguments.
-        is_over: Whether the model called something and then no more, of its own accord.
+        first: The first well-formed call of each known tool, in order.
+        calls: All well-formed calls of known tools.
+        is_over: Whether the model made a call and then ended the episode itself.
     """
 
     first: Mapping[str, Call]
@@ -34,7 +35,7 @@ class Tried:
 
     @classmethod
     def of(cls, calls: Sequence[Call], *, is_over: bool) -> Tried:
-        """What a model's calls show."""
+        """The calls to judge by, from all calls of a model."""
         formed = [call for call in calls if call.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
         first: dict[str, Call] = {}
         for call in formed:
@@ -42,17 +43,17 @@ class Tried:
         return cls(first, formed, is_over and bool(formed))
 
     def earlier(self, *tools: str) -> str | None:
-        """The one of some tools that was called first; None if none was."""
+        """The tool among these that was called first; None without a call."""
         return next((tool for tool in self.first if tool in tools), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A step is not in the given plan.
+    """A step is missing in the given plan.
 
     Attributes:
-        builds_on_it: Tools that need the step, directly or not: who calls one of them first has
-            passed it over, while other steps may be done before it or after.
+        builds_on_it: Tools that need the step, directly or not. A model that calls one of them
+            first has skipped the step; other steps may come before it or after.
         later: Tools that come after it in the sound plan.
     """
 
@@ -61,7 +62,7 @@ class Left:
     later: frozenset[str]
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         first = tried.earlier(self.tool, *self.builds_on_it)
         if first is not None:
             return "sound" if first == self.tool else "given"
@@ -70,16 +71,16 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class FirstOfTwo:
-    """Who follows the given plan calls one tool first, who follows the sound one another.
+    """The two plans call different tools first.
 
-    So it is where a step has another tool, and where one stands before a step that it needs.
+    This happens if a step has another tool, or comes before a step that it needs.
     """
 
     given: str
     sound: str
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         first = tried.earlier(self.given, self.sound)
         if first is None:
             return None
@@ -93,9 +94,9 @@ class Doubled:
     tool: str
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed.
+        """The plan that the model followed.
 
-        A second call tells nothing where the first one failed: it may be the plan's or a retry.
+        A second call after a failure shows nothing: it may follow the plan or be a retry.
         """
         if self.tool not in tried.first:
             return None
@@ -107,16 +108,16 @@ class Doubled:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A step has other arguments in the given plan; both say what they are.
+    """A step has other arguments in the given plan.
 
-    A plan that gives a parameter two values is followed with either of them.
+    If a plan gives a parameter two values, a call with either value follows it.
     """
 
     given: PlanStep
     sound: PlanStep
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         tool = self.sound.tool
         if tool not in tried.first:
             return None
@@ -137,20 +138,20 @@ Spot = Left | FirstOfTwo | Doubled | Changed
 
 
 def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
-    """Where who does as the given plan says does something else than the sound plan asks for.
+    """The places where following the given plan differs from following the sound plan.
 
-    Differences of words alone are none: nobody can see whether they were heeded.
+    Differences in wording are not included: calls do not show whether a model followed them.
     """
     return tuple(_spots(sound, given))
 
 
 def followed(found: Sequence[Spot], calls: Sequence[Call], *, is_over: bool) -> tuple[float, float]:
-    """Shares of the spots at which the given plan was followed, and the sound one, each 0 to 1.
+    """The shares of the spots where the model followed the given plan and the sound plan, 0 to 1.
 
     Args:
         found: At least one.
         calls: In order.
-        is_over: Whether the model itself ended the episode, in whatever words or without any.
+        is_over: Whether the model itself ended the episode, with any words or without words.
     """
     tried = Tried.of(calls, is_over=is_over)
     whom = [spot.followed(tried) for spot in found]
@@ -181,7 +182,7 @@ def _spots(sound: Plan, given: Plan) -> Iterator[Spot]:
 
 
 def _readings(step: PlanStep) -> tuple[dict[str, object], ...]:
-    """A step's arguments with the first value of each name, and with the last."""
+    """A step's arguments with the first value of each name, and with the last value."""
     return effective(step.tool, dict(reversed(step.parameters))), asked(step)
 
 

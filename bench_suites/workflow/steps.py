@@ -1,4 +1,4 @@
-"""Which steps of a task an episode carried out: judged by what reached the tools, and when."""
+"""The steps of a task that an episode did, judged by the calls of tools and their order."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BESIDE_OPERATOR = re.compile(r" *([=<>!()/+,]) *")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the calls of an episode came to.
+    """The result of an episode's calls.
 
     Attributes:
-        done: Tools of the steps that were done, in the order in which they were.
-        n_needless: Calls of a tool that the task does not need, of a step that was done already, or
-            with other arguments than the task's. A right call of a step whose needs were met with
-            wrong arguments does no step, but only the first that succeeds is free: the call that
-            met the need counts already.
+        done: Tools of the finished steps, in the order in which they were done.
+        n_needless: Unnecessary calls: of a tool that the task does not need, of a finished step, or
+            with other arguments than the task's. A right call after a needed call with wrong
+            arguments does no step. The first such success does not count, since the wrong call
+            counts already.
     """
 
     done: tuple[str, ...]
@@ -40,18 +40,18 @@ class Work:
 
 
 def work(sound: Plan, calls: Sequence[Call]) -> Work:
-    """What calls did of a task's steps. Pure.
+    """The steps of a task that calls did. Pure.
 
-    A step is done by the first successful call of its tool that has the task's arguments and comes
-    after all that its tool depends on was done. What else the step needs undoes it when it is done
-    later: who caches a result and then parses the data has to cache it again. The order of other
-    steps is free.
+    The first successful call of a step's tool does the step if it has the task's arguments and
+    comes after the steps of the tool's dependencies. If another need of the step is done later, the
+    step is undone: a model that caches a result and then parses the data must cache it again. The
+    order of other steps is free.
 
-    A call is needless by what it asked for, whether or not it had luck. What was refused did not
-    run: that costs a turn and nothing else.
+    A call is unnecessary because of its tool and arguments, even if it failed by chance. Refused
+    calls did not run, and cost only a turn.
 
     Args:
-        sound: The task's own plan; no tool is in it twice.
+        sound: The task's sound plan; no tool is in it twice.
         calls: In order.
     """
     steps = {step.tool: step for step in sound.steps}
@@ -76,27 +76,27 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
 
 
 def as_asked(step: PlanStep, call: Call) -> bool:
-    """Whether a call has a step's arguments, and whatever else there is at its default."""
+    """Whether a call has a step's arguments, and all others at their defaults."""
     return sent(call) == asked(step)
 
 
 def sent(call: Call) -> dict[str, object]:
-    """What a call's arguments mean to its tool, which there must be; comparable."""
+    """The meaning of a call's arguments for its tool, which must be known; comparable."""
     return effective(call.tool, arguments_of(call))
 
 
 def asked(step: PlanStep) -> dict[str, object]:
-    """What a step's arguments mean to its tool, comparable; of two values of a name the last."""
+    """The meaning of a step's arguments for its tool; the last value of a name counts."""
     return effective(step.tool, dict(step.parameters))
 
 
 def arguments_of(call: Call) -> dict[str, object]:
-    """A call's arguments; none where the model wrote no JSON object."""
+    """A call's arguments; empty if the model wrote no JSON object."""
     return json.loads(call.arguments) or {}
 
 
 def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """What arguments mean to a tool, comparable: what is null or at its default is left out."""
+    """The meaning of arguments for a tool, comparable: without null values and defaults."""
     found = {}
     known = load_tools()[tool]
     for name, value in arguments.items():
@@ -113,16 +113,17 @@ def _plain(parameter: Parameter | None, value: object) -> object:
         if parameter.constraints.resource:
             return _same_path(value)
         if parameter.constraints.pattern:
-            # `price<=4` says what `price <= 4` says.
+            # `price<=4` means `price <= 4`.
             return _BESIDE_OPERATOR.sub(r"\1", value)
-    # JSON has no tuples: what the task holds as one comes back as a list.
+    # JSON has no tuples: a tuple of the task comes back as a list.
     return list(value) if isinstance(value, tuple) else value
 
 
 @lru_cache(maxsize=4096)
 def _same_path(named: str) -> str:
-    """`./data/x.csv` names what `data/x.csv` names, as the tools see it.
+    """The path in a normal form: `./data/x.csv` means `data/x.csv`.
 
-    Grading compares the few paths of a task over and over: a sixth of its time went into parsing.
+    Cached, since grading compares the few paths of a task repeatedly: without the cache, parsing
+    takes a sixth of its time.
     """
     return str(PurePosixPath(named))

@@ -1,4 +1,4 @@
-"""What a task is, and the words that tell tasks apart: type and difficulty."""
+"""Tasks, their types and their difficulties."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)
 
 Difficulty = Literal["very_easy", "easy", "medium", "hard", "very_hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
-"""How plainly a task is put."""
+"""The wordings of a task, the plainest first."""
 OUTLINED: tuple[Difficulty, ...] = ("medium", "hard", "very_hard")
-"""Where a sound plan names neither tools nor parameters: they must be found."""
+"""Difficulties with which a sound plan has no tools and parameters: the model must find them."""
 
 
 class Task(msgspec.Struct, frozen=True, dict=True):
@@ -27,9 +27,9 @@ class Task(msgspec.Struct, frozen=True, dict=True):
 
     Attributes:
         required: The tools of the sound plan, in an order that their dependencies allow.
-        purposes: What each of these steps is for.
-        inputs: The task's concrete values, by the name of the parameter that takes them.
-        expected_outputs: What there is when the task is done.
+        purposes: The purpose of each of these steps.
+        inputs: The task's concrete values, by name of the parameter.
+        expected_outputs: The outputs of the finished task.
     """
 
     task_id: str
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def plan(self) -> Plan:
-        """The sound plan: followed exactly, it needs no argument or tool that it does not name."""
+        """The sound plan. It names all tools and arguments that the task needs."""
         return Plan(
             self.task_id,
             tuple(

@@ -56,13 +56,13 @@ _TARGETS = ["csv", "json", "xml", "yaml", "parquet"]
 
 
 class Draw:
-    """Chance from `Random.random()` alone, the one method that Python promises never to change."""
+    """Random draws from `Random.random()`, the only method that Python promises never to change."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
     def one_of(self, choices: Sequence[_T]) -> _T:
-        """One of the choices, each as likely as the others."""
+        """One of the choices, with equal chances."""
         return choices[int(self._rng.random() * len(choices))]
 
     def between(self, low: int, high: int) -> int:
@@ -76,13 +76,13 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all values of a task share.
+    """The common setting of all values of a task.
 
     Attributes:
-        period: Such as `2024-03`, part of file names.
+        period: A month such as `2024-03`, part of file names.
         format: Format of the raw data.
         target_format: Another format.
-        from_url: The raw data is fetched, not stored.
+        from_url: Whether the raw data is fetched, not stored.
     """
 
     theme: str
@@ -93,18 +93,18 @@ class Setting:
 
     @property
     def url(self) -> str:
-        """Where the raw data is fetched from."""
+        """The URL of the raw data."""
         return f"https://{self.theme}.example/export/{self.period}.{self.format}"
 
     @property
     def source(self) -> str:
-        """Where the raw data is."""
+        """The path or URL of the raw data."""
         stored = f"data/{self.theme}/{self.period}.{self.format}"
         return self.url if self.from_url else stored
 
 
 def draw_setting(tools: Sequence[str], draw: Draw) -> Setting:
-    """The setting of a task with these tools."""
+    """Draw the setting of a task with these tools."""
     raw = draw.one_of(_FORMATS)
     files = {"file_operations_reader", "file_operations_converter", "file_operations_compressor"}
     return Setting(
@@ -117,7 +117,7 @@ def draw_setting(tools: Sequence[str], draw: Draw) -> Setting:
 
 
 def draw_inputs(tools: Sequence[str], setting: Setting, draw: Draw) -> dict[str, Value]:
-    """A value for every required parameter of the tools and for some of the optional ones."""
+    """Draw a value for every required parameter of the tools and for some optional ones."""
     inputs: dict[str, Value] = {}
     for name in tools:
         for parameter in load_tools()[name].parameters:

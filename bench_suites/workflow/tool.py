@@ -1,4 +1,4 @@
-"""What a tool is: its parameters, its errors and the tools whose work it needs."""
+"""Tools: their parameters, their errors and the tools that they need."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DATA = Path(__file__).parent / "data" / "tools.json"
 
 
 class Constraints(msgspec.Struct, frozen=True):
-    """What a parameter's value must obey beyond its type.
+    """The constraints of a parameter's value besides its type.
 
     Attributes:
-        resource: The value names something that must exist (or, for `new_file`, a place for it).
+        resource: The kind of resource that the value names. It must exist, except `new_file`.
     """
 
     enum: tuple[str, ...] | None = None
@@ -37,10 +37,11 @@ class Constraints(msgspec.Struct, frozen=True):
 class Parameter(msgspec.Struct, frozen=True):
     """One parameter of a tool.
 
-    Parameters of one name mean the same in all tools, so that a task's inputs go by that name.
+    Parameters with the same name have the same meaning in all tools, so a task's inputs use that
+    name.
 
     Attributes:
-        example: A value of the right form. What it names exists in no task.
+        example: A value of the right form. The resource that it names exists in no task.
     """
 
     name: str
@@ -58,9 +59,9 @@ class Tool(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         name: `category_operation`.
         errors: Error codes and what they mean.
-        dependencies: Names of tools whose work this one needs; all of them.
-        keywords: Further words by which a search finds it.
-        takes: Names of tools whose work this one takes up where a task has it done before.
+        dependencies: Names of tools that must succeed before this one.
+        keywords: More words by which a search finds it.
+        takes: Names of tools whose results this one uses if a task contains them before it.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Tool(msgspec.Struct, frozen=True, dict=True):
     takes: tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Parameter | None:
-        """The parameter of that name, or None."""
+        """The parameter with that name, or None."""
         return self._by_name.get(name)
 
     @cached_property
@@ -88,23 +89,23 @@ def load_tools() -> dict[str, Tool]:
     """The registry: the 30 tools by name, in the order of the file.
 
     Raises:
-        LibraryError: The file cannot be used.
+        LibraryError: The file is unusable.
     """
     tools: dict[str, Tool] = {}
     for tool in read_data(_DATA, tuple[Tool, ...]):
         if tool.name in tools:
-            msg = f"{_DATA.name}: tool {tool.name!r} is there twice"
+            msg = f"{_DATA.name}: tool {tool.name!r} occurs twice"
             raise LibraryError(msg)
         tools[tool.name] = tool
     return tools
 
 
 def tool_named(name: str) -> Tool | None:
-    """The tool of that name, whatever its letter case; None for any other text. Never a guess."""
+    """The tool with that name, regardless of case; None for any other text, never a guess."""
     return load_tools().get(name) or load_tools().get(name.casefold())
 
 
 def needed_by(name: str) -> tuple[str, ...]:
-    """The dependencies of a tool; none for a name that is no tool's."""
+    """The dependencies of a tool; empty for an unknown name."""
     tool = load_tools().get(name)
     return tool.dependencies if tool else ()

@@ -1,4 +1,4 @@
-"""Search over the registry by the words of a query; no embedding, no state, no chance."""
+"""Search in the registry by the words of a query, without embeddings, state or chance."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _IGNORED = frozenset(
 
 
 def search_tools(query: str) -> tuple[Tool, ...]:
-    """The tools that fit a query best, at most five, best first; none if no word is known.
+    """The tools that match a query best, at most five, best first; empty if no word is known.
 
-    A word counts more the fewer tools it fits, and more in a tool's operation than in its
-    description. Time is linear in the query, of which the first 400 characters count.
+    A word has more weight if it matches fewer tools, and more in a tool's operation than in its
+    description. The first 400 characters of the query count, and the time is linear in them.
     """
     scores: dict[str, float] = {}
     index = _index()
     for word in dict.fromkeys(_stems(query[:LONGEST_QUERY_CHARACTERS])):
         for name, weight in index.get(word, {}).items():
             scores[name] = scores.get(name, 0.0) + weight
-    # Ties keep the registry's order, for `sorted` is stable.
+    # `sorted` is stable, so ties keep the registry's order.
     best = sorted(scores, key=lambda name: -scores[name])[:N_HITS]
     return tuple(load_tools()[name] for name in best)
 
@@ -50,7 +50,7 @@ def _stems(text: str) -> list[str]:
 
 @cache
 def _index() -> dict[str, dict[str, float]]:
-    """By stem, the tools that have it, with the weight of a hit."""
+    """The tools by stem, with the weight of a match."""
     index: dict[str, dict[str, float]] = {}
     order = {name: number for number, name in enumerate(load_tools())}
     for tool in load_tools().values():

@@ -1,4 +1,4 @@
-"""The judgement of an episode: one outcome, scores by name, and what went wrong."""
+"""The verdict on an episode: an outcome, scores by name, and the class of the error."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 Outcome = Literal["solved", "partial", "unsolved"]
 
 MOST_NEEDLESS = 1
-"""So many needless calls cost nothing: to look once more is no fault."""
+"""The number of unnecessary calls that cost nothing: a second look is not an error."""
 PARTIAL_FROM = 0.5
-"""Share of the steps that must be done."""
+"""The share of the steps that must be done."""
 ORIGINAL_SOLVED_FROM, ORIGINAL_PARTIAL_FROM = 0.8, 0.5
 _ORIGINAL_VALUE = {"solved": 1.0, "partial": 0.5, "unsolved": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an episode is worth.
+    """The grade of an episode.
 
     Attributes:
         scores: By name; see `score`.
         kind: Class of the error; None if solved.
-        reason: The error in a sentence; None if solved.
+        reason: The error as a sentence; None if solved.
     """
 
     outcome: Outcome
@@ -50,36 +50,35 @@ class Verdict:
 
 
 def score(episode: Episode) -> Verdict:
-    """Judge an episode from what was really executed. Pure.
+    """Judge an episode by the calls that ran. Pure.
 
-    `solved`: every step of the task was done, with the task's arguments and after what it needs
-    (`work`), and at most one call was needless. `partial`: at least half of the steps were done.
-    What the model says of it counts for nothing, nor does how often tools failed on the way.
+    `solved`: every step of the task was done (`work`), with at most one unnecessary call.
+    `partial`: at least half of the steps were done. The model's claims and the number of failed
+    calls do not count.
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
-        needless: calls that ran, or would have with luck, and were of no use; see `Work`.
-        false_claim: 1 if the model ended it with `TASK_COMPLETED` where not all was done. A record:
-            in other words it is not counted, and in no words does it decide anything.
-        obeyed, repaired: where a flawed plan was given: shares of the places at which it differs
-            from the sound one where the model's first calls followed it, and the sound one.
-        substitute: where a flawed plan was given: 1 if the task stands for one that the flaw could
-            not spoil.
-        reachable: 1 if the task could be solved with this luck.
-        verdict_original: the original's verdict, 1 for solved, 0.5 for partial, 0 for unsolved:
-            adherence to the sound plan and `phase2` of at least 0.8 each, or one of 0.5. (It took
-            adherence to the plan *given*, which marked down who repaired it.)
-        workflow: adherence to the plan given, 0 to 0.92; where none was given, to the sound plan.
+        needless: number of unnecessary calls, even if they failed by chance; see `Work`.
+        false_claim: 1 if the model ended the episode with `TASK_COMPLETED` before all steps were
+            done. It affects no grade, and claims in other words do not count.
+        obeyed, repaired: only with a flawed plan. The plans differ at some places; these are the
+            shares of them where the model's first calls followed the flawed and the sound plan.
+        substitute: only with a flawed plan: 1 if the task is a substitute for one that the flaw
+            cannot change.
+        reachable: 1 if the task can be solved with its tool failures.
+        verdict_original: the original's verdict: 1 if adherence to the sound plan and `phase2` are
+            both at least 0.8, 0.5 if one of them is at least 0.5, otherwise 0. (The original used
+            adherence to the *given* plan, which penalized a model that repaired the plan.)
+        workflow: adherence to the given plan, or without one to the sound plan, 0 to 0.92.
         workflow_sound: adherence to the sound plan, 0 to 0.92.
         phase2: mean of task achievement and quality, 0 to 1; `final` is the same figure.
-        quality: how well it was carried out, 0 to 1.
+        quality: quality of the execution, 0 to 1.
         tool_coverage: share of the required tools that succeeded.
-        arguments: share of the arguments that were the task's, of the first call of each step's
-            tool.
+        arguments: share of the task's arguments in the first call of each step's tool.
         execution: share of calls that succeeded.
         turns, tool_calls, searches, infos, unclosed_tags: counts.
         assisted: 1 if help was needed; assisted_turns: how often.
-        cut_answers: how many answers ended at their limit of tokens.
+        cut_answers: number of answers that were truncated at their token limit.
     """
     sound = adherence(episode.sound, episode.calls)
     given = sound if episode.given is None else adherence(episode.given.tools, episode.calls)

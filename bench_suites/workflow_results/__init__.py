@@ -1,5 +1,5 @@
-"""What runs of the phases 5.1 to 5.5 say: the aggregate's files and a table for each phase.
+"""The results of the phases 5.1 to 5.5: a table for each phase, and the files of the aggregate.
 
-`python -m bench_suites.workflow_results RUN`. Importing this package imports nothing else: pytest's
-controller loads `plugin`, and must stay light.
+Run `python -m bench_suites.workflow_results RUN`. This package imports no other module, since the
+controller loads `plugin` and must use little memory.
 """

@@ -18,18 +18,18 @@ from pytest_ultrapar.report.text import visible
 
 _BAD_INPUT = 2
 _DESCRIPTION = """\
-Prints a Markdown table for each of the workflow benchmark's phases (5.1 to 5.5) that the runs have,
-and writes aggregate.parquet and aggregate.csv into the first run's directory: 51 columns for each
-model, prompt type, tool success rate, difficulty and task type, and infra.
+Print a Markdown table for each phase of the workflow benchmark (5.1 to 5.5) in the runs, and write
+aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has 51 columns for
+each model, prompt type, tool success rate, difficulty and task type, and the column infra.
 
-Cells that a phase did not ask because phase 5.1 has them are taken from there and marked, and so is
-what phase 5.3 is compared with, the sound plan. Nothing is sent, and no other file is changed.
-docs/benchmark/tables.md says what each column means.
+Cells of phase 5.1 that another phase did not run are taken from phase 5.1 and marked, as are the
+cases with a sound plan with which phase 5.3 is compared. The program sends no requests and changes
+no other files. docs/benchmark/tables.md describes the columns.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables and write the aggregate; the exit code."""
+    """Print the tables, and write the aggregate. The result is the exit code."""
     arguments = _parser().parse_args(argv)
     suites = [
         phase.suite
@@ -65,22 +65,21 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         nargs="+",
         metavar="RUN",
-        help="a run's directory, its id below .ultrapar, or latest; the files are written into the"
-        " first, later ones add cases that it has not measured (a case that several runs have"
-        " counts once)",
+        help="a run's directory, its id below .ultrapar, or latest; the first run gets the files,"
+        " later runs add cases that it has not measured",
     )
     parser.add_argument(
         "--reused",
         metavar="RUN",
-        help="the run that --ultrapar-reuse named in the first RUN: only the cells that were taken"
-        " from it count, and what phase 5.3 is compared with",
+        help="the run that --ultrapar-reuse named in the first RUN; only the reused cases count,"
+        " and the cases with which phase 5.3 is compared",
     )
     parser.add_argument(
         "--phase",
         action="append",
         choices=[phase.number for phase in ALL_PHASES],
-        help="only this phase's table; may be repeated (default: all that the runs have). The"
-        " aggregate always holds all cases",
+        help="print only this phase's table, may be repeated; the aggregate always holds all cases"
+        " (default: all phases in the runs)",
     )
     return parser
 

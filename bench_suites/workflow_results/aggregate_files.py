@@ -20,7 +20,7 @@ _TYPES = {
     str: pa.string(),
     int: pa.int64(),
     float: pa.float64(),
-    # A rate or an average of a cell that has none.
+    # A missing rate or mean.
     NoneType: pa.float64(),
     datetime: pa.timestamp("us", tz="UTC"),
 }
@@ -28,14 +28,14 @@ _EXAMPLE = CaseResult("", "", 0.0, "", "", "solved", 0.0, datetime.now(UTC))
 SCHEMA = pa.schema(
     [(name, _TYPES[type(value)]) for name, value in aggregate([_EXAMPLE])[0].items()]
 )
-"""The original's 51 columns in its order, and `infra`."""
+"""The original's 51 columns in their order, and `infra`."""
 
 
 def write_aggregate(directory: Path, rows: Sequence[Row], *, simulated: bool) -> tuple[str, ...]:
-    """Write both files, each whole or not at all, and return their names.
+    """Write each file atomically, and return their names.
 
     Raises:
-        ResultsError: One cannot be written; an earlier file of its name is as it was.
+        ResultsError: A file cannot be written. An earlier file with its name is unchanged.
     """
     contents = {
         "aggregate.parquet": _parquet(rows, simulated=simulated),
@@ -54,7 +54,7 @@ def _parquet(rows: Sequence[Row], *, simulated: bool) -> bytes:
 
 
 def _csv(rows: Iterable[Row]) -> bytes:
-    """One line per row below the names; nothing between two commas is a missing value."""
+    """A header and one line per row. A missing value is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, SCHEMA.names, lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""One case of a phase, as a run's results tell of it."""
+"""One case of a phase in the results of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench_suites.workflow.aggregate import CaseResult
 from pytest_ultrapar.records import GRADED
 
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
-"""The suites, in the order of their numbers."""
+"""The suites of the phases, in their order."""
 
 NEVER_RAN = "never ran"
 """The outcome of a planned case without a final grade."""
@@ -20,16 +20,16 @@ Value = str | float | None
 
 @dataclass(frozen=True, slots=True)
 class BenchCase:
-    """A planned case of a phase, whether it ran or not.
+    """A planned case of a phase, which may not have run.
 
     Attributes:
-        run_id: Of the run that it is from.
+        run_id: The id of its run.
         suite: One of `PHASES`.
         repeat: Repetition number, from 0.
-        flaw: Name of the plan's flaw; None where it has none.
-        severity: Of that flaw.
-        result: What it brings to its cell.
-        run_seed: Of its run; it decides tasks and luck.
+        flaw: Name of the plan's flaw; None without a flaw.
+        severity: Severity of that flaw.
+        result: Its result for its cell.
+        run_seed: The seed of its run, which determines tasks and tool failures.
     """
 
     run_id: str
@@ -43,19 +43,19 @@ class BenchCase:
 
     @property
     def measured(self) -> bool:
-        """Whether it says something of the model."""
+        """Whether the case measured the model."""
         return self.result.outcome in GRADED
 
     @property
     def draw(self) -> tuple[int, str, int]:
-        """What cases share that got the same task and the same luck: seed, task type, repetition.
+        """Seed, task type and repetition. If equal, cases have the same task and tool failures.
 
-        Only a flaw may replace the task; then all models get the same other one.
+        Only a flaw can replace the task, and then all models get the same substitute.
         """
         return self.run_seed, self.result.task_type, self.repeat
 
     def value(self, dimension: Dimension) -> Value:
-        """Where it stands on one dimension."""
+        """The value of one dimension."""
         holder = self if dimension in {"flaw", "severity"} else self.result
         found: Value = getattr(holder, dimension)
         return found

@@ -1,4 +1,4 @@
-"""What is counted: the runs' own cases, and those that stand for cells that they did not ask."""
+"""The counted cases: the cases of the runs, and cases that they took from elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pytest_ultrapar.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Cases, and which of them stand for what.
+    """The counted cases by source.
 
     Attributes:
-        cases: What the runs planned themselves, each once.
-        taken: For each suite the cases that stand for those it did not ask: of another suite in
-            `cases`, or of the run that was reused. Each once.
-        reference: Cases of the reused run that 5.3 compares itself with. It never asks such itself,
-            so that it cannot take them; no table or aggregate of another phase has them.
+        cases: The cases that the runs planned, each once.
+        taken: By suite, the cases that it took instead of running them: from another suite in
+            `cases`, or from the reused run. Each once.
+        reference: Cases of the reused run with which 5.3 is compared. It has no such cells, so it
+            cannot take them. They are in no table of another phase and not in the aggregate.
     """
 
     cases: tuple[BenchCase, ...]
@@ -29,30 +29,29 @@ class Counted:
     reference: tuple[BenchCase, ...] = ()
 
     def answers(self) -> list[BenchCase]:
-        """What the aggregate counts: the runs' own cases and the taken ones, each once."""
+        """The cases of the aggregate: the runs' own and the taken ones, each once."""
         return each_once([*self.cases, *(case for each in self.taken.values() for case in each)])
 
 
 def counted(runs: Sequence[RunCases], reused: RunCases | None = None) -> Counted:
-    """The cases of the runs, and of a reused run those only that the first one took from it.
+    """The cases of the runs, and the cases that the first run took from a reused run.
 
-    A case that a run planned itself is never replaced by one of the reused run: what is `infra`
-    stays so.
+    A case of the reused run never replaces a case that a run planned itself: `infra` stays `infra`.
 
     Args:
-        runs: At least one; put together as `merge` does.
+        runs: At least one; combined by `merge`.
         reused: The run that --ultrapar-reuse named in the first of them.
 
     Raises:
-        ConfigError: Some answers are simulated and others real, or the first run reused another
-            run or none.
+        ConfigError: Some answers are simulated and others real, or the first run did not reuse
+            this run.
     """
     first = runs[0]
     if reused is not None:
         check_kinds([first, reused])
         if first.reused != reused.directory.resolve().name:
             said = f"run {first.reused}" if first.reused is not None else "no run"
-            msg = f"{first.run_id} reused {said}, and not {reused.directory}"
+            msg = f"{first.run_id} reused {said}, not {reused.directory}"
             raise ConfigError(msg)
     cases = merge(runs)
     by_id = {case.case_id: case for case in cases}
@@ -76,7 +75,7 @@ def counted(runs: Sequence[RunCases], reused: RunCases | None = None) -> Counted
 
 
 def _reference(cases: Sequence[BenchCase], earlier: Sequence[BenchCase]) -> tuple[BenchCase, ...]:
-    """What 5.3 compares itself with in the reused run: the same repetitions, and no others."""
+    """The cases of the reused run with which 5.3 is compared: only the same repetitions."""
     asked = {
         (PHASE_53.conditions(case), case.repeat) for case in cases if case.suite == PHASE_53.suite
     }

@@ -1,4 +1,4 @@
-"""The figures of one cell as text; `-` stands for what cannot be known."""
+"""The figures of one cell as text. `-` means unknown."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ def tally(cases: Sequence[BenchCase]) -> Tally:
 
 
 def coverage(cases: Sequence[BenchCase]) -> float:
-    """Measured / planned, without those that were skipped; 1 where nothing was to be measured."""
+    """Measured / planned cases, without skipped cases; 1 if all cases were skipped."""
     n_wanted = sum(case.result.outcome != "skipped" for case in cases)
     return sum(case.measured for case in cases) / n_wanted if n_wanted else 1.0
 
 
 def unscored(cases: Sequence[BenchCase]) -> str:
-    """How many measured cases have no scores: refused prompts, in which no tool was called."""
+    """The number of measured cases without scores: refused prompts, which called no tool."""
     return str(sum("reachable" not in case.result.scores for case in _measured(cases)))
 
 
 def share(cases: Sequence[BenchCase], is_hit: Callable[[CaseResult], bool]) -> Share | None:
-    """The share of the measured cases that are hits; tasks and luck are common to some of them."""
+    """The share of hits among the measured cases, some of which share tasks and tool failures."""
     return clustered_share((case.draw, is_hit(case.result)) for case in _measured(cases))
 
 
 def reachable(cases: Sequence[BenchCase]) -> str:
-    """Of the scored cases the percentage that a flawless model solves with the same luck."""
+    """The percentage of the scored cases that a perfect model solves with the same failures."""
     return percent(tally(cases).mean("reachable"))
 
 
 def of_reachable(cases: Sequence[BenchCase]) -> str:
-    """Of the reachable cases the share that was solved, and its interval.
+    """The solved share of the reachable cases, and its interval.
 
-    Luck had no part in a refused prompt: it counts as reachable, and it was not solved.
+    A refused prompt counts as reachable and not solved, since no tool failed by chance.
     """
     could = [case for case in _measured(cases) if case.result.scores.get("reachable", 1.0)]
     return with_interval(share(could, lambda result: result.outcome == "solved"))
 
 
 def count(cases: Sequence[BenchCase], score: str) -> str:
-    """How many of the measured cases have a score of 1; unknown where none has the score."""
+    """The number of measured cases with a score of 1; unknown if no case has the score."""
     known = [case.result.scores[score] for case in _measured(cases) if score in case.result.scores]
     return f"{math.fsum(known):g}" if known else UNKNOWN
 
@@ -66,7 +66,7 @@ def with_interval(found: Share | None) -> str:
 
 
 def efficiency(success: Share | None, size_b: float | None) -> str:
-    """Success % / sqrt(parameters in billions), and the same of the interval's bounds.
+    """Success % / sqrt(parameters in billions), and the same for the interval's bounds.
 
     Source: the original's phase 5.2.
     """

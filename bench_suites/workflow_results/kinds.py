@@ -1,4 +1,4 @@
-"""What became of the cases of each phase, by outcome and kind."""
+"""The number of cases of each phase by outcome and kind."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pytest_ultrapar.report.text import markdown_table
 
 
 def kinds(counted: Counted, suites: Sequence[str]) -> list[str]:
-    """The lines of a table: a row for each outcome and kind, the commonest first.
+    """The lines of a table: a row for each outcome and kind, the most frequent first.
 
-    A phase has its own cases and those that it took; a kind is shown as `unsolved/no_call`.
+    The counts of a phase include the cases that it took. Rows have names such as
+    `unsolved/no_call`.
 
     Args:
         counted: The cases.
-        suites: Phases that are wanted; those without a case are left out.
+        suites: The wanted phases; phases without a case are omitted.
     """
     found: dict[str, Counter[tuple[str, str]]] = {}
     for phase in ALL_PHASES:
@@ -31,4 +32,4 @@ def kinds(counted: Counted, suites: Sequence[str]) -> list[str]:
         for each in sorted(total, key=lambda each: (-total[each], each))
     ]
     table = markdown_table(["outcome/kind", *found], rows, n_names=1)
-    return ["## Kinds: what became of cases, by phase", "", *table]
+    return ["## Cases by outcome, kind and phase", "", *table]

@@ -1,4 +1,4 @@
-"""Puts the cases of several runs together, each case once."""
+"""Combines the cases of several runs, each case once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pytest_ultrapar.errors import ConfigError
 def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
     """All cases of the runs, in their order.
 
-    A case that several runs have (the same cell, repetition and run seed) counts once: as the first
-    run has it that measured it.
+    A case of several runs (the same cell, repetition and run seed) counts once, from the first run
+    that measured it.
 
     Raises:
         ConfigError: Some answers are simulated and others real.
@@ -24,18 +24,18 @@ def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
 
 
 def check_kinds(runs: Sequence[RunCases]) -> None:
-    """Make sure that answers are simulated in all of the runs or in none.
+    """Check that the answers of all runs are simulated, or all are real.
 
     Raises:
-        ConfigError: They are not.
+        ConfigError: Some answers are simulated and others real.
     """
     first = runs[0]
     for run in runs[1:]:
         if run.simulated != first.simulated:
             said = {True: "simulated", False: "real"}
             msg = (
-                f"the answers of {run.run_id} are {said[run.simulated]} and those of"
-                f" {first.run_id} {said[first.simulated]}; they do not go into one table"
+                f"the answers of {run.run_id} are {said[run.simulated]}, but the answers of"
+                f" {first.run_id} are {said[first.simulated]}; make separate tables"
             )
             raise ConfigError(msg)
 
@@ -43,13 +43,13 @@ def check_kinds(runs: Sequence[RunCases]) -> None:
 def each_once(
     cases: Iterable[BenchCase], key: Callable[[BenchCase], object] = attrgetter("case_id")
 ) -> list[BenchCase]:
-    """The cases without repetitions: of those alike the first measured, else the first.
+    """The cases without duplicates: for each key the first measured case, or the first case.
 
-    Each stands where the first of them came.
+    It takes the place of the first case with the key.
 
     Args:
-        cases: In the order that decides.
-        key: What cases that are alike share.
+        cases: In order of precedence.
+        key: The value that duplicates share.
     """
     kept: dict[object, BenchCase] = {}
     for case in cases:

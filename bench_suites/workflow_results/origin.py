@@ -1,4 +1,4 @@
-"""Footnotes that say where the cases of a row are from, when not from its own phase and run."""
+"""Footnotes that name the source of a row's cases if they come from another phase or run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NUMBERS = {phase.suite: phase.number for phase in ALL_PHASES}
 
 
 class Footnotes:
-    """Numbers the footnotes of one table in the order of their marks.
+    """The footnotes of one table, numbered in the order of their marks.
 
     Args:
-        phase: Whose table it is.
-        run_id: The run that it is of.
+        phase: The phase of the table.
+        run_id: The run of the table.
     """
 
     def __init__(self, phase: Phase, run_id: str) -> None:
@@ -24,11 +24,11 @@ class Footnotes:
 
     @property
     def lines(self) -> list[str]:
-        """`[1] from phase 5.1`, and so on."""
+        """The footnotes, such as `[1] from phase 5.1`."""
         return [f"[{number}] {text}" for number, text in enumerate(self._texts, 1)]
 
     def marked(self, text: str, cases: Sequence[BenchCase]) -> str:
-        """The text, with a mark where some of the cases are from elsewhere."""
+        """The text, with a mark if some of the cases come from another phase or run."""
         origins = dict.fromkeys((case.suite, case.run_id) for case in cases)
         foreign = [self._said(*each) for each in origins if each != self._home]
         if not foreign:

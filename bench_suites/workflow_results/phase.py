@@ -1,4 +1,4 @@
-"""What each phase asks, and what 5.3 is compared with."""
+"""The question of each phase, and the cases with which 5.3 is compared."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 
 _DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 _SHARED: tuple[Dimension, ...] = ("prompt_type", "difficulty", "tool_success_rate")
-"""On these, every case of every phase stands somewhere."""
+"""The dimensions of which every case of every phase has a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a phase asks.
+    """A phase and its question.
 
     Attributes:
         suite: Its name in the results.
-        number: As WorkflowBench counts it.
-        question: In a few words.
-        level: What it varies; None where it only compares models.
-        reference: Prompt type of the cases of other phases that it is compared with and never asks
-            itself; None where it has all its levels.
+        number: Its number in WorkflowBench.
+        question: Its question in a few words.
+        level: The dimension that it varies; None if it only compares models.
+        reference: Prompt type of cases of other phases with which it is compared, and which it
+            never runs itself; None if it has all its levels.
     """
 
     suite: str
@@ -33,13 +33,13 @@ class Phase:
 
     @property
     def may_vary(self) -> tuple[Dimension, ...]:
-        """What an option of the suites, and not the phase itself, may vary."""
-        # A flaw is in the name of the prompt type.
+        """The dimensions that only an option of the suites can vary, not the phase itself."""
+        # The name of the prompt type contains the flaw.
         fixed = {self.level} if self.reference is None else {self.level, "prompt_type"}
         return tuple(each for each in _DIMENSIONS if each not in fixed)
 
     def is_reference(self, case: BenchCase) -> bool:
-        """Whether the phase is compared with a case of another one, given the same conditions."""
+        """Whether the phase is compared with a case of another phase, under equal conditions."""
         return (
             self.reference is not None
             and case.suite != self.suite
@@ -47,13 +47,13 @@ class Phase:
         )
 
     def conditions(self, case: BenchCase) -> tuple[Value, ...]:
-        """What a case must share with its reference, so that only the plan differs."""
+        """The values that a case must share with its reference, so that only the plan differs."""
         shared = (case.value(each) for each in _SHARED if each in self.may_vary)
         return (case.result.model, case.result.task_type, *shared)
 
 
 def question(case: BenchCase) -> tuple[Value, ...]:
-    """What two cases share that ask a model the same, whichever phase they are of."""
+    """The values that identify a prompt. They are equal for equal prompts of different phases."""
     shared = (case.value(each) for each in _SHARED)
     return (case.result.model, case.result.task_type, *shared, case.repeat)
 

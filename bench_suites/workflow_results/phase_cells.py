@@ -1,4 +1,4 @@
-"""The cells of a phase's table: its own, and those that it took from another one."""
+"""The cells of a phase's table: its own, and the cells that it took from another phase."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cell:
 
     Attributes:
         apart: Its values of the dimensions in `PhaseCells.apart`.
-        level: Its value of the phase's level; None where that has none.
+        level: Its value of the phase's level; None if the phase has no level.
         cases: At least one.
     """
 
@@ -43,8 +43,8 @@ class PhaseCells:
     """The cells of a phase, in the order of its table.
 
     Attributes:
-        apart: Dimensions that tell rows apart beside model and level, since they have more than one
-            value.
+        apart: Dimensions with more than one value, which separate rows in addition to model and
+            level.
         common: The value of each other dimension that has one.
         cells: At least one.
     """
@@ -56,24 +56,24 @@ class PhaseCells:
 
 
 def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
-    """The phase's own cells and those that it took; None where it has neither.
+    """The phase's own cells and the cells that it took; None without cells.
 
-    What was taken in one run and asked in another one is shown as it was asked. What the phase is
-    compared with stands among its cells, too, where it agrees with some of the phase's own in
-    model, task type and all that the phase does not vary.
+    If one run took a cell and another run has the cases, the table shows these cases. The cells
+    include the reference of the phase if it has the same model, task type and other fixed values
+    as some of the phase's own cells.
     """
     own = [case for case in counted.cases if case.suite == phase.suite]
     asked = {question(case) for case in own}
     taken = [case for case in counted.taken.get(phase.suite, ()) if question(case) not in asked]
     if not own and not taken:
         return None
-    # A reference agrees in all of these but the severity, of which it has none.
+    # A reference has the same values of all of these except the severity, which it lacks.
     values = {
         each: _distinct(case.value(each) for case in (*own, *taken)) for each in phase.may_vary
     }
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    # 5.4 on its own asks again what 5.1 asked in another run.
+    # Phase 5.4 alone runs cells again that 5.1 ran in another run.
     reference = each_once(
         (
             case
@@ -115,7 +115,7 @@ def _distinct(values: Iterable[Value]) -> list[Value]:
 
 
 def _value_rank(value: Value) -> tuple[float, str]:
-    """Sorts the values of a dimension: none first, reliable tools first, names as listed."""
+    """The rank of a value in its dimension: None first, high rates first, names as listed."""
     match value:
         case None:
             return (-1.0, "")

@@ -1,7 +1,7 @@
-"""Makes the phases' tables at the end of a pytest run that had cases of them.
+"""Makes the tables of the phases at the end of a pytest run with cases of them.
 
-The work is a process of its own: pytest's controller must not pay for pyarrow's memory, and a
-failure there must not cost the run.
+A separate process does the work, so that the controller does not need memory for pyarrow and a
+failure does not affect the run.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 _NAME = "bench_suites_workflow_results"
 TABLES = "phases.md"
-"""The tables, in the run's directory: a screen holds none of them."""
+"""The file of the tables in the run's directory. They are too wide for a terminal."""
 _TITLE = "## "
 _TIMEOUT_S = 300
-"""A hundred times what the full plan of 12,200 cases takes."""
-# Inside a string of JSON the quotes would be escaped.
+"""A hundred times the duration of the full plan of 12,200 cases."""
+# The quotes are unescaped, so they are not inside a JSON string.
 _SUITE = re.compile(rb'"suite":"phase5([1-5])"')
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Wait for the end of the run."""
+    """Register the plugin that makes the tables at the end of the run."""
     config.pluginmanager.register(WorkflowResults(config), _NAME)
 
 
 class WorkflowResults:
-    """Makes the tables when the run is over, and says below its summary where they are."""
+    """Makes the tables at the end of the run, and prints their path below its summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -47,11 +47,11 @@ class WorkflowResults:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_ultrapar_finish(self, run: FinishedRun) -> None:
-        """Write the aggregate and keep the tables. Controller, once, when results are written."""
+        """Write the tables and the aggregate. Runs once, in the controller, after the results."""
         if run.summary is None:
             return
         if run.manifest.host is not None and not run.summary.statistics.n_final:
-            # A host to which the others left no case.
+            # A host of a cluster that got no case.
             return
         try:
             phases = phases_in(run.directory)
@@ -60,13 +60,13 @@ class WorkflowResults:
         except (OSError, subprocess.SubprocessError, ResultsError) as error:
             self._lines = [f"no tables of the phases: {error}"]
         except KeyboardInterrupt:
-            # The run is over and its results are written; whoever cannot wait for tables gets none.
+            # The results are already written: an interrupt here only skips the tables.
             again = f"python -m {__package__} {run.directory}"
-            self._lines = [f"no tables of the phases: interrupted; they are made with: {again}"]
+            self._lines = [f"no tables of the phases: interrupted; to make them, run {again}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show them. Controller, once, after the run's own summary."""
+        """Print the lines. Runs once, in the controller, after the run's own summary."""
         if self._lines and self._config.option.verbose >= 0:
             terminalreporter.section("workflow phases")
             for line in self._lines:
@@ -74,16 +74,16 @@ class WorkflowResults:
 
 
 def phases_in(directory: Path) -> list[str]:
-    """Numbers of the phases that asked or took cases in a run, sorted: `5.1`, `5.4`.
+    """The sorted numbers of the phases that ran or took cases in a run, such as `5.1`, `5.4`.
 
-    The files are searched and not decoded: they may hold 20,000 cases, and the controller's memory
-    is bounded.
+    The files are searched, not decoded: they may hold 20,000 cases, and the controller must use
+    little memory.
 
     Raises:
-        OSError: They cannot be read.
+        OSError: The files cannot be read.
     """
     found = _search(directory / "cases.json")
-    # A run whose suites took nothing has no such file.
+    # A run whose suites took no cases does not have this file.
     with contextlib.suppress(FileNotFoundError):
         found |= _search(directory / "taken.json")
     return sorted(found)
@@ -103,7 +103,7 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
-            # Without it, `-m` would put the current directory first among the modules.
+            # Without this, `-m` searches the current directory for modules first.
             "PYTHONSAFEPATH": "1",
         },
         stdin=subprocess.DEVNULL,
@@ -117,25 +117,25 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
             said[-1].removeprefix("workflow_results: ") if said else f"exit code {done.returncode}"
         )
         again = f"python -m {__package__} {' '.join(runs)}"
-        return [f"no tables of the phases: {reason}; try again with: {again}"]
+        return [f"no tables of the phases: {reason}; to try again, run {again}"]
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415 - msgspec, for few runs
 
     write_whole(directory / TABLES, done.stdout)
     told = done.stdout.decode("utf-8", "replace").splitlines()
     titles = [line.removeprefix(_TITLE) for line in told if line.startswith(_TITLE)]
-    # The last line says which files hold the aggregate.
+    # The last line names the files of the aggregate.
     return [*titles, f"tables in {directory / TABLES}", *told[-1:]]
 
 
 def _reused_run(config: pytest.Config) -> Path | None:
-    """The run of `--ultrapar-reuse`, looked up before this run becomes the latest one."""
+    """The run of `--ultrapar-reuse`, resolved before this run becomes `latest`."""
     name = config.getoption("ultrapar_reuse", None)
     if not name:
         return None
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415 - only for a run that reuses
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
-    # Whoever declares the option refuses what it names; this only adds to the tables.
+    # The owner of the option refuses an invalid run; here it only adds to the tables.
     with contextlib.suppress(ConfigError):
         return resolve_run(str(name))
     return None

@@ -1,4 +1,4 @@
-"""The cases of a run directory, from its results and, those that never ran, from its plan."""
+"""The cases of a run directory, from its results. Cases that never ran come from its plan."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class RunCases:
     """All planned cases of a run that belong to a phase.
 
     Attributes:
-        directory: The run's.
+        directory: The run directory.
         simulated: Whether any answer came from the simulated provider.
         cases: In the order of pytest's collection.
-        taken: What its suites took instead of asking it, phases or not; not empty where `cases` is.
+        taken: The cases that its suites took instead of running them, also of suites that are not
+            phases; not empty if `cases` is empty.
         reused: Name of the directory of the run that it reused, if any.
     """
 
@@ -48,7 +49,7 @@ def read_run(name: str) -> RunCases:
         name: Its directory, its id below `.ultrapar`, or `latest`.
 
     Raises:
-        ConfigError: There is no such run, it has no results, or none of them is of a phase.
+        ConfigError: The run does not exist, has no results, or has no case of a phase.
         ResultsError: A file of the run cannot be read.
     """
     directory = Path(name)
@@ -86,7 +87,7 @@ def read_run(name: str) -> RunCases:
     taken = tuple(read_shared(directory))
     if not cases and not any(each.suite in PHASES for each in taken):
         msg = (
-            f"{directory} is no run of a workflow phase: its suites are"
+            f"{directory} has no case of a workflow phase: its suites are"
             f" {', '.join(sorted(suites)) or 'none'}; allowed are {', '.join(PHASES)}"
         )
         raise ConfigError(msg)
@@ -108,7 +109,7 @@ def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:
         for name, value in row.items()
         if value is not None and name.startswith("score.")
     }
-    # A refused prompt has turns, but nobody has scored it.
+    # A refused prompt has turns, but no scores.
     scores.setdefault("turns", row.get("n_turns") or 0)
     ended_at = row.get("ended_at")
     return CaseResult(

@@ -1,4 +1,4 @@
-"""One table for each phase, in the form that its question needs."""
+"""One table for each phase, with the columns that its question needs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import markdown_table
 
 SIMULATED = (
-    "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
+    "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 LEGEND = (
-    "n: measured cases; unscored: refused prompts among them, which count as not solved and are "
-    "in no mean. infra: cases that the infrastructure failed to answer; they are in no"
-    " other figure. coverage %: n of the planned cases. In brackets: 95 % interval; cases that"
-    " share a task and its luck count as one cluster. best reachable: a flawless model with the"
-    " same tasks and luck."
+    "`n`: measured cases. `unscored`: refused prompts among them, which count as not solved and are"
+    " in no mean. `infra`: cases without an answer because the infrastructure failed; in no other"
+    " figure. `coverage %`: n / planned cases. In brackets: 95 % interval; cases with the same task"
+    " and tool failures are one cluster. `best reachable`: a perfect model with the same tasks and"
+    " tool failures."
 )
 LEGEND_53 = (
-    "obeyed, repaired, neither: of the places where the plans differ, the mean share where the "
-    "flawed plan, the sound one or neither was followed; over reachable cases, so that the tools' "
-    "luck matters little. substitutes: cases with another task, since the flaw does not fit the "
-    "repetition's own. flaw / no flaw: over the n other cases whose task was measured"
-    " with the sound plan, too."
+    "`obeyed`, `repaired`, `neither`: the mean share of the places where the plans differ at which"
+    " the model followed the flawed plan, the sound plan or neither. Only reachable cases count, so"
+    " tool failures have little effect. `substitutes`: cases with another task, since the flaw"
+    " cannot change the repetition's own. `flaw / no flaw`: over the n other cases whose task was"
+    " also measured with the sound plan."
 )
 BEST = "best reachable"
 ALL_MODELS = "all models"
@@ -47,8 +47,8 @@ class Column:
 
     Attributes:
         head: Its name.
-        text: How a row of the table gets its text.
-        of_best: Whether the row of a flawless model has the figure, too.
+        text: The function that makes the text of a row.
+        of_best: Whether the row of a perfect model also has the figure.
     """
 
     head: str
@@ -61,12 +61,12 @@ class Column:
 
 
 def tables(counted: Counted, run_id: str, suites: Sequence[str]) -> Iterator[list[str]]:
-    """The lines of a table for each of the phases that asked or took cases, in the phases' order.
+    """The lines of a table for each phase that ran or took cases, in the phases' order.
 
     Args:
         counted: The cases.
-        run_id: The run that the tables are of; cells from another one get a footnote.
-        suites: Phases whose tables are wanted.
+        run_id: The run of the tables; cells of another run get a footnote.
+        suites: The wanted phases.
     """
     for phase in ALL_PHASES:
         if phase.suite in suites:
@@ -91,25 +91,25 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
     common = ", ".join(f"{_words(each)} {_shown(value)}" for each, value in found.common.items())
     lines = [f"## Phase {phase.number}: {phase.question}", ""]
     if common:
-        lines += [f"All with {common}.", ""]
+        lines += [f"All rows: {common}.", ""]
     header = [*names, *(column.head for column in columns)]
     lines += markdown_table(header, rows, n_names=len(names))
     below = [*notes.lines, *_cut(found), *([LEGEND_53] if phase.suite == "phase53" else [])]
     if below:
-        # Two spaces: Markdown would else join the notes to one line.
+        # Two spaces keep Markdown from joining the notes to one line.
         lines += ["", *(f"{line}  " for line in below)]
     return lines
 
 
 def _cut(found: PhaseCells) -> Iterator[str]:
-    """Whose answers were cut, and how many of them: such a model was measured with a gag."""
+    """Lines about models with truncated answers: their results understate the model."""
     for model in dict.fromkeys(cell.model for cell in found.cells):
         own = _cases([cell for cell in found.cells if cell.model == model])
         told = [one.result.scores for one in own if one.measured]
         n_cut, n = (sum(one.get(name, 0) for one in told) for name in ("cut_answers", "turns"))
         if n_cut:
             share = f"{n_cut:g} of {n:g} answers ({100 * n_cut / n:.0f} %)"
-            yield f"{model}: {share} were cut off at their limit of tokens"
+            yield f"{model}: {share} were truncated at their token limit"
 
 
 def _names(phase: Phase, cell: Cell, notes: Footnotes) -> list[str]:
@@ -120,9 +120,9 @@ def _names(phase: Phase, cell: Cell, notes: Footnotes) -> list[str]:
 
 
 def _with_totals(found: PhaseCells) -> Iterator[Cell]:
-    """The cells, below what luck left to be solved where the phase shows that.
+    """The cells, below the rows of a perfect model if the phase shows them.
 
-    In 5.3 with all flaws of a model together, in 5.5 with all models together.
+    Phase 5.3 also has a row for all flaws of a model together, and 5.5 one for all models together.
     """
     if found.phase.suite in _WITH_BEST:
         yield from _best(found.cells)
@@ -138,10 +138,10 @@ def _with_totals(found: PhaseCells) -> Iterator[Cell]:
 
 
 def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Each level as a flawless model would leave it, where all models have the same cases.
+    """The rows of a perfect model, for each level with the same cases for all models.
 
-    Luck is common to all models, so that any of them tells whether a case was reachable. Levels of
-    which the very same is true have one row.
+    Tool failures are common to all models, so any of them shows if a case is reachable. Levels with
+    equal figures share a row.
     """
     places: dict[frozenset[tuple[tuple[int, str, int], float]], list[Cell]] = {}
     for cell in _reached(cells):
@@ -157,11 +157,11 @@ def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """One cell for levels that are alike, and for conditions that have the same ones."""
+    """Join levels with equal figures into one cell, and conditions with the same levels too."""
     levels = by_key((cell.apart, cell.level) for cell in cells)
     conditions = by_key((tuple(those), apart) for apart, those in levels.items())
     for alike, aparts in conditions.items():
-        # Lists of several dimensions would say more than is known: not each pair need occur.
+        # Join the values of one dimension only: with several, not every combination may occur.
         is_list = len(aparts[0]) == 1
         for apart in [(_joined([one for (one,) in aparts]),)] if is_list else aparts:
             yield replace(cells[0], apart=apart, level=_joined(alike))
@@ -195,7 +195,7 @@ def _by_level(cells: Sequence[Cell]) -> dict[tuple[tuple[Value, ...], Value], li
 
 
 def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """For each condition the flaws together, the sound plan not among them."""
+    """For each condition, all flaws together, without the sound plan."""
     for apart in dict.fromkeys(cell.apart for cell in cells if cell.level is not None):
         flawed = [cell for cell in cells if cell.apart == apart and cell.level is not None]
         if len(flawed) > 1:
@@ -203,7 +203,7 @@ def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _all_models(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Each level over all models; only levels that every model has can be compared."""
+    """Each level over all models. Only levels that every model has are comparable."""
     n_models = len({cell.model for cell in cells})
     for (apart, level), those in _by_level(cells).items():
         if len(those) == n_models > 1:
@@ -215,7 +215,7 @@ def _cases(cells: Sequence[Cell]) -> tuple[BenchCase, ...]:
 
 
 def _same_tasks(found: PhaseCells, notes: Footnotes) -> Column:
-    """Solved with the flaw and with the sound plan, of pairs of cases with the same task."""
+    """The solved shares with the flaw and with the sound plan, over pairs with the same task."""
     phase = found.phase
     cases = _cases(found.cells)
     sound = {
@@ -223,7 +223,7 @@ def _same_tasks(found: PhaseCells, notes: Footnotes) -> Column:
         for case in cases
         if case.flaw is None and case.measured
     }
-    # A refused prompt does not say itself that its task is another one.
+    # A refused prompt has no score that shows whether its task is a substitute.
     substitutes = {_spoilt(case) for case in cases if case.result.scores.get("substitute")}
 
     def text(cell: Cell) -> str:
@@ -264,7 +264,7 @@ def _mean(score: str, head: str, digits: int = 3) -> Column:
 
 
 def _followed(head: str, share: Callable[[CaseResult], float]) -> Column:
-    """The mean over the reachable cases: with bad luck, nobody gets to all places of a plan."""
+    """The mean over the reachable cases: in others, tool failures hide some places of a plan."""
 
     def text(cell: Cell) -> str:
         reachable = (
@@ -343,7 +343,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
             "neither",
             lambda result: max(0.0, 1 - result.scores["obeyed"] - result.scores["repaired"]),
         ),
-        _mean("needless", "needless calls", 1),
+        _mean("needless", "unnecessary calls", 1),
         _PARTIAL,
         _SUCCESS,
         _ORIGINAL,

@@ -1,1 +1,1 @@
-"""How well adaptive mode finds the limits of providers, played in virtual time."""
+"""The accuracy of adaptive mode's estimated limits, simulated in virtual time."""

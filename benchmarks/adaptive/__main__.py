@@ -1,4 +1,4 @@
-"""`python -m benchmarks.adaptive NAME`: how close estimated limits and forecast times come."""
+"""`python -m benchmarks.adaptive NAME`: the accuracy of estimated limits and forecasts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.overhead.command_line import run_measurements
 
 MEASURED = {"search": SEARCH, "runs": RUNS, "forecast": FORECAST}
 _DESCRIPTION = """\
-Measures how close estimates come, on simulated providers: search, runs, forecast.
+Measure the accuracy of estimates with simulated providers.
 
-search plays adaptive mode against providers in virtual time; --runs is the number of seeds. runs
-compares whole runs in adaptive mode with fixed mode (some nine minutes a round). forecast compares
-the plans of four pools with the runs that follow, once.
+search: adaptive mode against providers in virtual time; --runs is the number of seeds
+runs: whole runs in adaptive mode, compared with fixed mode; about nine minutes a round
+forecast: the plans of four pools, compared with the runs that follow; one round
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print tables, write JSON if asked; the exit code."""
+    """Measure, print tables, and write JSON if requested. The result is the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adaptive", description=_DESCRIPTION)
     return run_measurements(parser, MEASURED, argv)
 

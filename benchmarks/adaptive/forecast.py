@@ -1,4 +1,4 @@
-"""Plans compared with runs: how far `--ultrapar-plan` is from what then happens."""
+"""Plans compared with runs: the error of `--ultrapar-plan`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SIX_TURNS = "benchmarks/overhead/test_episodes.py::test_six_turns"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A run of some seconds whose length the pool decides, and neither client nor server.
+    """A run of some seconds. The pool determines its length, not the client or the server.
 
     Attributes:
-        pool: The pool file's text.
+        pool: The text of the pool file.
         cases: Arguments that select the cases.
-        earlier_mode: Mode of the earlier run that the plan stands on; None for the pool's
+        earlier_mode: Mode of the earlier run on which the plan is based; None for the pool's
             latencies.
         n_processes: pytest-xdist's `-n`.
     """
@@ -97,10 +97,10 @@ SITUATIONS = (
 
 
 def forecast_round(options: Options) -> Rows:
-    """Plan and run every situation, and say how far the plans are off.
+    """Plan and run every situation, and measure the errors of the plans.
 
     Raises:
-        CommandError: A command ended badly, or its plan has no time for the mode.
+        CommandError: A command failed, or its plan has no time for the mode.
     """
     rows = {one.name: compare(one, options.checkout) for one in SITUATIONS}
     errors = [row["error"] for row in rows.values()]
@@ -109,13 +109,14 @@ def forecast_round(options: Options) -> Rows:
 
 
 def compare(one: Situation, checkout: Checkout) -> dict[str, float]:
-    """Plan a situation, on an earlier run if it has one, and run it.
+    """Plan a situation, based on an earlier run if it has one, and run it.
 
-    `predicted_s` is the time of the run's mode in the plan, `measured_s` first arrival to last
-    reply by the server's log, `ratio` predicted / measured, `error` how far it is from one.
+    `predicted_s` is the time of the run's mode in the plan. `measured_s` is the time from the first
+    arrival to the last reply in the server's log. `ratio` is predicted / measured, and `error` its
+    distance from 1.
 
     Raises:
-        CommandError: A command ended badly, or its plan has no time for the mode.
+        CommandError: A command failed, or its plan has no time for the mode.
     """
     note(f"forecast: {one.name}")
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:

@@ -1,4 +1,4 @@
-"""The production broker against providers in virtual time, whatever the pool declares of them."""
+"""The real broker against providers in virtual time. The pool may declare wrong limits."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ _MODEL = "m"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one play.
+    """The result of one simulation.
 
     Attributes:
-        utilisation: Answers / what the provider would have given at best.
+        utilisation: Answers / the most answers that the provider can give.
         refused: Share of attempts that were refused for rate limits.
-        n_refused_late: Refusals of requests that were sent after the first answer had come.
-        t90_s: Until ten seconds' mean reached 90 % of the best; infinity for never.
-        recovery_s: The same after the last change of what the provider bears; None without one.
-        peak: Most requests at once.
-        ceiling: The most there might have been.
-        end_s: When the last request was over.
-        n_infra: Requests given up.
+        n_refused_late: Refusals of requests that were sent after the first answer.
+        t90_s: Seconds until the mean over ten seconds reaches 90 % of the best rate; infinity for
+            never.
+        recovery_s: The same after the last change of the provider's capacity; None without a
+            change.
+        peak: The maximum of requests in flight.
+        ceiling: The seats that the pool declares.
+        end_s: The end of the last request.
+        n_infra: Requests that were given up.
     """
 
     utilisation: float
@@ -60,7 +62,7 @@ class Outcome:
 
 
 class _Job:
-    """One request until it is answered or given up."""
+    """One request until its answer, or until it is given up."""
 
     __slots__ = ("tries",)
 
@@ -69,13 +71,13 @@ class _Job:
 
 
 class LimitPlay(BrokerPlay):
-    """One provider, as many lanes as asked for, and somebody who waits until the end.
+    """A simulation of one provider with some lanes, and of a client that always has requests.
 
     Attributes:
-        pool: What the broker knows of the provider.
-        serving: The provider at work; several plays may have one.
-        served_s: When answers came.
-        answers_s: How long they took.
+        pool: The pool of the broker.
+        serving: The provider in use; several simulations may share it.
+        served_s: The times at which answers came.
+        answers_s: The durations of the answers.
         n_refused: Requests that were refused for rate limits.
     """
 
@@ -92,18 +94,18 @@ class LimitPlay(BrokerPlay):
         n_requests: float = math.inf,
         qps: float | None = None,
     ) -> None:
-        """Prepare a play.
+        """Prepare a simulation.
 
         Args:
-            provider: What it really bears.
+            provider: The real capacity.
             ceiling: Seats that the pool declares, over all lanes.
-            seed: Of provider, broker and back-offs.
-            span_s: The play ends then at the latest.
-            n_lanes: Lanes that share the provider without knowing it.
-            stall_s: When the client stands still, and for how long.
-            rate_mode: The pool's.
-            n_requests: The play ends when so many are over.
-            qps: Rate that the pool declares, over all lanes; None for none.
+            seed: The seed of provider, broker and back-offs.
+            span_s: The latest end of the simulation.
+            n_lanes: Lanes that share the provider. The broker does not know that they share it.
+            stall_s: When the client stops for a time, and for how many seconds.
+            rate_mode: The rate mode of the pool.
+            n_requests: The simulation ends after this number of requests.
+            qps: Rate that the pool declares, over all lanes; None if it declares no rate.
         """
         self.pool = _pool(ceiling, n_lanes, rate_mode, qps, provider.timeout_s)
         super().__init__(LaneBroker(self.pool, seed=seed))
@@ -126,7 +128,7 @@ class LimitPlay(BrokerPlay):
         self.connect("main")
 
     def run(self) -> Outcome:
-        """To the end of the span, or of the requests."""
+        """Simulate until the end of the span, or of the requests."""
         self.begin()
         while self._n_open:
             next_s = self.next_s()
@@ -139,7 +141,7 @@ class LimitPlay(BrokerPlay):
         return self._outcome()
 
     def begin(self) -> None:
-        """Have twice as many wait as there may be at once."""
+        """Request twice as many leases as there are seats."""
         for _ in range(2 * self._ceiling):
             self._next_job()
 
@@ -194,7 +196,7 @@ class LimitPlay(BrokerPlay):
         self.request("main", request)
 
     def book(self, actions: list[Action]) -> None:
-        """Have the provider judge each request that may be sent."""
+        """Send each granted request to the provider."""
         for action in actions:
             job = self._jobs.pop(action.request_id)
             if not isinstance(action, Grant):
@@ -235,7 +237,7 @@ class LimitPlay(BrokerPlay):
         )
 
     def best(self, from_s: float, to_s: float) -> float:
-        """Answers that the provider would have given at best in that time."""
+        """The most answers that the provider can give in that time."""
         changes = (one.from_s for one in self._provider.bears)
         edges = [from_s, *(at_s for at_s in changes if from_s < at_s < to_s), to_s]
         return sum(
@@ -244,7 +246,7 @@ class LimitPlay(BrokerPlay):
         )
 
     def _reaches(self, times: list[float], from_s: float, to_s: float) -> float:
-        """Seconds from `from_s` to the begin of the first ten seconds at 90 % of the best."""
+        """Seconds from `from_s` to the start of the first ten seconds at 90 % of the best."""
         step_s = 0.5
         begin_s = from_s
         while begin_s + MEAN_OVER_S <= to_s:

@@ -1,4 +1,4 @@
-"""Providers in virtual time: what they bear, when they refuse, how long an answer takes."""
+"""Providers in virtual time: their capacity, their refusals, and the durations of answers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 @dataclass(frozen=True, slots=True)
 class Bears:
-    """What a provider bears from `from_s` on; infinity where it does not bound.
+    """The capacity of a provider from `from_s` on; infinity means unlimited.
 
     Attributes:
-        seats: Requests at once, >= 1.
-        rate: Requests per second, judged by a token bucket.
-        burst: The bucket's size, at least one request; None for a second's.
-        per_minute: Requests in each minute of the clock, all of them at once if they come so.
-        refuses: Whether it refuses everything.
-        knee: As the provider's, from then on; None: as that says.
+        seats: Requests in flight, >= 1.
+        rate: Requests per second, limited by a token bucket.
+        burst: The size of the bucket, at least one request; None for the requests of a second.
+        per_minute: Requests in each minute of the clock, also all at the same time.
+        refuses: Whether it refuses all requests.
+        knee: The provider's `knee` from then on; None for no change.
     """
 
     from_s: float = 0.0
@@ -37,20 +37,22 @@ class Provider:
     """One kind of provider.
 
     Attributes:
-        bears: What it bears, by time, the first from 0 on.
-        knee: Requests at once up to which an answer takes its own time; beyond, all take longer, so
-            that it answers knee / mean per second and never refuses. Infinity for none.
-        sigma: Spread of the logarithm of an answer's time, whose mean is one second.
+        bears: Its capacity by time, the first from 0 on.
+        knee: Requests in flight up to which an answer takes its usual time. With more, all answers
+            take longer: the provider answers knee / mean per second and never refuses. Infinity
+            for none.
+        sigma: Standard deviation of the logarithm of an answer's time, whose mean is one second.
         slow: Share of answers that take `slow_s` instead.
-        errors: Share of requests answered 500.
-        typical_s: Mean time of an answer, the slow ones left out.
-        refusal: How it says that something is too much: 429 (`rate`) or a 503 without Retry-After
-            (`overload`).
-        counts_refused: Whether its rate is not a token bucket's but what came in the last second,
-            refused or not, as with HAProxy's `http_req_rate`.
-        refused_after_s: How long a refusal takes, a round trip.
-        retry_after_s: Seconds to wait that a refusal asks for; None where it names none.
-        timeout_s: Its client gives up after so long; it works on, all the same.
+        errors: Share of requests answered with 500.
+        typical_s: Mean time of an answer, without slow ones.
+        refusal: The answer to requests beyond its capacity: 429 (`rate`) or a 503 without
+            Retry-After (`overload`).
+        counts_refused: Whether its rate is not a token bucket, but counts all requests of the last
+            second, including refused ones, as HAProxy's `http_req_rate` does.
+        refused_after_s: Seconds until a refusal arrives, a round trip.
+        retry_after_s: The wait that a refusal names, in seconds; None if it names no wait.
+        timeout_s: Seconds after which the client gives up. The provider continues to work on the
+            request.
     """
 
     bears: tuple[Bears, ...] = (Bears(),)
@@ -68,15 +70,15 @@ class Provider:
 
     @property
     def mean_s(self) -> float:
-        """Mean time of an answer."""
+        """The mean time of an answer."""
         return (1 - self.slow) * self.typical_s + self.slow * self.slow_s
 
     def at(self, now_s: float) -> Bears:
-        """What it bears at `now_s`."""
+        """The capacity at `now_s`."""
         return next(one for one in reversed(self.bears) if one.from_s <= now_s)
 
     def best_per_s(self, now_s: float, most_seats: float) -> float:
-        """Answers per second that it gives at best to a client of so many seats."""
+        """The most answers per second to a client with this number of seats."""
         bears = self.at(now_s)
         if bears.refuses:
             return 0.0
@@ -87,14 +89,14 @@ class Provider:
         )
 
     def knee_at(self, now_s: float) -> float:
-        """Requests at once up to which an answer takes its own time, at `now_s`."""
+        """The requests in flight up to which an answer takes its usual time, at `now_s`."""
         knee = self.at(now_s).knee
         return self.knee if knee is None else knee
 
 
 @dataclass(slots=True)
 class Serving:
-    """A provider at work."""
+    """A provider in use."""
 
     provider: Provider
     rng: random.Random
@@ -107,7 +109,7 @@ class Serving:
     _came_s: deque[float] = field(default_factory=deque)
 
     def judge(self, now_s: float) -> LeaseOutcome:
-        """What becomes of a request that arrives now: `ok`, `overload`, or what a refusal is."""
+        """The outcome of a request that arrives now: `ok`, `overload`, or the refusal."""
         bears = self.provider.at(now_s)
         is_paced = bears.rate < math.inf
         if is_paced and self.provider.counts_refused:
@@ -138,7 +140,7 @@ class Serving:
         return "ok"
 
     def takes_s(self, now_s: float) -> float:
-        """How long the answer to a request that was just let in takes."""
+        """The duration of the answer to the request that was just accepted, in seconds."""
         provider = self.provider
         if provider.slow and self.rng.random() < provider.slow:
             took_s = provider.slow_s

@@ -1,4 +1,4 @@
-"""Adaptive mode that knows no limit beside fixed mode that knows the right ones: whole runs."""
+"""Whole runs: adaptive mode without known limits, compared with fixed mode with right limits."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from benchmarks.overhead.comparison import summary_of_run
 from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows, note
 
 POOLS = {"qwen": 1_200, "azure": 24_000}
-"""Cases for each model of a pool: fixed mode takes about 90 s, so that a search of some seconds is
-a small part, as in real runs."""
+"""Cases for each model of a pool. Fixed mode takes about 90 s, so a search of some seconds is a
+small part, as in real runs."""
 
 
 def runs_round(options: Options) -> Rows:
     """Run both pools in both modes, in turn.
 
-    `refused` is the share of requests that the server answered 429, by its log; `makespan_s` first
-    send to last end; `throughput` that of adaptive mode / of fixed mode.
+    `refused` is the share of 429 answers in the server's log. `makespan_s` is the time from the
+    first send to the last end. `throughput` is the throughput of adaptive mode / fixed mode.
 
     Raises:
-        CommandError: A run ended badly.
+        CommandError: A run failed.
     """
     rows: Rows = {}
     for pool, n_cases in POOLS.items():
@@ -44,7 +44,7 @@ def runs_round(options: Options) -> Rows:
 
 RUNS = Measurement(
     runs_round,
-    "runs: -n 0; refused as the server's log has it",
+    "runs: -n 0; refused: share in the server's log",
     tuple(Goal(f"{pool}, adaptive / fixed", "throughput", at_least=0.90) for pool in POOLS),
     warm_up=False,
 )

@@ -1,4 +1,4 @@
-"""The providers against which adaptive mode is judged, and what it must reach."""
+"""The providers against which adaptive mode is judged, and the aims."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Scenario:
     """One provider and its client.
 
     Attributes:
-        ceiling: Seats declared, over all lanes: four times what the provider bears, or more.
-        n_lanes: Lanes that share the provider without knowing it.
-        stall_s: When the client stands still, and for how long.
-        least_used: Aim for the share of what the provider bears; 0 for none.
-        most_refused: Aim for the share of attempts refused; 1 for none.
+        ceiling: Declared seats over all lanes: at least four times the capacity of the provider.
+        n_lanes: Lanes that share the provider. The broker does not know that they share it.
+        stall_s: When the client stops for a time, and for how many seconds.
+        least_used: Aim for the used share of the capacity; 0 for no aim.
+        most_refused: Aim for the share of refused attempts; 1 for no aim.
         most_t90_s: Aim for the time to 90 %, from the start and after a change.
     """
 
@@ -41,7 +41,7 @@ def _seats(n: int, *, errors: float = 0.0, slow: float = 0.0) -> Provider:
 
 
 def _aimed(name: str, provider: Provider, size: float, ceiling: int) -> Scenario:
-    """A scenario with the aims for a provider that bears so much."""
+    """A scenario with the aims for a provider of this size."""
     if size >= _LARGE:
         return Scenario(name, provider, ceiling, least_used=0.93, most_refused=0.02, most_t90_s=30)
     if size >= _SMALL:

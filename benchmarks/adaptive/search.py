@@ -1,4 +1,4 @@
-"""How well adaptive mode finds limits: production controllers and broker in virtual time."""
+"""The search for limits in adaptive mode: the real controllers and broker in virtual time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from benchmarks.overhead.measurement import Measurement, Options, Rows, note
 
 
 def search_round(options: Options) -> Rows:
-    """Play every scenario, with another seed in each round."""
+    """Simulate every scenario, with a different seed in each round."""
     return {scenario.name: search(scenario, options.round_no) for scenario in SCENARIOS}
 
 
 def search(scenario: Scenario, seed: int) -> dict[str, float]:
-    """Play a scenario.
+    """Simulate a scenario.
 
-    `used` is answers / what the provider would have given at best, the search included; `refused`
-    the share of attempts answered 429; `t90_s` the seconds to ten seconds at 90 % of the best,
-    infinity for never; `again_s` the same after the last change; `at_once` the most requests at
-    once; `missed` counts the aims that it misses.
+    `used` is answers / the most answers that the provider can give, including the search.
+    `refused` is the share of attempts answered with 429. `t90_s` is the time in seconds until ten
+    seconds at 90 % of the best rate, infinity for never. `again_s` is the same after the last
+    change. `at_once` is the maximum of requests in flight. `missed` is the number of missed aims.
     """
     note(f"search: {scenario.name}")
     found = LimitPlay(
@@ -48,6 +48,6 @@ def search(scenario: Scenario, seed: int) -> dict[str, float]:
 
 SEARCH = Measurement(
     search_round,
-    f"search: {len(SCENARIOS)} providers in virtual time, {SPAN_S:g} s; a seed each round",
+    f"search: {len(SCENARIOS)} providers in virtual time, {SPAN_S:g} s; one seed a round",
     warm_up=False,
 )

@@ -1,1 +1,1 @@
-"""Cases that measure the tool and nothing else."""
+"""Cases that measure only the tool."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.overhead NAME`: measures what the tool itself costs."""
+"""`python -m benchmarks.overhead NAME`: measures the cost of the tool."""
 
 from __future__ import annotations
 
@@ -30,42 +30,52 @@ COMPARED = {
     "collection": COLLECTION,
 }
 MEASURED = {**COMPARED, "gate": GATE}
-_DESCRIPTION = f"""\
-Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
+_DESCRIPTION = """\
+Measure the cost of the tool with the simulated provider.
 
-small, wide, long-tail, episodes and many run the same cases with the tool and with a raw aiohttp
-client in turn, each against a fresh server, and compare both with the pool's ideal time. empty runs
-20,000 cases of 50 ms beside as many empty tests. lease measures the broker alone. growth compares a
-case among 3,000 others with one among 100,000 (some ten minutes), each beside as many empty tests;
-memory does so for 20,000 with and without workers; both run once and give each process's peak.
-matrix runs an uneven pool under the default policy and under an even split in advance. start is
-`pytest --collect-only` in an empty folder with and without the plugin, and a run of one case, 20
-times. collection collects few cases, many, and the five phases, and as many empty tests without the
-plugin. gate runs the same code, a slower server and a worse model, and counts what the default gate
-catches.
+small, wide, long-tail, episodes, many: the same cases with the tool and with a raw aiohttp client
+in turn, each against a fresh server, compared with the pool's ideal time
 
-`compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
-clients and this one.
+empty: 20,000 cases of 50 ms, compared with the same number of empty tests
+
+lease: the broker alone
+
+growth: CPU and memory of a case among 3,000 and among 100,000 cases, compared with empty tests; one
+round of about ten minutes
+
+memory: the same for 20,000 cases, with and without workers
+
+matrix: an uneven pool under the default policy, and with an even split in advance
+
+start: `pytest --collect-only` in an empty folder with and without the plugin, and a run of one case
+
+collection: few cases, many, and the five phases, compared with empty tests without the plugin
+
+gate: runs of the same code, of a slower server and of a worse model; counts how often the default
+gate fails
+
+`compare --before PYTHON NAME...` runs another checkout and this one in turn. `peers NAME...` runs
+other clients and the tool in turn.
 """
 _COMPARE = f"""\
-Runs another checkout and this one in turn, K pairs, and says of each figure by what factor it
-changed, with an interval: {", ".join(COMPARED)}.
+Run another checkout and this one in turn, in K pairs. Print the factor of change of each figure,
+with an interval.
 
-The raw client and the runs of empty tests are left out. Both environments should have
-the same extras installed.
+The raw client and the runs of empty tests are omitted. Install the same extras in both
+environments. Names: {", ".join(COMPARED)}.
 """
 _PEERS = f"""\
-Runs the tool, pytest-asyncio-cooperative with aiohttp (which holds no limits and keeps no results)
-and a raw aiohttp client in turn, each against a fresh server, and divides the tool's figures by the
-others': {", ".join(PEERS)}.
+Run three clients in turn, each against a fresh server: the tool, pytest-asyncio-cooperative with
+aiohttp (without limits and stored results), and a raw aiohttp client. Divide the tool's figures by
+the figures of the others.
 
-The tool runs with `-n 0` unless told, in this environment, which should have no extra.
-Goals are judged with --pinned.
+The tool runs in this environment, which must have no extras, with `-n 0` by default. Goals are
+checked with --pinned. Names: {", ".join(PEERS)}.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print tables, write JSON if asked; the exit code."""
+    """Measure, print tables, and write JSON if requested. The result is the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     prog = "python -m benchmarks.overhead"
     if argv[:1] == ["compare"]:
@@ -75,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             type=Path,
             required=True,
             metavar="PYTHON",
-            help="the interpreter of an environment that has the other checkout, by pip's -e",
+            help="interpreter of an environment with the other checkout, installed with pip's -e",
         )
         return run_measurements(parser, COMPARED, argv[1:], compare)
     if argv[:1] == ["peers"]:
@@ -85,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             type=Path,
             required=True,
             metavar="PYTHON",
-            help="the interpreter of an environment with the dependency group `cooperative` of "
+            help="interpreter of an environment with the dependency group `cooperative` of "
             "pyproject.toml",
         )
         return run_measurements(parser, PEERS, argv[1:])

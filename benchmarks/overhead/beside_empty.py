@@ -1,4 +1,4 @@
-"""Many short cases beside as many empty tests: what is ours of a run's time and CPU."""
+"""Many short cases, compared with empty tests: the tool's part of a run's time and CPU."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHORT = replace(MANY, name="empty", n_cases=20_000)
 
 
 def empty_round(options: Options) -> Rows:
-    """Run all cases with each `-n`, and as many empty tests with the same, without the plugin.
+    """Run all cases with each `-n`, and the same number of empty tests without the plugin.
 
-    Time and CPU are of the whole command and all its processes; the server is none of them, and has
-    the same cores. Empty tests are left out if only changes are asked for.
+    Time and CPU include the whole command and all its processes, but not the server, which uses the
+    same cores. A comparison of checkouts omits the empty tests.
     """
     workload = sized(SHORT, options)
     checkout = options.checkout
@@ -47,7 +47,7 @@ def _figures(cost: Cost, n_cases: int) -> dict[str, float]:
 
 BESIDE_EMPTY = Measurement(
     empty_round,
-    f"empty: {SHORT.n_cases:,} cases of 50 ms on 400 seats, and as many empty tests",
+    f"empty: {SHORT.n_cases:,} cases of 50 ms on 400 seats, and the same number of empty tests",
     (
         Goal("-n 2 / empty, -n 2", "cpu_ms_per_case", at_most=1.25),
         Goal("-n 2 / -n 0", "wall_s", at_most=1.0, pinned=False),

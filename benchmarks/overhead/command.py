@@ -1,4 +1,4 @@
-"""The one way in which a command is measured: the code, what it finds around it, what it costs."""
+"""The measurement of a command: its code, its environment and its cost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 ROOT = Path(__file__).parents[2]
-"""The project's folder: where the pools are and pytest is started."""
+"""The project's folder, which contains the pools and in which pytest starts."""
 
 ALONE = ("--confcutdir=benchmarks/overhead",)
-"""Arguments of pytest for this suite without the project's conftest, which loads other suites."""
+"""Arguments that run this suite without the project's conftest, which loads other suites."""
 
 CLIENT_CORE, SERVER_CORE = 0, 1
 _SHOWN_CHARACTERS = 2000
@@ -39,27 +39,27 @@ _SETTINGS_OF_RUNS = (
     "VLLM_PORTS",
     "PYTHON",
 )
-"""Beginnings of variables that change what a run does or how fast Python is."""
+"""Prefixes of variables that change a run or the speed of Python."""
 
 _OWN_PLUGINS = {"anyio", "benchmark", "ultrapar", "xdist", "xdist.looponfail"}
 _NEEDED = frozenset({"PYTHONPATH", "PYTHONHOME"})
 
 
 class CommandError(UltraparError):
-    """A command that is measured did not end well, so there is no figure."""
+    """A measured command failed, so there is no figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took.
+    """The cost of a command.
 
     Attributes:
-        started_s: When it was started, monotonic seconds of the host.
-        wall_s: From its start to its end.
-        cpu_s: User and system time of the process and of all that it waited for.
-        said: What it printed, on either stream.
-        peaks_mib: If it was watched, most resident memory of each process in MiB: `pytest` is the
-            one that was started, then there are `gw0`, ..., and the tool's own, such as
+        started_s: The time of its start, in monotonic seconds of the machine.
+        wall_s: Seconds from its start to its end.
+        cpu_s: User and system time of the process and of all children that it waited for.
+        said: Its output on both streams.
+        peaks_mib: If it was watched, the maximum of resident memory of each process in MiB.
+            `pytest` is the started process. The others are `gw0`, ..., and the tool's own, such as
             `broker`.
     """
 
@@ -72,13 +72,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """The code that is measured.
+    """The code to measure.
 
     Attributes:
         variables: The environment of its commands, see `measured_environment`.
         folder: A tree of this project.
         python: An interpreter in which that tree is installed.
-        suite: Where the tree has this suite; it stood in `bench_suites` until 2026-11-28.
+        suite: The path of this suite in the tree; it was in `bench_suites` until 2026-11-28.
     """
 
     variables: Mapping[str, str]
@@ -87,10 +87,10 @@ class Checkout:
     suite: str = "benchmarks/overhead"
 
     def of_python(self, python: Path) -> Checkout:
-        """The tree that is installed in another environment, editable, with the same variables.
+        """The editable tree that is installed in another environment, with the same variables.
 
         Raises:
-            ConfigError: There is none, or it has no suite that measures.
+            ConfigError: There is no such tree, or it does not contain this suite.
         """
         find = "import pytest_ultrapar as own; print(own.__file__)"
         folder = Path(said_by(python, find, "--before").strip()).parents[1]
@@ -102,9 +102,9 @@ class Checkout:
         return Checkout(self.variables, folder, str(python), suite)
 
     def pytest(self, *arguments: str) -> list[str]:
-        """A pytest command; all that are measured begin alike."""
+        """A pytest command. All measured commands begin with the same options."""
         blocked = [word for name in foreign_plugins() for word in ("-p", f"no:{name}")]
-        # -qq: a progress line that is redrawn is for people, and would be part of the figure.
+        # -qq, since drawing a progress line costs time.
         start = [self.python, "-m", "pytest", "-qq", "-p", "no:cacheprovider"]
         return [*start, *blocked, *arguments]
 
@@ -116,19 +116,20 @@ class Checkout:
         expected: int = 0,
         watched: bool = False,
     ) -> Cost:
-        """Run a command and say what it cost.
+        """Run a command, and return its cost.
 
-        `os.wait4` gives the usage of this child and its descendants alone; `RUSAGE_CHILDREN` would
-        add the simulated provider once that ends.
+        `os.wait4` returns the usage of only this child and its descendants. `RUSAGE_CHILDREN` also
+        includes the simulated provider when that ends.
 
         Args:
             argv: The program and its arguments.
-            folder: Where it runs; the checkout's folder unless told.
+            folder: The working directory, by default the checkout's folder.
             expected: The exit code of success.
-            watched: Whether to look after the memory of each process; its end is seen 0.05 s late.
+            watched: Whether to watch the memory of each process. This detects the command's end up
+                to 0.05 s late.
 
         Raises:
-            CommandError: Its exit code is another one; the message ends with what it said.
+            CommandError: The exit code differs. The message ends with the output.
         """
         watch = _Watch()
         with tempfile.TemporaryFile() as output:
@@ -159,10 +160,10 @@ class Checkout:
 
 
 def said_by(python: Path, script: str, option: str) -> str:
-    """What a script prints in another environment.
+    """Run a script in another environment, and return its output.
 
     Raises:
-        ConfigError: It fails there, since the environment of the option lacks what is needed.
+        ConfigError: It fails, since the environment of the option lacks a package.
     """
     try:
         return subprocess.run(
@@ -170,16 +171,16 @@ def said_by(python: Path, script: str, option: str) -> str:
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", "").strip().rpartition("\n")[2]
-        msg = f"{option}: {python} is no Python that can {script!r} ({error}) {said}"
+        msg = f"{option}: {python} cannot run {script!r} ({error}) {said}"
         raise ConfigError(msg) from error
 
 
 @contextmanager
 def measured_environment() -> Iterator[dict[str, str]]:
-    """Variables of all measured commands while entered: the same on every machine.
+    """The variables of all measured commands, equal on every machine.
 
-    It has compiled files of its own: where bytecode may not be written (as in many containers)
-    every process would compile the tool and rewrite its tests anew, 0.4 s of CPU each time.
+    They name a separate folder for compiled files. If bytecode cannot be written, as in many
+    containers, every process compiles the tool and rewrites its tests again, in 0.4 s of CPU.
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as compiled:
         kept = {
@@ -191,19 +192,19 @@ def measured_environment() -> Iterator[dict[str, str]]:
 
 
 def foreign_plugins() -> list[str]:
-    """Names of the installed pytest plugins that neither are this one nor come along with it.
+    """The installed pytest plugins, except this plugin and its dependencies.
 
-    They cost whatever they cost with or without the tool: hypothesis, installed for the tool's own
-    tests, takes 1 s of CPU at the end of every pytest command.
+    Their cost is not the tool's. Hypothesis, installed for the tool's tests, takes 1 s of CPU at
+    the end of every pytest command.
     """
     return sorted(entry_points(group="pytest11").names - _OWN_PLUGINS)
 
 
 def pin_clients() -> None:
-    """Bind this process, and so all that it starts from now on, to the clients' core.
+    """Bind this process, and all processes that it starts later, to the clients' core.
 
     Raises:
-        ConfigError: That is not possible here.
+        ConfigError: This is not possible on this machine.
     """
     if not hasattr(os, "sched_setaffinity"):
         msg = "--pinned needs an operating system that binds processes to cores, such as Linux"
@@ -216,29 +217,29 @@ def pin_clients() -> None:
 
 
 def pin_server(pid: int) -> None:
-    """Bind a running server with all its threads to the server's core."""
+    """Bind a running server and all its threads to the server's core."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {SERVER_CORE})
 
 
 class _Watch:
-    """The memory of a command's processes at their peaks.
+    """The peaks of memory of a command's processes.
 
-    The kernel keeps each peak (`VmHWM`), so looking often only has to catch the end. `wait4` has a
-    peak, too, but that of a small command is the memory of whoever started it.
+    The kernel keeps each peak (`VmHWM`), so sampling only has to read it before the end. `wait4`
+    returns the wrong peak for a small command: the memory of the process that started it.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, float]] = {}
 
     def look(self, pid: int) -> None:
-        """Look at the command and its children."""
+        """Sample the command and its children."""
         for each, role in processes_of(pid):
             if kib := peak_kib(each):
                 self._seen[each] = (role, kib / _KIB_PER_MIB)
 
     def peaks_mib(self) -> dict[str, float]:
-        """By process, the workers numbered in the order in which they were started."""
+        """The peaks by process. Workers are numbered in the order of their starts."""
         peaks: dict[str, float] = {}
         workers = (f"gw{number}" for number in itertools.count())
         for _, (role, mib) in sorted(self._seen.items()):
@@ -248,7 +249,7 @@ class _Watch:
 
 
 def processes_of(pid: int) -> Iterator[tuple[int, str]]:
-    """The command and its children, each with what it is."""
+    """The command and its children, each with its role."""
     yield pid, "pytest"
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, _read(thread).split()):
@@ -259,7 +260,7 @@ def processes_of(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def peak_kib(pid: int) -> int:
-    """The most memory that a process has held so far; 0 for one that has ended."""
+    """The peak of memory of a process in KiB; 0 if it has ended."""
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])
@@ -267,7 +268,7 @@ def peak_kib(pid: int) -> int:
 
 
 def _read(path: Path) -> str:
-    """A file of a process; empty when that is gone."""
+    """A file of a process; empty if the process has ended."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

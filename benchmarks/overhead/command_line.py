@@ -1,4 +1,4 @@
-"""The command line of measurements: which ones, how often, and the figures as text and JSON."""
+"""The command line of measurements: their names and rounds, and the output as text and JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PACKAGES = ("pytest-ultrapar", "pytest", "pytest-xdist", "httpx", "aiohttp", "u
 
 
 def describe_machine() -> dict[str, str | int | float]:
-    """Where and when: date, cores, load, Python and versions; nothing that names the machine."""
+    """Date, cores, load, Python and versions, without the name of the machine."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
@@ -48,14 +48,14 @@ def run_measurements(
     argv: Sequence[str] | None,
     how: Callable[[Measurement, Options], Found] = measure,
 ) -> int:
-    """Measure, print tables, write JSON if asked; the exit code.
+    """Measure, print tables, and write JSON if requested. The result is the exit code.
 
     Args:
-        parser: Knows how the command is called, what it is for, and `--before` and `--cooperative`
-            where there are such.
+        parser: A parser with the name and description of the command, and with `--before` or
+            `--cooperative` if the command has them.
         measurements: By name.
-        argv: Arguments; those of the process unless given.
-        how: What is done with each of them.
+        argv: Arguments, by default the arguments of the process.
+        how: The function that runs each measurement.
     """
     _add_options(parser, measurements)
     arguments = parser.parse_args(argv)
@@ -114,24 +114,24 @@ def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, obj
         type=_count(0),
         action="append",
         metavar="N",
-        help="pytest-xdist's -n; may be given several times (default: those of the measurement)",
+        help="pytest-xdist's -n; may be repeated (default: the values of the measurement)",
     )
     parser.add_argument(
         "--pinned",
         action="store_true",
-        help=f"the server on core {SERVER_CORE}, all client processes on core {CLIENT_CORE}",
+        help=f"bind the server to core {SERVER_CORE} and all clients to core {CLIENT_CORE}",
     )
     parser.add_argument(
         "--runs",
         type=_count(1),
         metavar="K",
-        help="rounds, each of them one run of every client (default: those of the measurement)",
+        help="number of rounds, one run of every client in each (default: the measurement's)",
     )
     parser.add_argument(
         "--cases",
         type=_count(2),
         metavar="N",
-        help="so many cases instead of the measurement's own number, for a trial without goals",
+        help="number of cases, for a trial without goals (default: the measurement's)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round as JSON")
 

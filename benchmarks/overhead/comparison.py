@@ -1,4 +1,4 @@
-"""Tool and other clients in turn on one workload, against a fresh server each time."""
+"""The tool and other clients in turn on one workload, each time against a fresh server."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 from pytest_ultrapar.testing import ServerLog, read_server_log
 
 RAW = "raw"
-"""The raw client's name where others have their `-n`."""
+"""The label of the raw client. Runs of the tool have their `-n` as the label."""
 
 Client = Callable[[str, Path], list[str]]
-"""The command of a client of the simulated provider at a URL, which keeps what it keeps in a
-directory."""
+"""Makes the command of a client from the URL of the simulated provider and a directory for its
+files."""
 
 _DIVIDED = ("efficiency", "first_s", "phase_s", "end_s", "wall_s", "cpu_ms_per_case")
 
 
 def measurement_of(workload: Workload) -> Measurement:
-    """The tool with each `-n`, and beside it the raw client and the ideal."""
+    """The measurement of the tool with each `-n`, compared with the raw client and the ideal."""
     title = partial(title_of, workload)
     return Measurement(partial(workload_round, workload), title, workload.goals)
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once; the figures of each, and the tool's divided by the others'.
+    """Run every client once; all figures, and the tool's divided by the others'.
 
     Raises:
-        CommandError: A command ended badly, or not all requests were answered.
-        ConfigError: The pool cannot be served.
+        CommandError: A command failed, or not all requests were answered.
+        ConfigError: The provider cannot serve the pool.
     """
     workload = sized(workload, options)
     tools = {
@@ -60,14 +60,14 @@ def workload_round(workload: Workload, options: Options) -> Rows:
 
 
 def run_clients(workload: Workload, clients: Mapping[str, Client], options: Options) -> Rows:
-    """Run each client once; its figures.
+    """Run each client once, and return its figures.
 
-    By the server's log are `phase_s` (first arrival to last reply), `peak_in_flight` and `n_429`;
-    `wall_s` and the CPU are of the whole command and all its processes. `first_s` is the command's
-    start to the first arrival, `end_s` the last reply to the command's end, `rest_s` the last
-    case's report to that end, for clients that keep a journal. `efficiency` is the ideal at the
-    declared mean latency / `phase_s`, `of_greedy` is `phase_s` / what list scheduling of the
-    latencies takes that were drawn.
+    `phase_s` (first arrival to last reply), `peak_in_flight` and `n_429` come from the server's
+    log. `wall_s` and the CPU include the whole command and all its processes. `first_s` is the time
+    from the command's start to the first arrival, and `end_s` from the last reply to the command's
+    end. `rest_s`, for clients with a journal, is the time from the last case's report to that end.
+    `efficiency` is the ideal at the declared mean latency / `phase_s`. `of_greedy` is `phase_s` /
+    the time of list scheduling with the drawn latencies.
     """
     best = ideal_of(workload)
     rows: Rows = {}
@@ -94,7 +94,7 @@ def run_clients(workload: Workload, clients: Mapping[str, Client], options: Opti
 
 
 def quotients(rows: Rows, label: str, other: str) -> Rows:
-    """Each figure that says how good a client is / the other's, if there is another one."""
+    """The quotients of two clients' figures; empty if the other client did not run."""
     if label == other or other not in rows:
         return {}
     own = {name: rows[label][name] / rows[other][name] for name in _DIVIDED}
@@ -102,12 +102,12 @@ def quotients(rows: Rows, label: str, other: str) -> Rows:
 
 
 def last_report_s(directory: Path) -> float | None:
-    """When the last case was graded, by the monotonic clock: its report follows at once.
+    """The monotonic time of the last case's grade, which its report follows immediately.
 
-    By the journal, which every checkout writes: a plugin would have to be in each of them.
+    The time comes from the journal, since every checkout writes one.
 
     Args:
-        directory: Holds one run, or nothing.
+        directory: Holds one run, or is empty.
     """
     for journal in directory.rglob("journal"):
         found = (scan_segment(path, decode_record) for path in segments(journal))
@@ -118,20 +118,20 @@ def last_report_s(directory: Path) -> float | None:
 
 
 def title_of(workload: Workload, options: Options) -> str:
-    """What is measured, and how long it takes at best."""
+    """The title of a measurement, with its ideal times."""
     workload = sized(workload, options)
     best = ideal_of(workload)
     return (
         f"{workload.name}: n = {workload.n_cases} cases of {workload.n_turns} turn(s), "
-        f"{best.n_seats} seats, {'pinned' if options.pinned else 'not pinned'}; "
-        f"ideal {best.mean_s:.3f} s at the pool's mean latency; of the latencies drawn: lower "
-        f"bound {best.bound_s:.3f} s, greedy without any cost {best.greedy_s:.3f} s, "
-        f"{best.bound_s / best.greedy_s:.3f} of the lower bound"
+        f"{best.n_seats} seats, {'pinned' if options.pinned else 'not pinned'}. Ideal: "
+        f"{best.mean_s:.3f} s at the pool's mean latency. Drawn latencies: lower bound "
+        f"{best.bound_s:.3f} s, greedy without overhead {best.greedy_s:.3f} s (efficiency "
+        f"{best.bound_s / best.greedy_s:.3f})"
     )
 
 
 def sized(workload: Workload, options: Options) -> Workload:
-    """The workload with as many cases as the command line says."""
+    """The workload with the number of cases of the command line."""
     return replace(workload, n_cases=options.cases or workload.n_cases)
 
 
@@ -143,20 +143,20 @@ def run_client(
     *,
     watched: bool = False,
 ) -> tuple[Cost, ServerLog]:
-    """Run all cases of a workload once, and make sure that all were answered.
+    """Run all cases of a workload once against a fresh server, and check that all were answered.
 
-    The server is always this checkout's, and a fresh one.
+    The server always runs this checkout's code.
 
     Args:
-        workload: What to run, as often as it says.
-        client: Its command.
-        options: Has the code of the tool.
-        directory: Where the client keeps its run.
-        watched: Whether to look after the memory of each process.
+        workload: The workload to run.
+        client: Makes the command of the client.
+        options: The options, with the code of the tool.
+        directory: The directory for the client's run.
+        watched: Whether to watch the memory of each process.
 
     Raises:
-        CommandError: The command ended badly, or not all requests were answered.
-        ConfigError: The pool cannot be served.
+        CommandError: The command failed, or not all requests were answered.
+        ConfigError: The provider cannot serve the pool.
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
         log_path = Path(temporary, "server.jsonl")
@@ -168,21 +168,21 @@ def run_client(
         log = read_server_log(log_path)
     answered, wanted = log.count(200), workload.n_cases * workload.n_turns
     if answered != wanted:
-        msg = f"{workload.name}: the server answered {answered} requests, {wanted} were expected"
+        msg = f"{workload.name}: the server answered {answered} of {wanted} requests"
         raise CommandError(msg)
     return cost, log
 
 
 def summary_of_run(checkout: Checkout, pool: str, *arguments: str) -> tuple[RunSummary, ServerLog]:
-    """What a run with a simulated provider of its own says, and what that provider's log does.
+    """Run pytest with its own simulated provider; the run's summary, and the provider's log.
 
     Args:
         checkout: The code of the tool.
         pool: A file in `pools/`.
-        arguments: For pytest.
+        arguments: The arguments of pytest.
 
     Raises:
-        CommandError: The run ended badly.
+        CommandError: The run failed.
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as temporary:
         run = Path(temporary, "run")
@@ -194,7 +194,7 @@ def summary_of_run(checkout: Checkout, pool: str, *arguments: str) -> tuple[RunS
 
 
 def pytest_client(workload: Workload, n_processes: int, checkout: Checkout, *more: str) -> Client:
-    """The tool of a checkout, with more arguments if given."""
+    """The client that runs the tool of a checkout, with optional arguments."""
     return lambda url, directory: checkout.pytest(
         *more,
         f"-n{n_processes}",
@@ -207,7 +207,7 @@ def pytest_client(workload: Workload, n_processes: int, checkout: Checkout, *mor
 
 
 def bare_client(workload: Workload, module: str, python: str) -> Client:
-    """A client that keeps nothing: same seats, cases and words."""
+    """A client that stores nothing, with the same seats, cases and messages."""
 
     def command(url: str, _: Path) -> list[str]:
         orders: Orders = {
@@ -221,7 +221,7 @@ def bare_client(workload: Workload, module: str, python: str) -> Client:
 
 
 def slots(pool: Pool, url: str) -> list[Lane]:
-    """All seats of the pool as slots of its lanes, each lane filled as far as its limits go."""
+    """All seats of the pool as slots of its lanes, up to the limits of each lane."""
     free = {name: limit.workers for name, limit in pool.limits.items()}
     api_names = {
         instance.name: instance.api_name

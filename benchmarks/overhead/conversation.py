@@ -1,4 +1,4 @@
-"""The words that every client says to the simulated models, and how a bare client says them."""
+"""The messages of all clients to the simulated models, and how a bare client sends them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 N_TURNS = 6
-"""Turns of a case of several turns."""
+"""The turns of a case with several turns."""
 
 FILLER = "The quick brown fox jumps over the lazy dog near the quiet river bank. " * 12
 
 
 class Lane(TypedDict):
-    """Where some of the slots send, how many, and with which token and model name."""
+    """A number of slots, with the URL, token and model name of their requests."""
 
     url: str
     token: str
@@ -25,7 +25,7 @@ class Lane(TypedDict):
 
 
 class Orders(TypedDict):
-    """What a bare client is to do."""
+    """The work of a bare client."""
 
     lanes: list[Lane]
     n_cases: int
@@ -38,7 +38,7 @@ def opening(number: int) -> dict[str, str]:
 
 
 def answer(text: str) -> dict[str, str]:
-    """The model's message, as the next request repeats it."""
+    """The model's message in the next request."""
     return {"role": "assistant", "content": text}
 
 
@@ -48,10 +48,10 @@ def follow_up(turn: int) -> dict[str, str]:
 
 
 async def converse(session: aiohttp.ClientSession, lane: Lane, number: int, n_turns: int) -> None:
-    """All turns of a case by aiohttp alone, each reply checked.
+    """Run all turns of a case with aiohttp, and check each reply.
 
     Raises:
-        RuntimeError: An answer is not 200 or has no text.
+        RuntimeError: An answer does not have status 200, or has no text.
     """
     headers = {"authorization": f"Bearer {lane['token']}", "content-type": "application/json"}
     messages = [opening(number)]

@@ -1,8 +1,8 @@
-"""pytest-asyncio-cooperative and aiohttp, as its users write tests: no limits, no results kept.
+"""pytest-asyncio-cooperative with aiohttp, used as its users do: no limits, no stored results.
 
-Run by `python -m benchmarks.overhead peers` as a process of its own, in an environment without
-pytest-ultrapar. Its one argument is JSON, see `conversation.Orders`; pytest collects this file in
-the same process, so the tests find their orders there, too.
+`python -m benchmarks.overhead peers` runs this as a separate process, in an environment without
+pytest-ultrapar. The only argument is JSON, see `conversation.Orders`. pytest collects this file in
+the same process, so the tests also read the argument.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from benchmarks.overhead.conversation import Orders, converse
 
 ORDERS: Orders = json.loads(sys.argv[1])
 FREE = [lane for lane in ORDERS["lanes"] for _ in range(lane["n_slots"])]
-"""A lane for each test that may run at once: the provider refuses what is beyond a lane's seats."""
+"""A lane for each test that may run at the same time: the provider refuses more requests."""
 
 
 @pytest.fixture(scope="session")
 async def session() -> aiohttp.ClientSession:
-    """Never closed: the plugin ends a fixture that yields whenever no test happens to hold it."""
+    """A session that stays open: the plugin ends a yield fixture when no test uses it."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=len(FREE)), cookie_jar=aiohttp.DummyCookieJar()
     )
@@ -32,7 +32,7 @@ async def session() -> aiohttp.ClientSession:
 @pytest.mark.asyncio_cooperative
 @pytest.mark.parametrize("number", range(ORDERS["n_cases"]))
 async def test_case(session: aiohttp.ClientSession, number: int) -> None:
-    """All answers came."""
+    """Check that all answers arrive."""
     lane = FREE.pop()
     try:
         await converse(session, lane, number, ORDERS["n_turns"])
@@ -41,7 +41,7 @@ async def test_case(session: aiohttp.ClientSession, number: int) -> None:
 
 
 def main() -> int:
-    """Run this file's tests, as many at once as there are slots; pytest's exit code."""
+    """Run this file's tests, one per slot at the same time. The result is pytest's exit code."""
     return pytest.main(
         [
             "-qq",

@@ -1,4 +1,4 @@
-"""Whether the default gate stays quiet where nothing changed and speaks where something did."""
+"""The error rates of the default gate: its failures without a change, and with a change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ultrapar.compare.rules import DEFAULT_RULE_OF_MODEL, parse_rule
 Kind = Literal["same", "slower", "worse"]
 
 N_CASES = 300
-"""Of each of the two models."""
+"""Cases of each of the two models."""
 N_SAME = 5
 N_CHANGED = 10
 SLOWER = 1.15
@@ -26,9 +26,9 @@ _MODELS = ("first", "second")
 _SLIPS_PER_MISSING_SKILL = 0.5
 _TEST = "benchmarks/overhead/test_gate.py"
 
-# 600 requests of 1 s on 120 seats take 5 s at 120 requests per second. No rate limit: a slower
-# server then shows as a longer run. With 1,200 requests of 0.2 s in the same time, a machine that
-# others kept busy was so unlike itself that 3 of 20 comparisons of the same code failed.
+# 600 requests of 1 s on 120 seats take 5 s at 120 requests per second. There is no rate limit, so
+# a slower server lengthens the run. With 1,200 requests of 0.2 s in the same time, the load of a
+# busy machine varied so much that 3 of 20 comparisons of the same code failed.
 _POOL = """\
 schema = 1
 
@@ -51,7 +51,7 @@ _MEDIAN_S = 1.0
 
 
 def pool_text(kind: Kind, seed: int) -> str:
-    """The pool of one run; each has a seed of its own, so other answers after other times."""
+    """The pool of one run. Each run has its own seed, so answers and latencies differ."""
     median_s = _MEDIAN_S * (SLOWER if kind == "slower" else 1)
     right = dict.fromkeys(_MODELS, _RIGHT)
     if kind == "worse":
@@ -64,10 +64,10 @@ def pool_text(kind: Kind, seed: int) -> str:
 
 
 def gate_round(options: Options) -> Rows:
-    """Run all runs one after another and judge them; some three minutes.
+    """Run all runs one at a time, and judge them, in about three minutes.
 
-    `same`: each of five runs against each other one. `slower` and `worse`: ten runs each, and each
-    against every one of the five. `caught` counts the comparisons in which a rule failed.
+    `same` compares each of five runs with each other. `slower` and `worse` compare ten runs each
+    with every one of the five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}
@@ -88,13 +88,13 @@ def gate_round(options: Options) -> Rows:
 
 
 def gate_title(_: Options) -> str:
-    """What is compared, and what is to be expected."""
+    """The title: the comparison, and the expected figures."""
     return (
-        f"gate: n = {N_CASES} one-turn cases for each of {len(_MODELS)} models, right with"
-        f" {_RIGHT:.0%}; default rules; every run with answers and latencies of its own; slower:"
-        f" latency x {SLOWER:g}; worse: one model by {WORSE_BY * 100:.0f} points; stated"
-        f" beforehand, of the rule on the model's solved rate alone: {stated_power():.3f} where it"
-        f" is worse, {stated_power(0.0):.5f} where nothing changed"
+        f"gate: n = {N_CASES} one-turn cases for each of {len(_MODELS)} models, {_RIGHT:.0%} of"
+        " answers right; default rules; answers and latencies differ between runs. Slower:"
+        f" latency x {SLOWER:g}. Worse: one model by {WORSE_BY * 100:.0f} points. Expected"
+        f" failures of the rule on the model's solved rate: {stated_power():.3f} if it is worse,"
+        f" {stated_power(0.0):.5f} without a change"
     )
 
 
@@ -112,25 +112,25 @@ def stated_power(worse_by: float = WORSE_BY) -> float:
 def chance_of_failing(
     n: int, *, base_rate: float, new_rate: float, bound: float, confidence: float
 ) -> float:
-    """The chance that `solved_rate>=bound` fails, where nothing but chance binds a case's two runs.
+    """The chance that `solved_rate>=bound` fails if the two runs of a case are independent.
 
-    That is the worst case: where some cases are hard in both runs and some easy in both, fewer
-    pairs differ, and the rule sees more.
+    Independence is the worst case. If some cases are hard in both runs and some easy in both, fewer
+    pairs differ, and the rule has more power.
 
     Args:
         n: Pairs of cases.
-        base_rate: Chance that a case is solved in the base run, 0 to 1.
-        new_rate: The same in the run that is judged.
-        bound: Of the difference, such as -0.02.
-        confidence: Of the rule's interval.
+        base_rate: The chance that a case is solved in the base run, 0 to 1.
+        new_rate: The chance in the judged run.
+        bound: The bound of the difference, such as -0.02.
+        confidence: The confidence of the rule's interval.
     """
     from scipy.stats import binom  # noqa: PLC0415 - a second of CPU, for one table
 
     losses = base_rate * (1 - new_rate)
-    gains = (1 - base_rate) * new_rate / (1 - losses)  # of a case that is not lost
+    gains = (1 - base_rate) * new_rate / (1 - losses)  # given that the case is not lost
     total = 0.0
     for lost in range(n + 1):
-        # More gains only raise the interval, so it fails below some number of them.
+        # More gains only raise the interval, so the rule fails below some number of gains.
         n_failing = 0
         while (
             n_failing <= n - lost

@@ -1,7 +1,7 @@
-"""Whether a case costs the same among few and among many: CPU, and memory of each process.
+"""The cost of a case in small and large runs: CPU, and memory of each process.
 
-What does not depend on the number of cases (modules, connections) is in a run of `FEW` cases as
-well, so what a case costs is what comes on top of such a run.
+A run of `FEW` cases contains all costs that do not depend on the number of cases, such as modules
+and connections. The cost of a case is therefore the increase over such a run.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from benchmarks.overhead.workload import MEMORY
 
 SIZES = (3_000, 20_000, 100_000)
 FEW = 300
-"""Cases of the small runs: as many as seats, so that every connection and every module is there."""
+"""Cases of the small runs: one for each seat, so that all connections are open."""
 
 _MIB = 1 << 20
 _ALL = "CPU per case, most / fewest"
 
 
 def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options) -> Rows:
-    """Run few cases and each size with each `-n`, on answers of 20 ms, and as many empty tests.
+    """Run few cases and each size with each `-n`, with answers of 20 ms, and empty tests.
 
-    `cpu_ms` is of a case and of all processes of the client, the compaction included. The other
-    figures are the memory of a process at its peak, and by how much more it grew than over as many
-    empty tests, in all and by case. Empty tests are left out if only changes are asked for.
+    `cpu_ms` is the CPU of a case in all processes of the client, including the compaction. The
+    other figures are the peak of memory of a process, and its growth beyond the growth over the
+    same number of empty tests, in total and per case. A comparison of checkouts omits the empty
+    tests.
     """
     sizes = (options.cases,) if options.cases else sizes
     n_few = min(FEW, sizes[0] // 2)
@@ -60,9 +61,9 @@ def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options)
 
 
 def _both(n: int, n_processes: int, options: Options) -> tuple[Cost, Cost | None]:
-    """So many cases, and as many empty tests; the memory of each process is watched.
+    """Run cases, and the same number of empty tests, and watch the memory of each process.
 
-    The kernel's own figure is that of the largest process, and the compaction of 100,000 cases is
+    The kernel's own figure is for the largest process, and the compaction of 100,000 cases is
     larger than pytest.
     """
     note(f"-n {n_processes}: {n} cases")
@@ -79,7 +80,7 @@ def _both(n: int, n_processes: int, options: Options) -> tuple[Cost, Cost | None
 
 
 _TITLE = (
-    "one-turn cases on 300 seats at 20 ms, and as many empty tests; CPU per case beyond "
+    "one-turn cases on 300 seats at 20 ms, and the same number of empty tests; CPU per case beyond "
     f"a run of {FEW}; peaks of resident memory"
 )
 GROWTH = Measurement(

@@ -1,9 +1,9 @@
-"""How long a workload takes at best, from the latencies that the simulated provider draws.
+"""The ideal time of a workload, from the latencies that the simulated provider draws.
 
-A latency depends on the conversation, the model and the pool's seed, on nothing else. So the
-conversations are played here without HTTP, and what comes out is what any client has to wait for:
-exact, and the same on a busy machine. (Times from the server's log would count the server's own
-delays as work and make every client look better than it is.)
+A latency depends only on the conversation, the model and the pool's seed. This module therefore
+simulates the conversations without HTTP. The result is exact, and the same on a busy machine.
+(Times in the server's log contain the server's own delays, so every client would look better than
+it is.)
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from benchmarks.overhead.conversation import answer, follow_up, opening
 from benchmarks.overhead.workload import Workload
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.providers import mean_s
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.persona import ChatMessage
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.random_draws import Draw
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 
 Episodes = list[list[float]]
-"""By case, the seconds of each of its turns."""
+"""The seconds of each turn, by case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """What no client can beat.
+    """Times that no client can beat.
 
     Attributes:
-        n_seats: Requests in flight at most.
-        bound_s: The lower bound: all seats busy all the time, and no less than the longest
-            episode, whose turns follow each other.
-        mean_s: All requests at the mean latency that the pool file declares, on all seats: what
-            the workloads' aims speak of. Drawn latencies differ from it by chance; fixed ones do
-            not.
-        greedy_s: What a scheduler without any cost of its own reaches that starts cases in their
-            order and knows no latency beforehand; for workloads whose episodes differ this is what
-            can be reached in practice.
+        n_seats: The maximum of requests in flight.
+        bound_s: The lower bound: all seats are always busy. It is at least the longest episode,
+            whose turns follow each other.
+        mean_s: The time of all requests at the mean latency in the pool file, on all seats. The
+            workloads' goals use it. Drawn latencies differ from it by chance; fixed ones do not.
+        greedy_s: The time of a scheduler without overhead that starts cases in their order and does
+            not know latencies in advance. If episodes differ, this is the best time in practice.
     """
 
     n_seats: int
@@ -47,7 +45,7 @@ class Ideal:
 
 
 def ideal_of(workload: Workload) -> Ideal:
-    """The ideal of a workload on its pool, any episode on any seat."""
+    """The ideal of a workload on its pool, with any episode on any seat."""
     pool = workload.pool()
     n_seats = pool.seats(pool.lanes)
     assert n_seats is not None
@@ -63,7 +61,7 @@ def ideal_of(workload: Workload) -> Ideal:
 
 
 def greedy_s(durations_s: Sequence[float], n_seats: int) -> float:
-    """When the last one ends if each starts on the seat that is free first, in the given order.
+    """The end of the last episode if each starts, in the given order, on the first free seat.
 
     Source: Graham's list scheduling (1966); at most `2 - 1/n_seats` times the optimum.
     """
@@ -94,5 +92,5 @@ def play(pool: Pool, *, n_cases: int, n_turns: int) -> Episodes:
 
 
 def _seen(message: dict[str, str]) -> ChatMessage:
-    """A message as a persona sees it."""
+    """The message in the type that a persona reads."""
     return ChatMessage(message["role"], message["content"])

@@ -1,4 +1,4 @@
-"""What a lease costs over the socket, at a rate that fifteen workers offer."""
+"""The cost of a lease over the socket, at the request rate of fifteen workers."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from pytest_ultrapar.broker.client import BrokerClient, connect_broker
 from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 
 N_WORKERS = 15
 PER_S = 2000.0
-"""Leases that all workers together ask for."""
+"""Leases per second that all workers together request."""
 
 _N_SOCKET = 10_000
 _WARM_UP = 1000
 
 
 def lease_round(options: Options) -> Rows:
-    """Measure on the root pool's lanes, without their rates: a rate makes leases wait by intent.
+    """Measure on the root pool's lanes without rate limits, since these make leases wait.
 
-    `socket_us` is from asking to the grant, `broker_us` the CPU of the broker's process for a lease
-    that is asked for, granted and returned.
+    `socket_us` is the time from the request to the grant. `broker_us` is the CPU of the broker's
+    process to grant a lease and take it back.
 
-    Two checkouts have two brokers, so each of them that are compared does this by its own command.
+    In a comparison each checkout uses its own broker, so it runs its own command.
 
     Raises:
-        CommandError: That command ended badly.
+        CommandError: That command failed.
     """
     if options.before:
         return _by_command(options)
@@ -102,7 +102,7 @@ async def _over_the_socket(pool: Pool, n: int) -> tuple[list[float], float, floa
 
 
 async def _offer(clients: list[BrokerClient], requests: Iterator[LeaseRequest]) -> list[float]:
-    """Ask at even distances, each worker in turn, whether or not the last grant has come."""
+    """Send requests at equal intervals, each worker in turn, without waiting for earlier grants."""
     loop = asyncio.get_running_loop()
     waits_us: list[float] = []
     turns = itertools.cycle(clients)
@@ -128,7 +128,7 @@ async def _offer(clients: list[BrokerClient], requests: Iterator[LeaseRequest]) 
 
 
 def _cpu_ns(pid: int) -> int:
-    """CPU that a process's main thread has had; its one loop runs there."""
+    """The CPU time of a process's main thread, in which its only loop runs."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
     except OSError:
@@ -138,7 +138,7 @@ def _cpu_ns(pid: int) -> int:
 
 LEASE = Measurement(
     lease_round,
-    f"lease: {N_WORKERS} workers offer {PER_S:g} leases/s on the root pool's lanes without rates",
+    f"lease: {N_WORKERS} workers request {PER_S:g} leases/s on the root pool's lanes without rates",
     (
         Goal("lease", "socket_us", at_most=150.0),
         Goal("lease", "broker_us", at_most=60.0),

@@ -1,4 +1,4 @@
-"""How much of an uneven pool a run uses, next to the static even split of the scripts."""
+"""The used share of an uneven pool, compared with the static even split of the scripts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows, no
 POLICIES = ("even", "split")
 
 _N_NUMBERS = 150
-"""Cases of each of the pool's four models: at the bound 15 s of six-turn episodes of 0.6 to 1.9 s,
-so that the uneven end, a part of one episode, is a few per cent."""
+"""Cases of each of the pool's four models. The lower bound is 15 s with six-turn episodes of 0.6 to
+1.9 s, so the uneven end, a part of one episode, is a few per cent."""
 
 
 def matrix_round(options: Options) -> Rows:
     """Run the uneven matrix under each policy in turn.
 
-    `makespan_s` is first send to last end, `bound_s` its lower bound by what the requests took.
+    `makespan_s` is the time from the first send to the last end. `bound_s` is its lower bound with
+    the measured durations of requests.
 
     Raises:
-        CommandError: A run ended badly.
+        CommandError: A run failed.
     """
     rows: Rows = {}
     for n in options.n or (4,):

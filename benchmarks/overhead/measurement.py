@@ -1,7 +1,7 @@
-"""Measurements in rounds: of this checkout alone, or of another one and this one in turn.
+"""Measurements in rounds: of this checkout alone, or of another checkout and this one in turn.
 
-Both checkouts are measured by this one's code against this one's server, so only the client
-differs; leases alone, for which there is no command, each measures by itself.
+The code and the server of this checkout measure both, so only the client differs. The exception is
+leases, for which there is no command: each checkout measures its own.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from pytest_ultrapar.analysis.paired import typical_ratio
 from pytest_ultrapar.report.text import markdown_table
 
 Rows = dict[str, dict[str, float]]
-"""Of one round, by what is measured (`-n 2`, ...), its figures by name."""
+"""The figures of one round: by label (`-n 2`, ...), then by name."""
 
 _WARM_UP_CASES = 20
-"""Enough that every client imports what it needs, so that compiled files and page cache are
-there."""
+"""Enough to make every client import its modules, which fills the page cache and compiles files."""
 _FEW_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
         checkout: The code to measure.
-        n: Every `-n` to measure; empty for those of the measurement.
-        runs: How often; None for as often as the measurement says.
+        n: Every `-n` to measure; empty for the values of the measurement.
+        runs: Number of rounds; None for the number of the measurement.
         pinned: Whether client and server have a core each.
-        cases: How many instead of the measurement's own number.
-        before: What to compare the checkout with.
-        cooperative: An interpreter that has pytest-asyncio-cooperative.
-        round_no: Which round this is, from 0.
+        cases: Number of cases; None for the number of the measurement.
+        before: The checkout to compare with.
+        cooperative: An interpreter with pytest-asyncio-cooperative.
+        round_no: Number of the round, from 0.
     """
 
     checkout: Checkout
@@ -52,13 +51,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound that the median of a figure has to keep.
+    """A bound for the median of a figure.
 
     Attributes:
-        label: What is measured.
-        figure: Its figure.
-        pinned: Only with `--pinned`, where a shared core would say nothing of the tool; or, if
-            False, only without it, where workers need cores of their own; None for both.
+        label: The label of the row.
+        figure: The name of the figure.
+        pinned: True if the goal holds only with `--pinned`, since a shared core distorts the
+            figure. False if it holds only without it, since workers need separate cores. None for
+            both.
     """
 
     label: str
@@ -68,7 +68,7 @@ class Goal:
     pinned: bool | None = None
 
     def judged(self, value: float) -> list[str]:
-        """The figure, its median, the bound and the verdict, as text."""
+        """The figure, its median, the bound and the verdict as text."""
         bound = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
         is_met = self.at_most is None or value <= self.at_most
         is_met &= self.at_least is None or value >= self.at_least
@@ -78,13 +78,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What can be measured again and again.
+    """A repeatable measurement.
 
     Attributes:
-        one_round: Measures once; less if `options.before` says that only changes are asked for.
-        title: What is measured; from the options where it depends on them.
-        goals: For the measurement's own number of cases; those without a figure are left out.
-        n_rounds: How many unless the command line says it.
+        one_round: Measures once. With `options.before` it measures only the figures that a
+            comparison needs.
+        title: The title, or a function that makes it from the options.
+        goals: Goals for the measurement's own number of cases. Goals without a figure are omitted.
+        n_rounds: Default number of rounds.
         warm_up: Whether a small round comes before the others.
     """
 
@@ -96,24 +97,24 @@ class Measurement:
 
 
 Found = tuple[list[str], Sequence[object]]
-"""Lines to show, and every round as plain values."""
+"""Lines to print, and every round as plain values."""
 
 
 def note(line: str) -> None:
-    """Say what comes next to whoever waits."""
+    """Print the next step to stderr."""
     sys.stderr.write(f"... {line}\n")
 
 
 def measure(measurement: Measurement, options: Options) -> Found:
-    """Run all rounds, after one to warm up.
+    """Run all rounds after a warm-up.
 
     Raises:
-        CommandError: A command ended badly.
-        ConfigError: A pool cannot be served.
+        CommandError: A command failed.
+        ConfigError: The provider cannot serve a pool.
     """
     n_rounds = options.runs or measurement.n_rounds
     if measurement.warm_up:
-        note("to warm up")
+        note("warm-up")
         measurement.one_round(replace(options, cases=_WARM_UP_CASES))
     rounds: list[Rows] = []
     for number in range(n_rounds):
@@ -123,7 +124,7 @@ def measure(measurement: Measurement, options: Options) -> Found:
 
 
 def lines(measurement: Measurement, rounds: Sequence[Rows], options: Options) -> Iterator[str]:
-    """What was measured, median and range of every figure, and the goals."""
+    """The title, median and range of every figure, and the goals."""
     title = measurement.title if isinstance(measurement.title, str) else measurement.title(options)
     yield f"{title}; simulated; median [min-max] of {len(rounds)}"
     labels = list(dict.fromkeys(label for rows in rounds for label in rows))
@@ -150,7 +151,7 @@ def _values(rounds: Sequence[Rows], label: str, name: str) -> list[float]:
 
 
 def _spread(found: Sequence[float]) -> str:
-    """`median [min-max]`, the one value if all look the same, `-` if there is none."""
+    """`median [min-max]`, only the median if all values print the same, `-` without values."""
     if not found:
         return "-"
     middle, least, most = map(_shown, (statistics.median(found), min(found), max(found)))
@@ -164,16 +165,16 @@ def _shown(value: float) -> str:
 
 
 def compare(measurement: Measurement, options: Options) -> Found:
-    """Run a round of both checkouts in turn; every other time the later one comes first.
+    """Run rounds of both checkouts in turn. The order of the two alternates.
 
     Raises:
-        CommandError: A command ended badly.
-        ConfigError: A pool cannot be served.
+        CommandError: A command failed.
+        ConfigError: The provider cannot serve a pool.
     """
     assert options.before is not None
     both = {"before": replace(options, checkout=options.before), "after": options}
     for side, own in both.items():
-        note(f"to warm up: {side}")
+        note(f"warm-up: {side}")
         measurement.one_round(replace(own, cases=_WARM_UP_CASES))
     n_rounds = options.runs or measurement.n_rounds
     pairs: list[dict[str, Rows]] = []
@@ -186,7 +187,7 @@ def compare(measurement: Measurement, options: Options) -> Found:
 
 
 def pair_lines(pairs: Sequence[dict[str, Rows]]) -> list[str]:
-    """Every figure that both sides have, before and after, and whether it changed."""
+    """The lines for every figure of both sides: before, after, and whether it changed."""
     rows = []
     for label, figures in pairs[0]["before"].items():
         for name in figures:

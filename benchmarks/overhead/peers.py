@@ -1,7 +1,7 @@
-"""The tool beside other clients of the same cases: a bare one, and a plugin that holds no limits.
+"""The tool, compared with a bare client and with a plugin without limits on the same cases.
 
-All run in turn, each against a fresh server, the tool without the project's conftest, which loads
-the other suites: it is compared as its users have it.
+All run in turn, each against a fresh server. The tool runs without the project's conftest, which
+loads other suites, as it does for its users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows
 from benchmarks.overhead.workload import LONG_TAIL, SMALL, WIDE, Workload
 
 COOPERATIVE = "cooperative"
-"""The name of pytest-asyncio-cooperative where the tool has its `-n`."""
+"""The label of pytest-asyncio-cooperative. Runs of the tool have their `-n` as the label."""
 
 _BESIDE_RAW, _BESIDE_COOPERATIVE = f"-n 0 / {RAW}", f"-n 0 / {COOPERATIVE}"
 _FIRST = Goal(_BESIDE_COOPERATIVE, "first_s", at_most=1.5, pinned=True)
@@ -40,11 +40,11 @@ _GOALS = {
 
 
 def peers_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once; the figures of each, and the tool's divided by the others'.
+    """Run every client once; all figures, and the tool's divided by the others'.
 
     Raises:
-        CommandError: A command ended badly, or not all requests were answered.
-        ConfigError: The pool cannot be served.
+        CommandError: A command failed, or not all requests were answered.
+        ConfigError: The provider cannot serve the pool.
     """
     workload = sized(workload, options)
     tools = {

@@ -1,7 +1,7 @@
-"""The practical limit: aiohttp and uvloop, slots that pull cases, nothing kept and nothing held.
+"""The practical optimum: aiohttp and uvloop with slots that pull cases, and no other work.
 
-Run by `python -m benchmarks.overhead` as a process of its own, so that its whole command is
-comparable with a pytest command. Its one argument is JSON, see `conversation.Orders`.
+`python -m benchmarks.overhead` runs this as a separate process, so that its command is comparable
+with a pytest command. The only argument is JSON, see `conversation.Orders`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def run(orders: Orders) -> None:
     """Run all cases.
 
     Raises:
-        RuntimeError: An answer is not 200 or has no text.
+        RuntimeError: An answer does not have status 200, or has no text.
     """
     cases = iter(range(orders["n_cases"]))
     n_slots = sum(lane["n_slots"] for lane in orders["lanes"])
@@ -45,7 +45,7 @@ async def _slot(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Carry out the orders in the first argument."""
+    """Run the orders in the first argument."""
     orders: Orders = json.loads(argv[1])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(orders))

@@ -1,4 +1,4 @@
-"""What comes before the first case: the plugin where it has nothing to do, and collecting."""
+"""The cost before the first case: loading the plugin without work for it, and collection."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def start_round(options: Options) -> Rows:
         one, _ = run_client(one_case, client, options, Path(folder))
     costs = {"without the plugin": without, "empty folder": loaded, "one case, -n 0": one}
     rows = {name: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for name, cost in costs.items()}
-    rows["difference of neighbours"] = {
+    rows["difference of the first two"] = {
         "more_ms": 1000 * (loaded.wall_s - without.wall_s),
-        # A busy machine disturbs it less.
+        # A busy machine changes CPU less.
         "more_cpu_ms": 1000 * (loaded.cpu_s - without.cpu_s),
     }
     return rows
 
 
 N_CASES = 12_200
-"""The full plan: the eight open models, 20 repetitions."""
+"""The cases of the full plan: eight open models, 20 repetitions."""
 N_FEW = 300
-BEYOND = "a case of the phases, beyond one"
+BEYOND = "each further case of the phases"
 _KIB_PER_MIB = 1024
 
 _PHASES = (
@@ -57,9 +57,9 @@ _ONE_PHASE_CASE = (
 
 
 def collection_round(options: Options) -> Rows:
-    """Collect cases of one turn and of the phases, each beside as many empty tests.
+    """Collect cases of one turn and of the phases, and the same numbers of empty tests.
 
-    Of the phases only, and without empty tests, if only changes are asked for.
+    A comparison of checkouts collects only the phases, without empty tests.
     """
     suite = options.checkout.suite
     cells, empty = f"{suite}/test_empty_cells.py", f"{suite}/test_empty.py"
@@ -80,7 +80,7 @@ def collection_round(options: Options) -> Rows:
 
 
 def _beside(options: Options, cases: Sequence[str], empty: Sequence[str]) -> dict[str, float]:
-    """Whole commands: cases with the plugin, then empty tests without it."""
+    """Run whole commands: cases with the plugin, then empty tests without it."""
 
     def collect(*what: str) -> Cost:
         argv = options.checkout.pytest("--collect-only", *what)
@@ -96,7 +96,7 @@ def _beside(options: Options, cases: Sequence[str], empty: Sequence[str]) -> dic
         "empty_cpu_s": other.cpu_s,
         "empty_mib": other.peaks_mib["pytest"],
         "ratio": own.wall_s / other.wall_s,
-        # A busy machine disturbs it less.
+        # A busy machine changes CPU less.
         "cpu_ratio": own.cpu_s / other.cpu_s,
     }
 
@@ -104,12 +104,12 @@ def _beside(options: Options, cases: Sequence[str], empty: Sequence[str]) -> dic
 START = Measurement(
     start_round,
     "start: `pytest --collect-only` in an empty folder, and a run of one case",
-    (Goal("difference of neighbours", "more_ms", at_most=10.0),),
+    (Goal("difference of the first two", "more_ms", at_most=10.0),),
     n_rounds=20,
 )
 COLLECTION = Measurement(
     collection_round,
-    "collection: whole commands, and as many empty tests without the plugin",
+    "collection: whole commands, and the same number of empty tests without the plugin",
     (
         Goal(BEYOND, "cpu_ratio", at_most=2.0),
         Goal(BEYOND, "kib", at_most=2.0),

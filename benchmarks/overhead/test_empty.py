@@ -1,6 +1,6 @@
-"""What pytest itself costs: empty tests, parametrised as the cases of `test_overhead.py` are.
+"""The cost of pytest alone: empty tests with the parameters of the cases in `test_overhead.py`.
 
-Run without a pool. `python -m benchmarks.overhead memory` compares.
+Run them without a pool. `python -m benchmarks.overhead memory` uses them for comparison.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ REPEATS = [0]
 
 @pytest.fixture
 def episode() -> str:
-    """Stands where a case has its prefetched fixture."""
+    """Replace the prefetched fixture of a case."""
     return "the answer"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many items as asked for, with the parameters that a case gets from the plugin too."""
+    """Make the requested number of items, also with the parameters that the plugin adds."""
     metafunc.parametrize("model", MODELS)
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
     metafunc.parametrize("repeat", REPEATS, ids=[f"r{number}" for number in REPEATS])
 
 
 def test_empty(episode: str, model: str, number: int, repeat: int) -> None:
-    """Nothing to do."""
+    """Do nothing."""
     assert episode, (model, number, repeat)

@@ -1,6 +1,6 @@
-"""What pytest itself costs: 12,200 empty tests, with as many parameters as a case of the phases.
+"""The cost of pytest alone: 12,200 empty tests with the number of parameters of the phases.
 
-Run without a pool. `python -m benchmarks.overhead collection` compares.
+Run them without a pool. `python -m benchmarks.overhead collection` uses them for comparison.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SIZES = {
 
 @pytest.fixture
 def episode() -> str:
-    """Stands where a case has its prefetched fixture."""
+    """Replace the prefetched fixture of a case."""
     return "the answer"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each parameter by its name and a number, as words like those of the phases."""
+    """Parametrize with words similar to the phases': the name of the parameter and a number."""
     for name, size in SIZES.items():
         metafunc.parametrize(name, [f"{name}_{number}" for number in range(size)])
 
@@ -40,5 +40,5 @@ def test_empty_cell(  # noqa: PLR0917 - pytest passes them by name
     cell: str,
     repeat: str,
 ) -> None:
-    """Nothing to do."""
+    """Do nothing."""
     assert episode, (model, task_type, prompt_type, difficulty, tool_success_rate, cell, repeat)

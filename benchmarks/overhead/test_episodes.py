@@ -1,7 +1,7 @@
-"""What the tool itself costs over whole episodes: cases of six turns, each in need of the last.
+"""The cost of the tool for whole episodes: cases of six turns, each after the answer to the last.
 
-In a file of its own, for pytest collects a whole file even if only one of its tests is asked for.
-Run with `pools/overhead-episodes.toml`; `python -m benchmarks.overhead episodes` measures.
+The test has its own file, since pytest always collects whole files. Run it with
+`pools/overhead-episodes.toml`. `python -m benchmarks.overhead episodes` measures it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.ultrapar(expect={"turns": N_TURNS})
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many cases as asked for."""
+    """Make the requested number of cases."""
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
 
 
 @prefetch
 async def six_turns(llm: Llm, number: int) -> int:
-    """A conversation of six turns; returns how many answers came."""
+    """Hold a conversation of six turns, and return the number of answers."""
     messages = [opening(number)]
     for turn in range(N_TURNS):
         reply = await llm.chat(messages)
@@ -30,5 +30,5 @@ async def six_turns(llm: Llm, number: int) -> int:
 
 
 def test_six_turns(six_turns: int) -> None:
-    """All answers came."""
+    """Check that all answers arrived."""
     assert six_turns == N_TURNS

@@ -1,4 +1,4 @@
-"""What a gate is measured on: cases whose answer is right with a chance that the pool sets.
+"""The cases for the measurement of the gate. The pool sets the chance of a right answer.
 
 `python -m benchmarks.overhead gate` makes the pools and measures.
 """
@@ -13,20 +13,20 @@ from benchmarks.overhead.conversation import opening
 from pytest_ultrapar import Llm, prefetch
 
 _RIGHT = "TASK_COMPLETED"
-"""What a persona with nothing left to do says; one that slips does not."""
+"""A persona writes this word if all is done, but not if it makes a mistake."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many cases for each model as asked for."""
+    """Make the requested number of cases for each model."""
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
 
 
 @prefetch
 async def said(llm: Llm, number: int) -> str:
-    """An answer that is right or not."""
+    """Get an answer, which may be right."""
     return (await llm.chat([opening(number)])).text
 
 
 def test_gate(said: str, grade: Callable[[str], None]) -> None:
-    """Solved if it is right."""
+    """Grade a right answer as solved."""
     grade("solved" if _RIGHT in said else "unsolved")

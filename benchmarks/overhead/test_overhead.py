@@ -1,6 +1,7 @@
-"""What the tool itself costs: cases of one turn, on pools whose ideal time is known.
+"""The cost of the tool: cases of one turn on pools with a known ideal time.
 
-Run with `pools/overhead-small.toml` or `-wide.toml`; `python -m benchmarks.overhead` measures.
+Run them with `pools/overhead-small.toml` or `-wide.toml`. `python -m benchmarks.overhead` measures
+them.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from pytest_ultrapar import Llm, prefetch
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many cases as asked for."""
+    """Make the requested number of cases."""
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
 
 
 @prefetch
 async def one_turn(llm: Llm, number: int) -> str:
-    """A prompt of 0.9 kB and its answer."""
+    """Send a prompt of 0.9 kB, and return the answer."""
     return (await llm.chat([opening(number)])).text
 
 
 def test_one_turn(one_turn: str) -> None:
-    """The echo's answer came."""
+    """Check that the echo's answer arrived."""
     assert one_turn

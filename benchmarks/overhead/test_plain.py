@@ -1,4 +1,4 @@
-"""Empty tests as people write them: one parameter and no fixture. Run without the plugin."""
+"""Empty tests in the usual form: one parameter and no fixture. Run them without the plugin."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """As many items as asked for."""
+    """Make the requested number of items."""
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
 
 
 def test_plain(number: int) -> None:
-    """Nothing to do."""
+    """Do nothing."""
     assert number >= 0

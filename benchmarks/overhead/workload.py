@@ -1,4 +1,4 @@
-"""What is measured: how many cases of which kind on which pool, and what is to be reached."""
+"""The workloads: number and kind of cases, pool, and goals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.overhead.command import ROOT
 from benchmarks.overhead.conversation import N_TURNS
 from benchmarks.overhead.measurement import Goal
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 
 
@@ -17,10 +17,10 @@ class Workload:
     """One comparison of the tool with the raw client.
 
     Attributes:
-        test: The test's place in this folder.
-        pool_file: In `pools/`.
-        n_turns: Requests per case, one after the other.
-        n_processes: The `-n` that the goals speak of.
+        test: The test's path in this folder.
+        pool_file: The name of the pool file in `pools/`.
+        n_turns: Requests per case, one at a time.
+        n_processes: The values of `-n` for which there are goals.
     """
 
     name: str
@@ -33,11 +33,11 @@ class Workload:
 
     @property
     def pool_path(self) -> Path:
-        """The pool file."""
+        """The path of the pool file."""
         return ROOT / "pools" / self.pool_file
 
     def pool(self) -> Pool:
-        """The pool, as the file alone says it; the caller's environment changes no measurement."""
+        """The pool from the file alone: the caller's environment must not change a measurement."""
         return load_pool(self.pool_path, environ={}, overrides=Overrides())
 
 

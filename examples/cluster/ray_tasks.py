@@ -1,9 +1,9 @@
-"""One host of a run on each node of a Ray cluster.
+"""Run one host of a cluster run on each node of a Ray cluster.
 
     python ray_tasks.py nightly-17 SUITE --ultrapar-pool pool.toml -n 4
 
 All nodes need pytest-ultrapar[cluster] and the variables of the pool's keys. The suite and the pool
-must have the same path on all nodes: use a shared file system, or a working directory of the job.
+must have the same path on all nodes: use a shared file system, or the job's working directory.
 The script reads the server's URL from ULTRAPAR_CLUSTER. Run directories are in OUT, by default
 `runs/`. If OUT is not on a shared file system, collect them before the merge.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def command(run: str, host: str, arguments: list[str], out: Path) -> list[str]:
-    """The command line of one host."""
+    """Return the command line of one host."""
     return [
         sys.executable, "-m", "pytest", *arguments,
         "--ultrapar-cluster-run", run,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One host of a run for each task of a Slurm array. All tasks share the limits.
+# Starts one host of a run in each task of a Slurm array. All tasks share the limits.
 #
 #   sbatch --array=1-4 --export=ALL,RUN=nightly-17 slurm.sh
 #
@@ -14,7 +14,7 @@ set -eu
 ULTRAPAR_CLUSTER=${ULTRAPAR_CLUSTER:-$(cat "$HOME/.ultrapar-cluster")}
 export ULTRAPAR_CLUSTER
 
-# A task that runs again is a new host, so the name includes the job's id.
+# A task that is run again is a new host, so the name includes the job's id.
 host="slurm-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID"
 srun pytest "${SUITE:-suite}" -n "${SLURM_CPUS_PER_TASK:-4}" \
   --ultrapar-pool "${POOL:-pool.toml}" \

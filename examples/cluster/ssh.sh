@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts one host of a run on each given machine by ssh, and merges their results.
+# Starts one host of a run on each given machine over ssh, and merges their results.
 #
 #   ULTRAPAR_CLUSTER=rediss://... sh ssh.sh nightly-17 m1 m2 m3
 #

@@ -1,4 +1,4 @@
-"""Simulated clerk and customer. The clerk is helpful, but does not check whose booking it is."""
+"""A simulated clerk and customer. The clerk is helpful, but never checks whose booking it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def customer(messages: list[Message]) -> Message:
-    """The next wish if the clerk said `Sorry`, otherwise `DONE`."""
+    """Say the next wish if the clerk said `Sorry`, otherwise `DONE`."""
     wishes = re.findall(r"(?:Then p|P)lease[^.]*\.", messages[0]["content"])
     n_said = sum(one["role"] == "assistant" for one in messages)
     goes_on = n_said < len(wishes) and (not n_said or "Sorry" in messages[-1]["content"])
@@ -42,7 +42,7 @@ def clerk(messages: list[Message]) -> Message:
 
 
 def called(tool: str, **arguments: str) -> Message:
-    """A message with a tool call."""
+    """Return a message with a tool call."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"content": None, "tool_calls": [{"id": tool, "type": "function", "function": function}]}
 

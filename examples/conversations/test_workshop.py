@@ -30,11 +30,11 @@ class Workshop:
     )
 
     def bookings_of(self, name: str) -> list[str]:
-        """The numbers of a customer's bookings."""
+        """Return the numbers of a customer's bookings."""
         return [booking for booking in self.days if self.names[booking] == name]
 
     def move(self, booking: str, day: str) -> str:
-        """Move a booking to another day; a day has room for two."""
+        """Move a booking to another day; each day has room for two."""
         if list(self.days.values()).count(day) > 1:
             message = f"{day} is full"
             raise ValueError(message)
@@ -48,7 +48,7 @@ class Workshop:
 
 
 def offered(tool: Callable[..., object]) -> dict[str, Any]:
-    """The description of a function for the API. All arguments are strings."""
+    """Describe a function for the API. All arguments are strings."""
     names = list(inspect.signature(tool).parameters)
     parameters = {"type": "object", "required": names}
     parameters["properties"] = {name: {"type": "string"} for name in names}
@@ -57,7 +57,7 @@ def offered(tool: Callable[..., object]) -> dict[str, Any]:
 
 
 def result_of(call: ToolCall, tools: dict[str, Callable[..., object]]) -> dict[str, str]:
-    """The result of a tool call, as a message."""
+    """Run a tool call, and return a message with its result."""
     try:
         result = tools[call.name](**json.loads(call.arguments))
     except (LookupError, TypeError, ValueError) as error:
@@ -76,7 +76,7 @@ class Visit:
 
 @prefetch
 async def visit(llm: Llm, name: str, wishes: list[str]) -> Visit:
-    """Let customer and agent talk until the customer is done."""
+    """Let the customer and the agent talk until the customer is done."""
     workshop, customer, n_calls = Workshop(), llm.role("customer"), 0
     tools = {one.__name__: one for one in (workshop.bookings_of, workshop.move, workshop.cancel)}
     wanted = CUSTOMER.format(name=name, wishes=" ".join(wishes))

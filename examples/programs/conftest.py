@@ -69,7 +69,7 @@ HASTY = CAREFUL | {
 
 
 def writes(programs: dict[str, str], messages: list[Message]) -> Message:
-    """The program that the prompt names."""
+    """Return a message with the program that the prompt names."""
     name = messages[-1]["content"].split("\n")[1].split("(")[0]
     return {"content": f"Here it is:\n```python\n{programs[name].strip()}\n```"}
 

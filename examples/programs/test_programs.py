@@ -1,4 +1,4 @@
-"""Functions that models write. A separate process grades each function by tests.
+"""Functions that models write. A separate process grades each function with tests.
 
 pytest examples/programs --ultrapar-pool examples/programs/pool.toml
 """
@@ -14,7 +14,7 @@ TASKS = cases("tasks.jsonl", "prompt", "tests", id="id", meta=("level",))
 
 @prefetch
 async def program(llm: Llm, prompt: str) -> str:
-    """The code of the answer."""
+    """Ask for a program, and return the code in the answer."""
     text = (await llm.chat(f"Write a function in Python.\n{prompt}")).text
     found = re.search(r"```(?:python)?\n(.*?)```", text, re.DOTALL)
     return found[1] if found else text
@@ -22,12 +22,12 @@ async def program(llm: Llm, prompt: str) -> str:
 
 @grader(jobs=2, timeout_s=2, memory_mb=512)
 def n_passed(program: str, tests: str) -> int:
-    """The number of passed tests. A case that exceeds the time or memory is unsolved."""
+    """How many tests pass. A case that exceeds the time or memory limit is unsolved."""
     passed = 0
     for test in tests.splitlines():
         try:
             exec(f"{program}\n{test}", {})
-        # An exception that leaves a grader counts as an error of the grader, not of the model.
+        # An exception that a grader raises counts as the grader's error, not the model's.
         except Exception:
             continue
         passed += 1
@@ -37,7 +37,7 @@ def n_passed(program: str, tests: str) -> int:
 @pytest.mark.ultrapar(summary=("model", "meta.level"))
 @pytest.mark.parametrize(("prompt", "tests"), TASKS)
 def test_program(n_passed: int, program: str, tests: str, grade: Grader) -> None:
-    """A program is solved if all tests pass, and partial if some do."""
+    """Grade a program: solved if all tests pass, partial if some pass."""
     n, lines = len(tests.splitlines()), len(program.splitlines())
     outcome = "solved" if n_passed == n else "partial" if n_passed else "unsolved"
     grade(outcome, f"{n_passed} of {n} tests pass", lines=lines)

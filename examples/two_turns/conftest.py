@@ -1,4 +1,4 @@
-"""Strengths of the models, three simulated models, and a simulated judge who counts items."""
+"""The strengths of the models, three simulated models, and a simulated judge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 50
 def strengths(rows: Sequence[Row]) -> dict[str, float]:
     """Bradley-Terry strengths of the models on the Elo scale, with a mean of 1000.
 
-    Each model of a pair gets half a win more, so that every strength is finite.
+    Each model of a pair gets an extra half win, so that every strength is finite.
     """
     won: dict[tuple[str, str], float] = defaultdict(lambda: 0.5)
     for row in rows:
@@ -48,7 +48,7 @@ def strengths(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def pytest_ultrapar_figures(rows: Sequence[Row]) -> dict[str, Callable[[Sequence[Row]], float]]:
-    """The strength of each model. The run resamples the cases for its interval."""
+    """Compute the strength of each model. For its interval, the run resamples the cases."""
 
     def strength(model: str, rows: Sequence[Row]) -> float:
         return strengths(compared(rows))[model]
@@ -78,7 +78,7 @@ KNOWN = {
 
 
 def lists(most: int, unknown: set[str], messages: list[Message]) -> Message:
-    """Up to `most` known items about the topic of the question."""
+    """Answer with up to `most` known items on the topic of the question."""
     words = messages[-1]["content"].rstrip("?.").split()
     (topic,) = [word for word in words if word in KNOWN]
     items = KNOWN[topic].split(", ")[:most]

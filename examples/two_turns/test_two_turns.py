@@ -1,4 +1,4 @@
-"""Answers of two turns, rated by a judge and compared with the answers of other models.
+"""Answers from two turns, rated by a judge and compared with the answers of other models.
 
 pytest examples/two_turns --ultrapar-pool examples/two_turns/pool.toml
 """
@@ -42,7 +42,7 @@ async def talk(llm: Llm, first: str, then: str) -> Talk:
 async def wins(
     llm: Llm, model: str, first: str, then: str, answers: dict[str, Talk]
 ) -> dict[str, float]:
-    """The result against each other model: 1 for a win, 0.5 for a tie, or 0.
+    """Return the result against each other model: 1 for a win, 0.5 for a tie, otherwise 0.
 
     The model's own answers come first. In the other model's case they come second.
     """
@@ -57,11 +57,11 @@ async def wins(
 
 @of_each_question
 def test_ratings(talk: Talk, grade: Grader) -> None:
-    """Record the ratings as scores, without solved or unsolved."""
+    """Record the ratings as scores only: the case is neither solved nor unsolved."""
     grade(None, turn1=talk.ratings[0], turn2=talk.ratings[1])
 
 
 @of_each_question
 def test_wins(wins: dict[str, float], grade: Grader) -> None:
-    """Record the share of won comparisons. `conftest.py` reads each result from `value`."""
+    """Record the share of comparisons won. `conftest.py` reads each result from `value`."""
     grade(None, won=sum(wins.values()) / len(wins))

@@ -1,11 +1,11 @@
-"""Where the time of a run went: the bound, and what kept the run from it; pure.
+"""The use of a run's time: the bound, and the reasons why the run took longer; pure.
 
-A makespan is longer than its lower bound because something that a limit offers was not used. So the
-run is cut into slices of equal length; in each, the seats of a limit that were idle are dealt to
-those who might have used them: requests that waited for a rate or a seat, those that backed off,
-episodes between two turns or not yet opened. Who stands nearest to being sent comes first. What
-nobody could have used is the uneven end. The parts of the run are those of the limits that bind, by
-their shares of the bound's prices.
+A makespan is longer than its lower bound because a limit was not always used fully. To find out
+why, the run is cut into slices of equal length. In each slice, a limit's idle seats are divided
+among the requests and episodes that could have used them. These are requests that waited for a rate
+or a seat, requests in back-off, and episodes between two turns or before their start. The ones that
+were closest to being sent come first. The remaining idle seats are the uneven end. The parts of the
+run are the parts of the binding limits, weighted by their shares of the bound's prices.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound
+    from pytest_ultrapar.store.lower_bound import Bound
 
 
 _Name = tuple[str, str]
-"""A limit's name and which of its numbers."""
+"""A limit's name and the word of one of its numbers."""
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """A makespan in parts, in seconds; all of them sum to it.
+    """The parts of a makespan in seconds; their sum is the makespan.
 
     Attributes:
-        used_s: The time that a limit was needed at full use; of a run the bound.
-        rate_wait_s: Free, while requests waited for a rate or a pause.
-        seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
-        backoff_s: Free, while requests waited to be tried again.
-        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
-        client_s: Free, while requests or episodes were in the hands of the client: leases on their
-            way, requests about to be sent, episodes between two turns.
-        startup_s: Free, before it was in full use for the first time.
-        tail_s: Free, since too few episodes were left to fill it.
-        misrouted_s: Of a run: used by requests that a lane of lower prices could have served, so
-            that others, which had no other lane, came later. 0 for a limit, where it is in
-            `used_s`. `detour_s` in files.
-        other_s: The rest: the bound counts requests of nearly the same length as equally long.
+        used_s: How long the requests would have taken at full use of the limit; for a run, the
+            bound.
+        rate_wait_s: Idle while requests waited for a rate or a pause.
+        seat_wait_s: Idle while requests waited for a seat elsewhere on their path.
+        backoff_s: Idle while requests waited before the next attempt.
+        rules_s: Idle while rules of the mode or the assignment kept episodes from starting there.
+        client_s: Idle while the client delayed requests or episodes: leases in transit, requests
+            about to be sent, episodes between two turns.
+        startup_s: Idle before the first full use.
+        tail_s: Idle because too few episodes were left.
+        misrouted_s: Only for a run: the time used by requests that a lane with lower prices could
+            have served. It delayed requests that had no other lane. For a limit it is 0, because
+            `used_s` includes this time. Its name in files is `detour_s`.
+        other_s: The rest, because the bound treats requests of nearly the same length as equal.
     """
 
     used_s: float
@@ -62,17 +63,17 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 _REASONS = Parts.__struct_fields__[1:-2]
-"""Those that `occupancy.Reasons` has."""
+"""The parts that `occupancy.Reasons` contains."""
 
 
 class LimitParts(msgspec.Struct, frozen=True):
-    """The makespan as one number of one limit saw it, for all lanes that it bounds most.
+    """The parts of the makespan for one number of one limit, for all lanes that it bounds most.
 
     Attributes:
-        limit: Its name.
+        limit: The limit's name.
         kind: `workers`, `qps` or `rpm`.
-        lanes: Ids of the lanes on which nothing else was used more.
-        share: Of the bound, 0 to 1; 0 where the limit does not bind.
+        lanes: The ids of the lanes on which no other limit was used more.
+        share: Its share of the bound, from 0 to 1; 0 if the limit does not bind.
     """
 
     limit: str
@@ -86,8 +87,8 @@ class Attribution(msgspec.Struct, frozen=True):
     """The parts of a run's makespan.
 
     Attributes:
-        run: Of the whole.
-        limits: Of each limit that bounds a lane most, most used first.
+        run: The parts for the whole run.
+        limits: The parts for each limit that bounds a lane most, the most used one first.
     """
 
     makespan_s: float
@@ -104,14 +105,14 @@ def attribute(
     end_s: float,
     restricted: bool,
 ) -> Attribution:
-    """The parts of the makespan from `start_s` to `end_s`.
+    """Divide the makespan from `start_s` to `end_s` into its parts.
 
     Args:
-        log: All requests of the run; the measured ones count.
-        limits: Those of the log's lanes.
-        bound: From `run_bound`.
-        start_s: First send, monotonic seconds.
-        end_s: End of the last episode, > start_s.
+        log: All requests of the run; only the measured ones are used.
+        limits: The limits of the log's lanes.
+        bound: The bound from `run_bound`.
+        start_s: The time of the first send, in monotonic seconds.
+        end_s: When the last episode ended, > start_s.
         restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
     from pytest_ultrapar.analysis.occupancy import Occupancy  # noqa: PLC0415 - with numpy
@@ -144,7 +145,7 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
     idle_s = occupancy.makespan_s - used_s
     reasons = occupancy.reasons(part, parts)
     whole = sum(reasons)
-    # A rate that was used in bursts may have been used more than a bound asks for.
+    # A rate that was used in bursts may have been in use for longer than the bound requires.
     scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
     shares = [scale * reason for reason in reasons]
     known = dict(zip(_REASONS, shares, strict=True))
@@ -152,14 +153,14 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""Of the bound: so much may be due to its classes, whose requests count with the shortest one."""
+"""The share of the bound that may be due to its classes: each uses its shortest request's time."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
-    """The mean of the limits that bind, by their shares.
+    """Return the mean over the binding limits, weighted by their shares.
 
-    They were used for longer than the bound says where requests took a lane of higher prices than
-    another one of their model: at these prices all of them together cost the bound at least.
+    These limits were used for longer than the bound if requests took a lane with higher prices than
+    another lane of their model. At these prices, all requests together cost at least the bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
@@ -174,7 +175,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 def _last_episode(
     occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
 ) -> Parts:
-    """Where the longest episode bounds, what counts is how the one that ended last fared."""
+    """Return the parts if the longest episode sets the bound: the last episode's waits."""
     waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0

@@ -1,4 +1,4 @@
-"""`benchmark.json` in pytest-benchmark's own schema, written and read."""
+"""Write and read `benchmark.json` in pytest-benchmark's own schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 Scope = tuple[str | None, str | None]
-"""A suite and a model; None stands for all of them."""
+"""A suite and a model; None means all suites, or all models."""
 CASE_LATENCY = "case latency"
 LATENCY_SUFFIX = "/latency"
 _OPTIONS = {
@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """pytest-benchmark's own description of this machine; 0.2 s, since it asks other programs."""
+    """Return pytest-benchmark's description of this machine; this takes 0.2 s in other programs."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """pytest-benchmark's own description of the commit found here; 0.04 s of asking git."""
+    """Return pytest-benchmark's description of the current commit; this takes 0.04 s in git."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 
@@ -65,24 +65,25 @@ def benchmark_json(
     performance: Performance,
     now: datetime,
 ) -> dict[str, Any] | None:
-    """The whole file as plain values; None when no episode completed: a sample must not be empty.
+    """Return the whole file as plain values; None if no episode was completed.
 
-    Entries: `<suite>[<mode>]`, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`, and unless
-    that is the mode, `<suite>[serial]` and `<suite>[serial-<model>]` (by a serial sample, or by own
-    service times added up). None names a worker, a lane, a host or what else was selected, so that
-    names stay comparable. All but latencies have one round, the seconds per case, so that whatever
-    a reader compares of two of them is the ratio of their rates.
+    None is returned because a sample must not be empty. The entries are `<suite>[<mode>]`,
+    `<suite>[<mode>-<model>]` and `<suite>/latency[<mode>]`. In modes other than serial, there are
+    also `<suite>[serial]` and `<suite>[serial-<model>]`, from a serial sample or from the sum of
+    the run's own service times. The names do not depend on a worker, a lane, a host or the rest of
+    the selection, so they stay comparable. Except for latencies, an entry has one round, the
+    seconds per case. So the ratio of any two entries is the ratio of their rates.
 
-    Under `ultrapar` stands what is of the whole run, as `run_speeds` reads it. A run of one suite
-    has it in the entry of all its cases, too.
+    The figures of the whole run are in the field `ultrapar`, which `run_speeds` reads. If the run
+    has one suite, they are also in the entry of all its cases.
 
     Args:
-        measures: One for each case with a final grade.
-        manifest: Of the run.
-        n_planned: Planned cases by suite and model.
-        statistics: Of all of them.
-        performance: Of the run.
-        now: Aware; when the file was made.
+        measures: The measures of the cases with a final grade.
+        manifest: The run's manifest.
+        n_planned: The number of planned cases by suite and model.
+        statistics: The statistics of all cases.
+        performance: The run's performance.
+        now: The time of the file, with a time zone.
     """
     mode = manifest.mode
     suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
@@ -130,19 +131,19 @@ def benchmark_json(
 
 
 def note_tables_s(file: dict[str, Any], tables_s: float | None) -> None:
-    """Say in a whole file how long the tables took, which is not known while it is made."""
+    """Add the time of the tables to a whole file, because it is unknown while the file is made."""
     for told in (file["ultrapar"]["runs"][0], file["benchmarks"][0]["extra_info"]):
         if "tables_s" in told:
             told["tables_s"] = tables_s
 
 
 def is_of(scope: Scope, suite: str, model: str) -> bool:
-    """Whether a case of that suite and model belongs to a scope."""
+    """Whether a case of this suite and model belongs to a scope."""
     return scope[0] in {None, suite} and scope[1] in {None, model}
 
 
 def in_scope(scope: Scope) -> Callable[[Kind], bool]:
-    """`is_of` of kinds of cases."""
+    """Return `is_of` as a function of kinds of cases."""
     return lambda kind: is_of(scope, kind.suite, kind.model)
 
 
@@ -172,7 +173,7 @@ def _entries(
 
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
-    """`repetitions`, by figure; nothing where cells have none."""
+    """Return the field `repetitions`, by figure; empty if cells have no repetitions."""
     n = n_repetitions(measures.cells())
     rows = [*measures.repeated()] if n > 1 else []
     found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
@@ -182,7 +183,7 @@ def _repetitions(measures: Measures) -> dict[str, Any]:
 
 
 def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
-    """What a run in another mode knows of a serial one."""
+    """Yield the entry of a serial run, as estimated in another mode."""
     sample = statistics.sample
     if sample is not None:
         n, serial_s = sample.n, sample.duration_s
@@ -201,7 +202,7 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
 
 
 def _group(suite: str, model: str | None) -> str:
-    """Entries that a reader should set in proportion: the modes of the same cases."""
+    """Return the name of a group of comparable entries: the same cases in different modes."""
     if suite.endswith(LATENCY_SUFFIX):
         return CASE_LATENCY
     return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"
@@ -213,7 +214,7 @@ def _entry(
     stats = Stats()  # type: ignore[no-untyped-call]
     stats.data.extend(samples_s)
     values = stats.as_dict()  # type: ignore[no-untyped-call]
-    # Of one round it is the integer 0.
+    # If there is one round, it is the integer 0.
     values["stddev"] = float(values["stddev"])
     param = mode if model is None else f"{mode}-{model}"
     name = f"{suite}[{param}]"

@@ -1,4 +1,4 @@
-"""Compaction by hand: `python -m pytest_ultrapar.analysis.compact RUN_DIR`."""
+"""Compact a run manually: `python -m pytest_ultrapar.analysis.compact RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compact one run and print what was written.
+    """Compact one run and print the names of the written files.
 
     Returns:
         0, or 4 after a message on standard error.
@@ -24,14 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",
         description="Rebuild a run's tables, summary.json and benchmark.json from its journal. "
-        "Nothing is sent or graded again.",
+        "It sends no requests and grades nothing.",
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     options = parser.parse_args(arguments)
-    # As in `compactor`.
+    # As in `compaction_child`.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Heavy (pyarrow, numpy): `--help` needs none of it.
+    # Loading pyarrow and numpy is slow, and `--help` does not need them.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
     try:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _sentence(summary: RunSummary) -> str:
     statistics = summary.statistics
     cases = "case" if statistics.n_planned == 1 else "cases"
-    damage = f"; the journal has gaps: {len(summary.damage)}"
+    damage = f"; gaps in the journal: {len(summary.damage)}"
     return (
         f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
         f"{statistics.n_planned} {cases} graded{damage if summary.damage else ''}"

@@ -1,7 +1,7 @@
-"""Tables, benchmark JSON and summary of a run, made of its journal.
+"""Make the tables, the benchmark JSON and the summary of a run from its journal.
 
-The journal is all there is; the rest can be made of it again at any time, by another version or
-after a crash. So nothing here is written that was not read from it, from the manifest or from the
+The journal is the only source. The other files can be made again at any time, by another version or
+after a crash. So everything that this module writes comes from the journal, the manifest or the
 planned cases.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json, note_tables_s
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions
@@ -62,35 +62,36 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 50_000
-"""Cases; they take 5 KB each while their rows are made. A run of more is compacted in slices."""
+"""The most cases that are compacted at once, at 5 KB each. Larger runs are compacted in slices."""
 SLICE = 10_000
-"""Cases of a slice. What they took is free again, and mostly cannot be given back."""
+"""The number of cases in a slice. Its memory is freed, but most of it stays with the process."""
 
 
 def compact(
     run_dir: Path,
     written: Callable[[int, int], None] = lambda _done, _total: None,
-    begun: Intake | None = None,
+    begun: JournalScan | None = None,
 ) -> RunSummary:
-    """Write tables, benchmark JSON and summary of a run, and return the summary.
+    """Write the tables, the benchmark JSON and the summary of a run, and return the summary.
 
-    The journal is only read. Each file takes the place of an earlier one whole or not at all, so
-    this may be stopped anywhere and done again, with the same rows.
+    The journal is only read. Each file replaces an earlier one as a whole or not at all, so you can
+    stop this at any time and repeat it, and get the same rows.
 
     Args:
-        run_dir: A run directory with manifest and planned cases, whether the run came to its end.
-        written: Called with how many cases are in the tables, and of how many.
-        begun: What was taken up of the journal while the run went on.
+        run_dir: The directory of a finished or an interrupted run, with a manifest and planned
+            cases.
+        written: Called with the number of cases in the tables and the number of all cases.
+        begun: The records that were read during the run.
 
     Raises:
-        ResultsError: Something there cannot be read, or a table did not read back as written.
+        ResultsError: A file cannot be read, or reading a table back showed other rows than written.
     """
     with _alone(run_dir):
         return _compact(run_dir, written, begun)
 
 
 def _compact(
-    run_dir: Path, written: Callable[[int, int], None], begun: Intake | None
+    run_dir: Path, written: Callable[[int, int], None], begun: JournalScan | None
 ) -> RunSummary:
     began_s = time.monotonic()
     with closing(_taken_up(run_dir, begun)) as taken, ThreadPoolExecutor(1) as beside:
@@ -103,7 +104,7 @@ def _compact(
             keep_serial_times(measures)
             span = whole_span(measures)
             made, bound = performance(log, manifest, span, history.engines)
-            # Of a million cases it is 100 MB that nothing below asks for.
+            # For a million cases, this frees 100 MB that the rest does not need.
             del log
             statistics = run_statistics(
                 measures, n_planned=n_cases, mode=manifest.mode, alone=made.alone
@@ -124,7 +125,7 @@ def _compact(
             paths = files.publish()
             written(n_cases, n_cases)
         finally:
-            # What is written to must not be closed meanwhile.
+            # A file must not be closed while it is being written.
             beside.shutdown()
             files.discard()
         history.damage.extend(taken.unreadable)
@@ -139,7 +140,7 @@ def _compact(
             note_tables_s(benchmark, made.tables_s)
             write_whole(path, msgspec.json.encode(benchmark))
         elif not manifest.resumed:
-            # One of a resumed run in which nothing was left to do is of an earlier session.
+            # If a resumed run had nothing left to do, the file is from an earlier session.
             path.unlink(missing_ok=True)
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
@@ -185,44 +186,45 @@ def _compact(
     with suppress(ResultsError):
         earlier = read_summary(run_dir)
         if earlier is not None and benchmark is None and manifest.resumed:
-            # What an earlier session measured is still the measurement.
+            # The earlier session's measurement is still valid.
             summary = _keep_speed(summary, earlier)
         if earlier is not None and earlier.digests == summary.digests:
-            # Of the same rows; only the suite can compute them.
+            # The rows are the same, and only the suite can compute these figures.
             summary = msgspec.structs.replace(summary, figures=earlier.figures)
     write_summary(run_dir, summary)
     return summary
 
 
-def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
-    """The whole journal, taken up to its end."""
+def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
+    """Read the whole journal to its end."""
     if begun is not None:
-        begun.take_up()
+        begun.read_new()
         if begun.fits(read_manifest(run_dir)):
             begun.leave_out_others()
             return begun
         begun.close()
     if read_manifest(run_dir).n_planned > MOST_AT_ONCE:
-        # numpy, which the process that makes tables has anyway.
+        # It needs numpy, which the compacting process has anyway.
         from pytest_ultrapar.analysis.slices import Slices  # noqa: PLC0415
 
-        return Intake(run_dir, Slices(run_dir, SLICE))
-    taken = Intake(run_dir)
-    taken.take_up()
+        return JournalScan(run_dir, Slices(run_dir, SLICE))
+    taken = JournalScan(run_dir)
+    taken.read_new()
     taken.leave_out_others()
     return taken
 
 
 def _go_through(
-    taken: Intake,
+    taken: JournalScan,
     files: TableFiles,
     beside: ThreadPoolExecutor,
     written: Callable[[int, int], None],
 ) -> tuple[Measures, RequestLog, Ends, Future[None]]:
-    """Write the rows of each slice, beside its figures.
+    """Write the rows of each slice while its figures are computed.
 
     Returns:
-        Figures, requests and ends of all slices together, and the writing of the last one.
+        The figures, requests and ends of all slices together, and the future for the writing of the
+        last slice.
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
@@ -231,8 +233,8 @@ def _go_through(
             written(min(n_before + n, taken.n_cases), taken.n_cases)
 
         ended = taken.ended()
-        # Compressing, reading back and syncing leave the interpreter to the figures.
-        # Both threads take rows of it.
+        # Compressing, reading back and syncing release the interpreter lock, so that the figures
+        # are computed at the same time. Both threads use these rows.
         spent = taken.tables.spent(ended)
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
         requests = taken.figures(ended, spent, measures)
@@ -241,7 +243,7 @@ def _go_through(
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
-            # The next slice takes their place.
+            # Free them for the next slice.
             del ended, spent, requests
     return measures, log, ends, writing
 
@@ -250,7 +252,7 @@ _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """The new summary with all that the earlier one says of speed and limits; pure."""
+    """Return the new summary with the speed and the limits of the earlier one; pure."""
     speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
     return msgspec.structs.replace(
         summary,
@@ -262,7 +264,7 @@ def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Keep a second compaction of the directory out, and clean up after one that was killed.
+    """Keep out a second compaction of the directory, and clean up after one that was killed.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -271,11 +273,12 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Only compactions write these: none is in use, even where its process id is again.
+            # Only compactions write these files, so all of them are left over, even if another
+            # process has the same process id now.
             for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)
-            # A manifest, say, may be one that a living session is about to publish.
+            # Keep the temporary files of live sessions: one may be about to publish a manifest.
             sweep_temporaries(run_dir)
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Whether two runs gave the same answers, as far as grades tell."""
+"""Decide whether two runs gave the same answers, judging by the grades."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
-"""Changes of a solved rate up to here, 2 points, are taken as none."""
+"""Changes of a solved rate are ignored up to this: 2 percentage points."""
 SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
 SCORE_MARGIN_LEAST = 0.01
-"""And never less than this part of its largest value: 1 point of a score that goes up to 1."""
+"""The smallest margin, as a share of the largest value: 0.01 for a score up to 1."""
 ALL_MODELS = ""
 RATE = "solved_rate"
 
@@ -41,7 +41,7 @@ class Answer(Repetition, Protocol):
 
     @property
     def model(self) -> str:
-        """Who answered."""
+        """The model that answered."""
 
     @property
     def scores(self) -> Mapping[str, float]:
@@ -51,18 +51,21 @@ class Answer(Repetition, Protocol):
 _A = TypeVar("_A", bound=Answer)
 
 
-class Look(msgspec.Struct, frozen=True):
-    """One figure of the answers, looked at in both runs.
+class ComparedFigure(msgspec.Struct, frozen=True):
+    """One figure of the answers, compared in both runs.
 
     Attributes:
-        model: Name of the model; empty for all together.
+        model: The model's name; empty for all models together.
         figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
-        n: Pairs of cases, both graded; of a figure of cells, cells.
+        n: How many pairs of cases both runs graded; for a figure of cells, how many cells.
         base: The figure in the baseline.
-        low: Of the difference, new - base; holds together with those of all other looks.
-        margin: Differences up to here are taken as none.
-        n_gained: Cases solved in the new run alone; 0 for other figures than the solved rate.
-        chance: McNemar's p-value; None for other figures than the solved rate.
+        new: The figure in the other run.
+        low: The lower bound of new - base; the bounds are valid for all looks together.
+        high: The upper bound of new - base.
+        margin: Differences up to this are ignored.
+        n_gained: How many cases only the new run solved; 0 unless the figure is the solved rate.
+        n_lost: How many cases only the baseline solved; 0 unless the figure is the solved rate.
+        chance: McNemar's p-value; None unless the figure is the solved rate.
     """
 
     model: str
@@ -79,46 +82,47 @@ class Look(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is beyond the margin with confidence."""
+        """Whether the difference certainly exceeds the margin, at the given confidence."""
         return (self.low is not None and self.low > self.margin) or (
             self.high is not None and self.high < -self.margin
         )
 
     @property
     def is_same(self) -> bool:
-        """Whether the difference is within the margin with confidence."""
+        """Whether the difference is certainly within the margin, at the given confidence."""
         if self.low is None or self.high is None:
             return False
         return -self.margin <= self.low and self.high <= self.margin
 
 
 class Equivalence(msgspec.Struct, frozen=True):
-    """What two runs' answers to the same cases have in common.
+    """The comparison of two runs' answers to the same cases.
 
     Attributes:
-        verdict: `different` where a look differs, `same` where each is within its margin or no
-            grade differs at all, else `undecided`: the cases are too few to tell.
-        n: Pairs of cases that both runs graded.
-        n_changed: Of these, with another outcome or another score.
-        looks: All models together, then each, by name.
+        verdict: `different` if a look differs; `same` if each look is within its margin or no grade
+            differs; otherwise `undecided`, because there are too few cases.
+        n: How many pairs of cases both runs graded.
+        n_changed: How many pairs have different outcomes or scores.
+        looks: The looks at all models together, then at each model, by name.
         text: One or two sentences.
     """
 
     verdict: Verdict
     n: int
     n_changed: int
-    looks: tuple[Look, ...]
+    looks: tuple[ComparedFigure, ...]
     text: str
 
 
 def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
-    """Whether two runs gave the same answers, as far as grades tell.
+    """Compare the answers of two runs, judging by the grades.
 
-    Solved rate and every score, over all models together and for each, are compared case by case;
-    95 % intervals that hold for all these looks together (Bonferroni) decide.
+    The solved rate and every score are compared case by case, for all models together and for each
+    model. The verdict depends on 95 % intervals that are valid for all these looks together
+    (Bonferroni).
 
     Raises:
-        ConfigError: No case was graded in both.
+        ConfigError: No case was graded in both runs.
     """
     pairs = graded_pairs(base_rows, new_rows)
     if not pairs:
@@ -141,7 +145,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
 
 
 def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
-    """The cases that both runs graded, in the order of the baseline."""
+    """Return the cases that both runs graded, in the order of the baseline."""
     new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
     return [
         (row, other)
@@ -151,32 +155,34 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
 
 
 def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
-    """Those of which both runs say whether they are solved."""
+    """Return the pairs in which both grades are more than scores."""
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
-def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Iterator[Look]:
-    """The solved rate of graded pairs, where they have one, then the mean of each common score."""
+def looks_at(
+    model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE
+) -> Iterator[ComparedFigure]:
+    """Compare graded pairs by their solved rate, if they have one, and by each common score."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
     for name in common_scores(pairs):
         yield score_look(model, pairs, name, confidence)
 
 
-def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
-    """The share of solved cases in both runs, of at least one pair that both rated."""
+def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> ComparedFigure:
+    """Compare the share of solved cases in both runs, over at least one rated pair."""
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
     rates = before / n, (before + gained - lost) / n
     chance = mcnemar(gained, lost)
-    return Look(model, RATE, n, *rates, low, high, RATE_MARGIN, gained, lost, chance)
+    return ComparedFigure(model, RATE, n, *rates, low, high, RATE_MARGIN, gained, lost, chance)
 
 
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
-) -> Look:
-    """The mean of a score in both runs, of the pairs that have it in both; at least one."""
+) -> ComparedFigure:
+    """Compare the mean of a score over the pairs (at least one) that have it in both runs."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]
@@ -186,26 +192,26 @@ def score_look(
     least = SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
     base, new = (mean_of(own) for own in zip(*both, strict=True))
     margin = max(SCORE_MARGIN_SD * spread, least)
-    return Look(model, f"score.{name}", len(both), base, new, low, high, margin)
+    return ComparedFigure(model, f"score.{name}", len(both), base, new, low, high, margin)
 
 
-def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
-    """A figure of cells in both runs; None where no cell has enough graded repetitions.
+def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure | None:
+    """Compare a figure of cells in both runs; None if no cell has enough graded repetitions.
 
     Args:
-        model: Its name.
-        figure: As of `cell_share`.
-        pairs: All common cases, graded or not.
+        model: The model's name.
+        figure: The same as for `cell_share`.
+        pairs: All cases that both runs have, graded or not.
     """
     change = cell_change(figure, pairs)
     if change is None:
         return None
     low, high = change.interval.known
-    return Look(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
+    return ComparedFigure(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Repetitions of a cell are one cluster; those of marks count in rules alone."""
+    """Return a cluster per cell with repetitions; clusters of marks are used only in rules."""
     rows = [base for base, _ in pairs]
     return [
         cluster if row.cluster is None else row.case_id
@@ -214,17 +220,17 @@ def _clusters(pairs: Sequence[Pair]) -> list[str]:
 
 
 def common_scores(pairs: Iterable[Pair]) -> list[str]:
-    """Names of the scores that a case has in both runs, sorted."""
+    """Return the sorted names of all scores that some case has in both runs."""
     return sorted({name for base, new in pairs for name in base.scores.keys() & new.scores.keys()})
 
 
 def changed(base: Answer, new: Answer) -> bool:
-    """Whether outcome or scores of a case differ."""
+    """Whether the outcome or the scores of a case differ."""
     return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
 
 
-def _distance(look: Look) -> float:
-    """How far the interval is beyond the margin on either side, by its own width."""
+def _distance(look: ComparedFigure) -> float:
+    """Return how far the interval is beyond the margin on either side, in its own widths."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)
@@ -234,18 +240,18 @@ def _distance(look: Look) -> float:
     return math.inf if beyond > 0 else -math.inf
 
 
-def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[Look]) -> str:
+def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[ComparedFigure]) -> str:
     have = "case has" if n == 1 else "cases have"
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
-        return f"{n_changed:,} of {n:,} {have} other grades, and no figure is in both runs"
+        return f"{n_changed:,} of {n:,} {have} different grades, and the runs share no figure"
     worst = max(looks, key=_distance)
-    of = f" of {worst.model}" if worst.model else ""
-    change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
-    said = f"{n_changed:,} of {n:,} {have} other grades; "
+    name = f"{worst.figure} of {worst.model}" if worst.model else worst.figure
+    change = f"{name} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
+    said = f"{n_changed:,} of {n:,} {have} different grades; "
     if verdict == "different":
-        return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
+        return f"{said}{change}, beyond the margin of {worst.margin:.3f}"
     if verdict == "same":
-        return f"{said}no figure moved by more than is taken as none"
+        return f"{said}no figure changed by more than its margin"
     return f"{said}no significant change; closest to significance: {change}"

@@ -1,4 +1,4 @@
-"""A finished run, read back to be compared; what cannot be trusted is refused."""
+"""Read a finished run from its files for a comparison, and refuse inconsistent files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class CaseRow(NamedTuple):
     """A case with its final grade.
 
     Attributes:
-        timed: Whether it counts in makespan and latency: it was answered, in the session that is
-            measured, and is not of the serial sample. The times of other rows may mean nothing.
-        started_at: First lease, UTC.
-        scores: Those that it has, by name; empty unless it was graded.
-        cost: In the currency of its run, as far as known.
-        cell: As `cells_of` calls it; empty where it shares it with no other case.
+        timed: Whether the makespan and the latency include it: it was answered in the measured
+            session and is not in the serial sample. The times of other rows may be meaningless.
+        started_at: The time of its first lease, UTC.
+        scores: Its scores by name; empty unless it was graded.
+        cost: Its cost in the currency of its run, if known.
+        cell: The cell's name from `cells_of`; empty if the case is alone in its cell.
         cluster: `Case.cluster`.
-        labels: Those that it was graded with, by name.
+        labels: Its labels by name.
     """
 
     case_id: str
@@ -63,12 +63,12 @@ class CaseRow(NamedTuple):
 
     @property
     def graded(self) -> bool:
-        """Whether it counts in scores."""
+        """Whether scores include it."""
         return self.outcome in GRADED
 
     @property
     def rated(self) -> bool:
-        """Whether it counts in solved rates."""
+        """Whether solved rates include it."""
         return self.outcome in RATED
 
 
@@ -78,7 +78,7 @@ _SCORE = "score."
 
 
 def labelled(cases: Iterable[Case], rows: Mapping[str, CaseRow]) -> tuple[Case, ...]:
-    """Cases with the labels that their rows have."""
+    """Return the cases with the labels of their rows."""
     return tuple(
         case.labelled(rows[case.case_id].labels) if case.case_id in rows else case for case in cases
     )
@@ -89,8 +89,8 @@ class Bench:
     """A directory that `ultrapar bench` wrote.
 
     Attributes:
-        name: As it was given.
-        run: Directory of its run with most under way, which stands for it.
+        name: The name that the user gave.
+        run: The directory of the run that represents it: the run with the most requests in flight.
         unmeasured: Why it has no measured speed-up; empty if it has one.
     """
 
@@ -101,14 +101,14 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A run that came to its end with at least one graded case.
+    """A finished run with at least one graded case.
 
     Attributes:
-        directory: Resolved.
+        directory: The run's directory, with links resolved.
         cases: All planned cases.
-        speeds: What the benchmark file says of it: that of the bench which it is a part of, else
-            its own; None where neither can be read.
-        bench: The bench by which the run was named; None where its own name was given.
+        speeds: Its speeds, from the benchmark file of its bench or from its own; None if neither
+            can be read.
+        bench: The bench that the user named; None if the user named the run.
     """
 
     directory: Path
@@ -120,31 +120,31 @@ class MeasuredRun:
 
     @property
     def run_id(self) -> str:
-        """Its id."""
+        """The run's id."""
         return self.manifest.run_id
 
     @property
     def over(self) -> str:
-        """Mode of the run that took the serial time, where one did."""
+        """The mode of the run that measured the serial time; `serial` by default."""
         return self.speeds.over if self.speeds is not None else "serial"
 
     @property
     def basis(self) -> Basis:
-        """Where the serial time of its speed-up comes from."""
+        """The source of the serial time of its speed-up."""
         known = self.speeds.basis if self.speeds is not None else None
         return known or self.summary.statistics.basis
 
 
 def find_measured_run(name: str) -> MeasuredRun:
-    """A finished run, without its rows.
+    """Read a finished run, except its rows.
 
     Args:
-        name: Its directory, its id below `.ultrapar`, or `latest`; the same of a bench means its
-            run with most under way.
+        name: The run's directory, its id below `.ultrapar`, or `latest`; or the name of a bench,
+            which means the bench's run with the most requests in flight.
 
     Raises:
-        ConfigError: There is no such run, it is not finished or graded nothing, or a file
-            of it is missing, damaged or of another version.
+        ConfigError: The run does not exist, is not finished or graded nothing, or a file is
+            missing, damaged or from another version.
     """
     directory, bench = Path(name), None
     if directory.is_file():
@@ -168,14 +168,14 @@ def find_measured_run(name: str) -> MeasuredRun:
 
 
 def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
-    """The rows of `results` by case id.
+    """Read the rows of `results`, by case id.
 
     Raises:
-        ConfigError: The table is missing, damaged or not of this run.
+        ConfigError: The table is missing, damaged or from another run.
     """
     part = run.manifest.measured_part
     try:
-        # Runs of earlier versions have no such column, and no prices.
+        # Runs of earlier versions have no prices, and this column is missing.
         columns = (*_COLUMNS, *(["cost"] if run.manifest.prices else []))
         raw = read_table(run.directory, "results", columns, beginning=(_SCORE, LABEL))
         cells, clusters = cells_of(run.cases), {case.case_id: case.cluster for case in run.cases}
@@ -190,18 +190,18 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
-            f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
-            f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
-            f" named there; {_compaction(run.directory)}"
+            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain"
+            f" {len(rows)} cases, but {SUMMARY_FILE} {run.summary.statistics.n_final} cases of run"
+            f" {run.run_id}; {_compaction(run.directory)}"
         )
     return rows
 
 
 def _find_bench(name: str) -> Bench | None:
-    """The bench of that name, if there is one.
+    """Return the bench with this name, if there is one.
 
     Raises:
-        ConfigError: The benchmark file of the bench is damaged, or that run is gone.
+        ConfigError: The benchmark file of the bench is damaged, or its run is missing.
     """
     for place in (Path(name), DEFAULT_PARENT / name):
         path = place / BENCHMARK_FILE
@@ -213,14 +213,14 @@ def _find_bench(name: str) -> Bench | None:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            refuse(f"{directory}, the run that stands for the bench, is no longer there")
+            refuse(f"{directory}, the run that represents the bench, is missing")
         return Bench(name, directory, not_measured(runs, where=place))
     return None
 
 
 def _speeds(directory: Path, run_id: str) -> RunSpeeds | None:
     for path in (directory.parent / BENCHMARK_FILE, directory / BENCHMARK_FILE):
-        # Beside a run there may be files of that name that are not ours.
+        # Other programs may write files of that name next to a run.
         with suppress(ResultsError):
             found = next((one for one in read_speeds(path) if one.run_id == run_id), None)
             if found is not None:
@@ -247,13 +247,13 @@ def _check(run: MeasuredRun) -> None:
         raise ConfigError(_not_ended(run.directory))
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
         refuse(
-            f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
-            f" {SUMMARY_FILE} of {run.summary.run_id}; {_compaction(run.directory)}"
+            f"{run.directory} contains files of different runs: {MANIFEST_NAME} is from"
+            f" {run.run_id}, {SUMMARY_FILE} from {run.summary.run_id}; {_compaction(run.directory)}"
         )
     if run.summary.n_without_grade:
         refuse(
             f"{_unfinished(run.directory)}: {run.summary.n_without_grade} of"
-            f" {run.summary.statistics.n_planned} planned cases never ran or were not graded"
+            f" {run.summary.statistics.n_planned} planned cases did not run or were not graded"
         )
     if not run.summary.statistics.n_graded:
         refuse(
@@ -264,7 +264,7 @@ def _check(run: MeasuredRun) -> None:
 
 def _not_ended(directory: Path) -> str:
     if in_use(directory):
-        return f"the run in {directory} goes on; compare it when it has ended"
+        return f"the run in {directory} is still running; compare it after its end"
     return _unfinished(directory)
 
 
@@ -273,11 +273,11 @@ def _unfinished(directory: Path) -> str:
 
 
 def _compaction(directory: Path) -> str:
-    return f"python -m pytest_ultrapar.analysis.compact {directory} makes it of the journal"
+    return f"to rebuild it from the journal: python -m pytest_ultrapar.analysis.compact {directory}"
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
-    # All times of an episode whose record was damaged are null.
+    # If the record of an episode was damaged, all its times are null.
     started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
     outcome = values["outcome"]
     return CaseRow(

@@ -1,4 +1,4 @@
-"""The figures of each graded case, in columns: a list of them takes five times as much; pure."""
+"""The measures of graded cases, in columns, because a list takes five times the memory; pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class CaseMeasure(NamedTuple):
-    """One graded case, as what compares answers takes it, and figures of cells its first fields.
+    """One graded case, for comparisons of answers; figures of cells use only the first fields.
 
     Attributes:
-        case_id: In figures of cells a text that no other one has.
-        timed: Whether it counts in throughput and latencies.
+        case_id: The case's id; in figures of cells, any unique text.
+        timed: Whether throughput and latencies include it.
     """
 
     case_id: str
@@ -46,14 +46,14 @@ class CaseMeasure(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What many measures have alike.
+    """The fields that many measures have in common.
 
     Attributes:
-        names: The case's values of the names that the summary counts by, as text.
-        own: Its test, and its values of the names by which the results of that are laid out.
+        names: The case's values for the names in the summary, as text.
+        own: Its test, and its values for the names by which the test's results are laid out.
         cluster: `Case.cluster`.
-        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
-        scored: Names of its scores, where it was graded.
+        cell: The cell's name from `repetitions.cells_of`; empty if the case is alone in its cell.
+        scored: Names of its scores, if it was graded.
         completed: Whether it was answered; see `timing.is_completed`.
     """
 
@@ -74,11 +74,11 @@ _SERIAL_SPAN = ("serial_first_s", "serial_end_s")
 _SECONDS = (*_SPAN, *_SERIAL_SPAN, "service_s", "duration_s", "serial_s")
 _NUMBERS = ("number", "kind", "n_attempts", "sent_in", "sent_out", "units", "scores_at")
 _ROW = np.dtype([(name, "f8") for name in _SECONDS] + [(name, "i8") for name in _NUMBERS])
-"""Of a time that is not known NaN, of a number -1.
+"""The fields of a row. An unknown time is NaN, an unknown number is -1.
 
-A span is from first send to end, monotonic seconds. There is none where nothing was sent, and none
-that counts in the makespan for a case of an earlier, interrupted part of the run or of the serial
-sample.
+A span lasts from the first send to the end, in monotonic seconds. It is unknown if nothing was
+sent. The makespan excludes the serial sample and an earlier, interrupted part of the run: the span
+of such a case is also unknown.
 """
 _NOTHING = {
     **dict.fromkeys(_SPAN, math.nan),
@@ -90,10 +90,10 @@ _NOTHING = {
 class Measures:
     """The measures of graded cases, in the order in which they were added.
 
-    What is selected of them has the numbers of its own rows, and shares what they have alike.
+    A selection has its own rows, but shares the kinds.
 
     Attributes:
-        n_silent: Graded cases that sent nothing, to roles neither.
+        n_silent: Graded cases that sent no request, not even to roles.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ class Measures:
         spent: Table,
         part: MeasuredPart,
     ) -> Mask:
-        """Take the measures of graded cases; returns which of them have a span.
+        """Add the measures of graded cases; return which of them have a span.
 
         Args:
-            alike: Of each case the first fields of its kind.
-            grades: The ones that stand.
-            spent: By the episodes that they are about, as `TableSet.spent` has it.
-            part: Of the run, which counts in the makespan.
+            alike: For each case, the first fields of its kind.
+            grades: The cases' final grades.
+            spent: The figures of their episodes, from `TableSet.spent`.
+            part: The part of the run that the makespan includes.
         """
         columns = {name: spent[name].fill_null(none).to_numpy() for name, none in _NOTHING.items()}
         n_attempts = columns["n_attempts"].tolist()
@@ -142,15 +142,15 @@ class Measures:
         columns: Mapping[str, NDArray[Any] | Sequence[float]],
         scores: Iterable[float],
     ) -> None:
-        """Take measures.
+        """Add measures.
 
         Args:
-            kinds: Of each, as `Kind` has it.
-            columns: Those of `_ROW` that are not told by the others, by name.
-            scores: All of them, in the order of their names in each kind.
+            kinds: The kind of each measure, as fields in the order of `Kind`.
+            columns: By name, the columns of `_ROW` that do not follow from others.
+            scores: All scores, in the order of their names in each kind.
         """
         numbers, n = self._numbers, len(self.rows)
-        # In place: a million rows come in slices, and copies of all for each take seconds.
+        # In place: a million rows come in slices, and copying all rows for each takes seconds.
         self.rows.resize(n + len(kinds), refcheck=False)
         rows = self.rows[n:]
         rows["number"] = np.arange(n, n + len(kinds))
@@ -167,11 +167,11 @@ class Measures:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
-        """A column of `_ROW`."""
+        """Return a column of `_ROW`."""
         return self.rows[name]
 
     def of(self, chosen: Mask | NDArray[np.int64]) -> Measures:
-        """Those at some positions; these themselves where all are chosen."""
+        """Return the measures at some positions; this object itself if all are chosen."""
         if chosen.dtype == bool and chosen.all():
             return self
         found = copy(self)
@@ -179,31 +179,31 @@ class Measures:
         return found
 
     def told(self, says: Callable[[Kind], bool]) -> Mask:
-        """By row, what a function says of its kind."""
+        """Apply a function to the kind of each row."""
         return cast("Mask", np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]])
 
     @property
     def completed(self) -> Mask:
-        """By row, as `Kind` has it."""
+        """For each row, `Kind.completed`."""
         return self.told(lambda kind: kind.completed)
 
     @property
     def ran(self) -> Mask:
-        """By row, whether it has a span."""
+        """For each row, whether it has a span."""
         return cast("Mask", ~np.isnan(self.rows["end_s"]))
 
     @property
     def timed(self) -> Mask:
-        """By row, as `CaseMeasure` has it."""
+        """For each row, the same as `CaseMeasure.timed`."""
         return self.completed & self.ran
 
     @property
     def spans(self) -> Floats:
-        """First sends and ends, a row each; NaN where there is none."""
+        """The first send and the end of each row; NaN if unknown."""
         return np.column_stack([self.rows["first_send_s"], self.rows["end_s"]])
 
     def grouped(self, key: Callable[[Kind], K]) -> dict[K, Measures]:
-        """Measures by what a function says of their kinds."""
+        """Group the measures by the result of a function of their kinds."""
         numbers: dict[K, int] = {}
         of_kind = [numbers.setdefault(key(kind), len(numbers)) for kind in self.kinds]
         own = np.array(of_kind, np.int64)[self.rows["kind"]]
@@ -216,20 +216,20 @@ class Measures:
         }
 
     def total(self, name: str) -> int | None:
-        """The sum of a column of numbers; None where none of them is known."""
+        """Add up a column of numbers; None if all of them are unknown."""
         column = self.rows[name]
         known = column[column >= 0]
         return int(known.sum()) if len(known) else None
 
     def scores(self) -> Iterator[tuple[tuple[str, ...], Measures, Floats]]:
-        """Names of scores, some cases that have just these, and their values, a row each."""
+        """Yield names of scores, the cases with exactly these scores, and a row of values each."""
         values = np.frombuffer(self._scores) if self._scores else np.empty(0)
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:
                 yield names, own, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
 
     def cells(self) -> Counter[str]:
-        """How many there are of each cell."""
+        """Count the cases in each cell."""
         found: Counter[str] = Counter()
         numbers = np.bincount(self.rows["kind"], minlength=len(self.kinds))
         for kind, n in zip(self.kinds, numbers.tolist(), strict=True):
@@ -237,7 +237,7 @@ class Measures:
         return found
 
     def each(self, case_ids: Iterable[str]) -> Iterator[CaseMeasure]:
-        """One by one; the ids are those of the cases."""
+        """Yield the measures one by one; `case_ids` are the ids of the cases."""
         for case_id, row, timed in zip(case_ids, self.rows, self.timed.tolist(), strict=True):
             kind, at = self.kinds[row["kind"]], int(row["scores_at"])
             scores = dict(zip(kind.scored, self._scores[at : at + len(kind.scored)], strict=True))
@@ -245,7 +245,7 @@ class Measures:
             yield CaseMeasure(*told, float(row["service_s"]), timed)
 
     def repeated(self) -> Iterator[CaseMeasure]:
-        """Each as figures of cells take it."""
+        """Yield each measure in the form that figures of cells use."""
         numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
         for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]

@@ -1,6 +1,6 @@
-"""What the lanes of a run did at each time, and why what they offer was not used; pure.
+"""How a run's lanes were used over time, and why they were idle; pure.
 
-Only a compaction needs it, which has numpy; who prints a run's summary has not.
+Only a compaction imports this module, because it needs numpy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _SLICES = 1000
 _FULL = 0.9
-"""Share of its seats at which a limit counts as full: some seats are always changing hands."""
+"""A limit counts as full if this share of its seats is taken: some seats always change hands."""
 
 
 class Reasons(NamedTuple):
-    """Seconds of idle capacity by why it was idle; see `attribution.Parts`."""
+    """Seconds of idle capacity by reason; see `attribution.Parts`."""
 
     rate_wait_s: float = 0.0
     seat_wait_s: float = 0.0
@@ -40,13 +40,13 @@ class Reasons(NamedTuple):
 
 
 class _OnLimit(NamedTuple):
-    """What the measured requests on the lanes of a limit did.
+    """The measured requests on the lanes of a limit.
 
     Attributes:
-        models: Of these lanes, where they were asked anything.
-        services_s: Seconds of each request that was served.
-        busy: By slice, seconds in flight.
-        held: By slice, seconds from a lease to its sending.
+        models: Those models of the lanes that have requests.
+        services_s: The seconds of each request that was served.
+        busy: For each slice, the seconds that requests were in flight.
+        held: For each slice, the seconds between leases and the sending of their requests.
     """
 
     models: tuple[str, ...]
@@ -60,8 +60,8 @@ class Occupancy:
 
     Args:
         log: All requests of the run.
-        start_s: First send, monotonic seconds.
-        end_s: End of the last episode, > start_s.
+        start_s: The time of the first send, in monotonic seconds.
+        end_s: When the last episode ended, > start_s.
         restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
 
@@ -95,9 +95,9 @@ class Occupancy:
         )
 
     def _states(self, own: RequestColumns) -> Floats:
-        """What requests and episodes of a model did while they were not in flight.
+        """Return the states of a model's requests and episodes while they were not in flight.
 
-        Seconds by slice, in the order of `_Slices` from `rate` on.
+        A row has the seconds in each slice; rows are in the order of `_Slices` from `rate` on.
         """
         again, between = ~own.first & own.again, ~own.first & ~own.again
         return np.array(
@@ -118,12 +118,12 @@ class Occupancy:
         )
 
     def n_requests(self, part: Resource) -> int:
-        """Measured requests that were served on the lanes of a limit."""
+        """Count the measured requests that were served on the lanes of a limit."""
         own = self._limits.get(part.limit)
         return 0 if own is None else len(own.services_s)
 
     def used_s(self, part: Resource) -> float:
-        """Seconds that the limit was needed at full use, as the bound counts them, >= 0."""
+        """Return the seconds that requests need at full use of the limit, as in the bound, >= 0."""
         services_s = self._limits[part.limit].services_s
         if not part.is_rate:
             return float(services_s.sum()) / part.per_s
@@ -131,11 +131,11 @@ class Occupancy:
         return max(0.0, (len(services_s) - part.burst) / part.per_s + shortest_s)
 
     def busy_lanes(self) -> Iterator[Lane]:
-        """The lanes on which a measured request was served."""
+        """Yield the lanes on which a measured request was served."""
         return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
-        """Why what a limit offers was not used, in seconds of the whole limit."""
+        """Return the reasons why a limit was idle, in seconds of the whole limit."""
         own = self._limits[part.limit]
         seats = self._seats(part)
         states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))
@@ -147,10 +147,10 @@ class Occupancy:
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
     def last_episode(self, parts: Iterable[Resource]) -> Reasons:
-        """What the measured episode that ended last waited for, from the run's first send on.
+        """Return the waits of the last measured episode to end, from the run's first send on.
 
         Args:
-            parts: All limits; what came before its first request is told by how full they were.
+            parts: All limits; their load explains the time before the episode's first request.
         """
         last = self._last_requests()
         if last is None:
@@ -172,10 +172,10 @@ class Occupancy:
         return Reasons(*map(sum, zip(own, self._before(last, parts), strict=True)))
 
     def _before(self, last: RequestColumns, parts: Iterable[Resource]) -> Reasons:
-        """Why the first request of an episode was not asked for at the run's first send.
+        """Return why an episode's first request was not sent when the run sent its first request.
 
-        It stood behind those of its model that waited then; where none did, and none of its limits
-        was full, nobody kept the client from asking: workers were still starting.
+        It was queued behind the waiting requests of its model. If no request waited and all its
+        limits had room, workers were still starting.
         """
         lane = self._lanes[last.lane[0]]
         full = self._full(part for part in parts if part.limit in lane.limits)
@@ -193,18 +193,18 @@ class Occupancy:
         )
 
     def _last_requests(self) -> RequestColumns | None:
-        """Those of the measured episode that ended last."""
+        """Return the requests of the measured episode that ended last."""
         columns = self._columns
         if not columns.measured.any():
             return None
         ended_s = np.where(columns.measured, columns.ended_s, -np.inf)
         episode = np.cumsum(columns.first)
-        # Of some that end at once the last.
+        # If several end at the same time, take the last one.
         at = len(ended_s) - 1 - int(ended_s[::-1].argmax())
         return columns.of(columns.measured & (episode == episode[at]))
 
     def _seats(self, part: Resource) -> float:
-        """Requests in flight that the limit allows; for a rate by Little's law."""
+        """Return how many requests in flight the limit allows; for a rate, by Little's law."""
         if not part.is_rate:
             return part.per_s
         services_s = self._limits[part.limit].services_s
@@ -212,7 +212,7 @@ class Occupancy:
         return part.per_s * max(mean_s, 1e-6)
 
     def _full(self, parts: Iterable[Resource]) -> NDArray[np.bool_]:
-        """By slice, whether one of some limits had no seat left."""
+        """Return for each slice whether one of these limits had no free seat."""
         found = np.zeros(_SLICES, dtype=bool)
         for other in parts:
             if not other.is_rate:
@@ -228,12 +228,12 @@ class Occupancy:
         starting: NDArray[np.bool_],
         full_elsewhere: NDArray[np.bool_],
     ) -> tuple[Floats, ...]:
-        """The idle seats of each slice, dealt to those who might have used them, nearest first.
+        """Divide each slice's idle seats among possible users, the closest to sending first.
 
-        In the order of `Reasons`.
+        The result is in the order of `Reasons`.
         """
         waiting = now.rate + now.seat
-        # Episodes that are not opened yet stand behind those that wait.
+        # Episodes that have not started come after requests that wait.
         in_line = np.where(waiting > 0, waiting + now.unopened, 0.0)
         idle = np.maximum(0.0, seats - now.busy)
         dealt = []
@@ -245,7 +245,7 @@ class Occupancy:
         seat = served - rate
         client = held + between
         rules = startup = np.zeros(_SLICES)
-        # A seat of this very limit that is free and waited for is changing hands.
+        # If a request waits for a free seat of this limit, the seat is changing hands.
         ours = np.where(full_elsewhere, 0.0, seat)
         if self._restricted:
             kept_free = now.busy + now.held < _FULL * seats
@@ -258,7 +258,7 @@ class Occupancy:
 
 
 class _Slices(NamedTuple):
-    """By slice what was there, in requests (or episodes) at a time."""
+    """For each slice, the mean number of requests (or episodes) in each state."""
 
     busy: Floats
     held: Floats
@@ -270,16 +270,16 @@ class _Slices(NamedTuple):
 
 
 _N_STATES = len(_Slices._fields) - 2
-"""Those of a model: all but `busy` and `held`, which are of a lane."""
+"""How many states a model has: all except `busy` and `held`, which belong to a lane."""
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    """Part by whole; 0 where there is nothing."""
+    """Divide a part by the whole; 0 if the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
-    """The slice in which a limit was in full use for the first time, or else the fullest."""
+    """Return the first slice in which a limit was fully used; if none, the fullest slice."""
     full = (slices.busy >= _FULL * seats) | (slices.rate + slices.seat > 0)
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
@@ -293,15 +293,17 @@ def seconds_by_slice(
     end_s: float,
     n: int,
 ) -> Floats:
-    """By slice, seconds times weight of some stretches of time; each takes constant time.
+    """Return for each slice the seconds of some periods times their weights.
+
+    The computing time for a period does not depend on its length.
 
     Args:
-        from_s: Where each begins.
-        until_s: Where each ends; one that ends before it begins does not count.
-        weight: Of each.
-        start_s: Where the first slice begins; what lies outside of all slices is cut off.
-        end_s: Where the last slice ends, > start_s.
-        n: How many slices of equal length, >= 1.
+        from_s: When each period begins.
+        until_s: When each period ends; a period that ends before it begins is ignored.
+        weight: The weight of each period.
+        start_s: When the first slice begins; time outside all slices is cut off.
+        end_s: When the last slice ends, > start_s.
+        n: The number of slices, which have the same length, >= 1.
     """
     width_s = (end_s - start_s) / n
     begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)
@@ -310,7 +312,7 @@ def seconds_by_slice(
     steps = np.concatenate([weights[counts], -weights[counts]])
     place = np.clip(places, 0, n)
     at = place.astype(np.int64)
-    # What begins in a slice counts there in part, and in whole in all that follow.
+    # A period counts partly in the slice in which it begins, and fully in all later ones.
     here = np.bincount(at, steps * (at + 1 - place), n + 1)
     later = np.bincount(at + 1, steps, n + 2).cumsum()
     return cast("Floats", (here[:n] + later[:n]) * width_s)

@@ -1,4 +1,4 @@
-"""Statistics of cases that belong together: in two runs, or by their task and luck."""
+"""Statistics of cases that depend on each other: pairs from two runs, and cases of one cluster."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 _MOST = 1e300
-"""Sums of greater values may be no numbers."""
+"""The sum of larger values may overflow."""
 
 
 class Interval(NamedTuple):
-    """Bounds of an unknown number; infinite where too little is known."""
+    """Bounds of an unknown number; infinite if too little is known."""
 
     low: float
     high: float
 
     @property
     def known(self) -> tuple[float | None, float | None]:
-        """Its bounds for tables and files: None where there is none."""
+        """The bounds for tables and files: None for an infinite bound."""
         return (
             self.low if math.isfinite(self.low) else None,
             self.high if math.isfinite(self.high) else None,
@@ -38,9 +38,9 @@ NOTHING_KNOWN = Interval(-math.inf, math.inf)
 
 
 def possible_range(values: Iterable[float]) -> Interval:
-    """The least and the greatest value that a case may have, as far as the values tell: with 0.
+    """Return the possible range of a case's value, including 0, judging by the observed values.
 
-    Where all are 0 their scale is unknown, and most scores lie between 0 and 1.
+    If all values are 0, the range is 0 to 1, the range of most scores.
     """
     seen = [0.0, *values]
     low, high = min(seen), max(seen)
@@ -48,7 +48,7 @@ def possible_range(values: Iterable[float]) -> Interval:
 
 
 def possible_change(values: Iterable[float]) -> Interval:
-    """How far a case's value may move at most, down and up, as far as the values tell."""
+    """Return the largest possible changes of a case's value, down and up, judging by its values."""
     low, high = possible_range(values)
     return Interval(low - high, high - low)
 
@@ -56,29 +56,30 @@ def possible_change(values: Iterable[float]) -> Interval:
 def mean_interval(
     values: Sequence[float], *, ends: Interval | None = None, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the mean lies that the values are a sample of.
+    """Return the interval of the mean of the distribution from which the values are a sample.
 
-    Student's interval, bent by how skewed the values are: where a tail goes up, so does the
-    interval, at both ends.
+    It is Student's interval, adjusted for the skewness of the values: if the upper tail is longer,
+    both ends move up.
 
-    Grades repeat, and where more than half of the values are one and the same, the spread of those
-    seen says little of the rare others: no failure among 60 cases is no proof that none of 30
-    fails. With `ends` one more value at either end is counted then, and the interval is Student's
-    of all. Without it the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of
-    10, and in 40 of 100 of 30.
+    Grades repeat. If more than half of the values are equal, their spread does not show the rare
+    others: if none of 60 cases failed, this does not prove that 30 more succeed. With `ends`, one
+    more value at each end is then included, and the interval is Student's interval of them all.
+    Without `ends`, the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of 10,
+    and in 40 of 100 samples of 30.
 
     Args:
         values: Differences of pairs, or any sample, in any order.
-        ends: The least and the greatest value that there can be; None for values that never
-            repeat, such as times.
-        confidence: 0 to 1.
+        ends: The smallest and the largest possible value; None for values that never repeat, such
+            as times.
+        confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        Infinite for fewer than two values; without `ends` and with equal values, without width.
+        An infinite interval for fewer than two values; one of zero width if the values are equal
+        and `ends` is None.
 
     Source: P. Hall, On the removal of skewness by transformation, J. R. Stat. Soc. B 54 (1992)
-        221-228, the cubic one; the values at the ends as in D. G. Bonett, R. M. Price, J. Educ.
-        Behav. Stat. 37 (2012) 479-488.
+        221-228, the cubic transformation; the values at the ends as in D. G. Bonett, R. M. Price,
+        J. Educ. Behav. Stat. 37 (2012) 479-488.
     """
     if len(values) < 2 or max(map(abs, values)) > _MOST:  # noqa: PLR2004 - one has no spread
         return NOTHING_KNOWN
@@ -95,8 +96,8 @@ def mean_interval(
 
 
 def _bent(reach: float, skew: float) -> float:
-    """The inverse of Hall's transformation; `skew` is that of the values over the root of n."""
-    if abs(skew) < 1e-6:  # noqa: PLR2004 - nothing but rounding
+    """Invert Hall's transformation; `skew` is the values' skewness divided by the root of n."""
+    if abs(skew) < 1e-6:  # noqa: PLR2004 - a rounding error
         return reach
     return (math.cbrt(1 + skew * (reach - skew / 6)) - 1) * 3 / skew
 
@@ -108,16 +109,16 @@ def ratio_interval(
     ends: Interval | None = None,
     confidence: float = CONFIDENCE,
 ) -> tuple[float, Interval] | None:
-    """The ratio of the means of pairs, new / base, and its interval; None where base has no mean.
+    """Return the ratio of two means, new / base, and its interval; None if base's mean is <= 0.
 
     Args:
-        base: A value of each case.
-        new: Another one of the same cases.
-        ends: Of their differences, where these may repeat; see `mean_interval`.
-        confidence: 0 to 1.
+        base: One value of each case.
+        new: The other value of each case.
+        ends: The possible range of the differences, if these can repeat; see `mean_interval`.
+        confidence: The confidence of the interval, 0 to 1.
 
-    Source: W. G. Cochran, Sampling techniques, 3rd ed. (1977), ch. 6: the ratio's error is that of
-        the mean of `new - ratio x base`.
+    Source: W. G. Cochran, Sampling techniques, 3rd ed. (1977), ch. 6: the ratio's error is the
+        error of the mean of `new - ratio x base`.
     """
     mean = mean_of(base)
     if mean <= 0.0:
@@ -131,9 +132,9 @@ def ratio_interval(
 def typical_ratio(
     base: Sequence[float], new: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval] | None:
-    """The geometric mean of each pair's new / base, and its interval; None without a pair.
+    """Return the geometric mean over pairs of new / base, and its interval; None without a pair.
 
-    Long and short cases count alike, so it is the sharpest look at a server that became slower by
+    Long and short cases have the same weight, so this shows best whether a server became slower by
     some factor. Pairs with a zero are left out.
     """
     logs = [
@@ -150,11 +151,12 @@ def typical_ratio(
 def rate_difference(
     n: int, n_gained: int, n_lost: int, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the change of a rate lies, of `n` pairs of which some gained and some lost the mark.
+    """Return the interval of a rate's change, from `n` pairs with so many gains and losses.
+
+    The interval has a width even if no pair differs.
 
     Source: D. G. Bonett, R. M. Price, Adjusted Wald confidence interval for a difference of
-        binomial proportions based on paired data, J. Educ. Behav. Stat. 37 (2012) 479-488. It does
-        not collapse where no pair differs.
+        binomial proportions based on paired data, J. Educ. Behav. Stat. 37 (2012) 479-488.
     """
     gained, lost = (n_gained + 1) / (n + 2), (n_lost + 1) / (n + 2)
     change = gained - lost
@@ -163,7 +165,7 @@ def rate_difference(
 
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
-    """How often chance alone makes gains and losses at least as uneven as this; exact, two-sided.
+    """Return how probable gains and losses at least this uneven are by chance; exact, two-sided.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -176,13 +178,14 @@ def mcnemar(n_gained: int, n_lost: int) -> float:
 def quantile_interval(
     ordered: Sequence[float], share: float, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the quantile lies that sorted values are a sample of, whatever their distribution.
+    """Return the interval of a quantile of the distribution that sorted values are a sample of.
 
     Returns:
-        Infinite above where there are too few values: nothing of 100 bounds a 99 % quantile.
+        An interval whose upper end is infinite if there are too few values: 100 values do not bound
+        a 99 % quantile.
 
-    Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1; normal approximation
-        of the ranks.
+    Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1, with the normal
+        approximation of the ranks.
     """
     n = len(ordered)
     half = critical_z(confidence) * math.sqrt(n * share * (1 - share))
@@ -195,9 +198,9 @@ def quantile_interval(
 def difference_interval(
     base: float, base_interval: Interval, new: float, new_interval: Interval
 ) -> Interval:
-    """Of new - base, from an interval of each as if they were independent.
+    """Return the interval of new - base, from both intervals as if they were independent.
 
-    Pairs that go together make the true interval narrower, never wider.
+    If pairs correlate, the true interval is narrower, never wider.
 
     Source: G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a general
         approach, Stat. Med. 27 (2008) 1693-1702.
@@ -209,7 +212,7 @@ def difference_interval(
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Adjusted p-values: of those below 0.05, 5 % at most are expected to be chance.
+    """Adjust p-values: at most 5 % of the values below 0.05 are expected to be chance.
 
     Source: Y. Benjamini, Y. Hochberg, Controlling the false discovery rate, J. R. Stat. Soc. B 57
         (1995) 289-300.
@@ -232,7 +235,7 @@ class Share:
     """A share and the bounds of its interval, all in [0, 1].
 
     Attributes:
-        n: Cases that it is of; at least one.
+        n: How many cases there are; at least one.
     """
 
     n: int
@@ -244,16 +247,18 @@ class Share:
 def clustered_share(
     hits: Iterable[tuple[Hashable, bool]], *, confidence: float = 0.95
 ) -> Share | None:
-    """The share of hits with an interval that allows for dependence within clusters.
+    """Return the share of hits, with an interval that allows for dependence within clusters.
 
     It is Wilson's interval for the effective sample size: the number of cases divided by the design
-    effect, which is how much more the clusters' hits scatter than those of independent cases would.
-    It is as wide as Student's t says for that number of clusters. With one case in each cluster it
-    is Wilson's interval itself; clusters of equal cases count once each. Where all cases agree the
-    scatter says nothing, and clusters count once, too.
+    effect. The design effect compares the scatter of the clusters' hits with the scatter of
+    independent cases. The width follows Student's t for the number of clusters. With one case in
+    each cluster, it is Wilson's interval itself. If the cases of each cluster are equal, a cluster
+    counts as one case. If all cases agree, the scatter is unknown, and each cluster also counts as
+    one case.
 
-    Simulated with eight cases in each cluster, it held the truth in 92 to 98 % of draws from 35
-    clusters on, and in 86 % at worst with 10 to 20 clusters and a share of 0.9.
+    In simulations with eight cases in each cluster, it contained the true value in 92 to 98 % of
+    the draws with 35 or more clusters. With 10 to 20 clusters and a share of 0.9, it was 86 % at
+    worst.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585, without the factor for few clusters; E. L. Korn, B. I.
@@ -261,8 +266,8 @@ def clustered_share(
         estimated from survey data, Survey Methodology 24 (1998) 193-201, for Student's t.
 
     Args:
-        hits: For each case its cluster, and whether it is a hit.
-        confidence: Of the interval, 0 to 1.
+        hits: The cluster of each case, and whether the case is a hit.
+        confidence: The confidence of the interval, 0 to 1.
 
     Returns:
         None without cases.
@@ -284,7 +289,7 @@ def clustered_share(
 
 def _effective(clusters: Iterable[Sequence[bool]], n: int, value: float) -> float:
     scatter = sum((sum(hits) - value * len(hits)) ** 2 for hits in clusters)
-    # Never more than there are cases: by chance, the hits of few clusters may not scatter at all.
+    # Not more than the number of cases: by chance, hits of few clusters may not scatter at all.
     return min(n, n * n * value * (1 - value) / scatter) if scatter else n
 
 
@@ -294,16 +299,17 @@ def clustered_mean_interval(
     ends: Interval | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """Where the mean lies, as `mean_interval` has it, with an allowance for dependent cases.
+    """Return the interval of the mean as in `mean_interval`, with an allowance for dependent cases.
 
-    With several cases in a cluster it is the wider, at each end, of the interval of all values and
-    that of the clusters: each stands for how far its cases together move the mean. What clusters
-    cancel out by chance makes nothing surer.
+    If a cluster has several cases, two intervals are computed, and each end is the wider one. The
+    first is the interval of all values. The second is the interval over the clusters: the value of
+    a cluster is how far its cases together move the mean. So clusters whose cases cancel out by
+    chance do not narrow the interval.
 
     Args:
-        values: For each case its cluster and its value.
-        ends: As of `mean_interval`.
-        confidence: 0 to 1.
+        values: The cluster and the value of each case.
+        ends: The same as for `mean_interval`.
+        confidence: The confidence of the interval, 0 to 1.
     """
     every = [value for _, value in values]
     low, high = mean_interval(every, ends=ends, confidence=confidence)

@@ -1,7 +1,7 @@
-"""What a run made of its pool: bound, efficiency, where the time went, limits held or not; pure.
+"""The performance of a run on its pool: bound, efficiency, use of time, limits; pure.
 
-The bound is that of what was measured: how long the requests that were answered would have taken
-on this pool at best. So it says how good the schedule was, and not whether the provider was slow.
+The bound is the shortest time in which this pool could answer the same requests. It is computed
+from measurements, so it measures the schedule and not the speed of the provider.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
+from pytest_ultrapar.analysis.slowdown import Slowdown, stretch
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
-from pytest_ultrapar.analysis.stretch import Stretch, stretch
 from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:
@@ -23,32 +23,35 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound
+    from pytest_ultrapar.store.lower_bound import Bound
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run beyond its cases.
+    """The figures of a run that do not describe its cases.
 
     Attributes:
-        peak_in_flight: Most requests in flight at once.
-        bound_s: Lower bound of the makespan in hindsight. None where nothing was measured, where
-            others asked when they liked, and where limits were estimated: what a pool file then
-            says are ceilings, and a bound by those tells nothing. So for the four below.
-        binding: The limit that bounds most, such as `ideallab/key0 (qps)`.
+        peak_in_flight: The largest number of requests in flight at the same time.
+        bound_s: The lower bound of the makespan in hindsight. It is None if nothing was measured,
+            or if a gateway's clients decided when to send. It is also None if limits were
+            estimated: the pool file then states only ceilings, and a bound from ceilings is
+            meaningless. The same applies to the next four attributes.
+        binding: The limit with the highest bound, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
-        attribution: Where the makespan went.
-        client_bound: Why the client and not the pool was what held the run up; empty if it was not.
-        audit: What fell on each limit at most, by our own records.
-        first_token: Seconds from sending to the first token, over all streams; None without any.
-        start_s: Seconds from the run's beginning to its first send; like the next two None where
-            not all was one run of one host.
-        behind_s: From the end of the last episode to that of the run: tests, and workers that end.
-        tables_s: Making of the tables and of all figures, once the run was over.
-        stalls: Seconds that loops of episodes stood still, all together, by the place in the suite
-            that kept one; those longest first.
-        stretch: How much longer answers took where more was in flight; None: not known.
+        attribution: The parts of the makespan.
+        client_bound: Why the client, and not the pool, limited the run; empty if it did not.
+        audit: The highest load of each limit, according to the run's own records.
+        first_token: The seconds from sending to the first token, over all streams; None without
+            streams.
+        start_s: The seconds from the run's beginning to its first send. Like the next two
+            attributes, it is None unless the whole run is one session on one host.
+        behind_s: The seconds from the end of the last episode to the end of the run, for tests and
+            for the shutdown of workers.
+        tables_s: The seconds that it took to make the tables and all figures after the run.
+        stalls: How many seconds code blocked the event loops of episodes, by place in the suite;
+            longest first.
+        stretch: How much longer answers took with more requests in flight; None if unknown.
     """
 
     peak_in_flight: int = 0
@@ -59,7 +62,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     client_bound: str = ""
     audit: tuple[LimitAudit, ...] = ()
     first_token: Latency | None = None
-    stretch: Stretch | None = None
+    stretch: Slowdown | None = None
     start_s: float | None = None
     behind_s: float | None = None
     tables_s: float | None = None
@@ -67,21 +70,21 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> float | None:
-        """As `Stretch` has it."""
-        # What the client did not keep up with is in the times of the cases, too.
+        """As in `Slowdown`."""
+        # If the client did not keep up, the times of the cases include its delays, too.
         return None if self.stretch is None or self.client_bound else self.stretch.alone
 
 
 def performance(
     log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
-    """The performance of a run, and the bound with the prices that prove it.
+    """Compute the performance of a run, and the bound with the prices that prove it.
 
     Args:
         log: All requests of the run, on the manifest's lanes.
-        manifest: For the limits.
-        span: From the first send of the measured episodes to their last end; None without any.
-        engines: How busy each engine was.
+        manifest: The run's manifest, which contains the limits.
+        span: From the first send to the last end of the measured episodes; None without episodes.
+        engines: The load of each engine.
     """
     error_s = None if manifest.merged is None else manifest.merged.clock_error_s
     stalls: Counter[str] = Counter()
@@ -133,20 +136,20 @@ def performance(
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
-    """How fast the measured episodes could have been answered at best.
+    """Return the shortest time in which the measured episodes could have been answered.
 
-    A request's service is from its sending to its answer, so a provider that is slower under load
-    makes the bound larger, and so does a client that is late to read. Waiting and back-off are left
-    out, and so are requests that were refused for their rate.
+    A request's service time is the time from sending to the answer. So a provider that is slower
+    under load increases the bound, and so does a client that reads answers late. Waits, back-off
+    and rate-limited requests are not included.
 
     Args:
         log: All requests of the run.
-        limits: Those of the log's lanes.
+        limits: The limits of the log's lanes.
 
     Returns:
-        None when no measured request was served.
+        None if no measured request was served.
     """
-    # Not at the top: whoever prints a run's summary reads `Performance` from here, without scipy.
+    # Not at the top: code that prints a summary imports `Performance` without scipy.
     from pytest_ultrapar.analysis.plan.lower_bound import lower_bound  # noqa: PLC0415
 
     requests = demand(log)
@@ -156,7 +159,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
-    """The measured requests that were served, in classes."""
+    """Return the measured requests that were served, in classes."""
     from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
@@ -167,11 +170,10 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 
 
 def _longest_episode_s(log: RequestLog) -> float:
-    """Of the measured episodes, the most seconds of the served requests of one; there are some.
+    """Return the longest service time of a measured episode, in seconds: its requests' sum.
 
-    They follow one another.
-
-    Of requests that overlapped nobody knows which one had to wait for which: the longest.
+    If an episode's requests overlap, their dependencies are unknown, and only the longest one
+    counts. At least one episode is required.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -188,22 +190,22 @@ def _longest_episode_s(log: RequestLog) -> float:
 
 
 CLIENT_SHARE = 0.1
-"""Of the makespan: what the client itself may cost before its run says little of a provider."""
+"""If the client's own time is a larger share of the makespan, it hides the provider's speed."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
 BUSY = 0.9
-"""Any of these is a sign that the client had too much to do, and not that a suite's own code waited
-between two turns. Loops that keep up are late by 0.2 ms on the mean, loops at their end by 15 ms
-and more (3,000 cases of 200 ms on 300 seats, two cores)."""
+"""Each of these three shows that the client was overloaded, and not that a suite's own code waited
+between two turns. Event loops that keep up are 0.2 ms late on average, and overloaded loops are at
+least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
-_OF_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
-_FEW_CORES = ": cores are short; fewer processes (workers, -n; jobs of graders) leave it more"
+_OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
+_FEW_CORES = ": too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
-    """Seconds from a lease to the sending of its request, 95 % are faster; 0 for no request."""
+    """Return the 95 % quantile of the seconds from a lease to the sending; 0 without requests."""
     columns = log.columns()
     delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
@@ -212,15 +214,15 @@ def dispatch_p95_s(log: RequestLog) -> float:
 def client_bound(
     attribution: Attribution, engines: Sequence[EngineSpent], dispatch_s: float
 ) -> str:
-    """One sentence if the client held the run up, else empty.
+    """Return a sentence if the client limited the run; otherwise return "".
 
-    Where code of the suite stood on a loop for a tenth of the makespan, it did: answers that could
-    not be read meanwhile pass for slow ones, and so their time is no share of the client's.
+    If code of the suite blocked a loop for a tenth of the makespan, the client limited the run:
+    answers that cannot be read in the meantime look slow, so the client's share excludes this time.
 
     Args:
-        attribution: Of the run.
-        engines: How busy each was, and what serves them; those of workers that died are missing.
-        dispatch_s: From `dispatch_p95_s`.
+        attribution: The run's attribution.
+        engines: The load of each engine and of its processes, except workers that died.
+        dispatch_s: The result of `dispatch_p95_s`.
     """
     stalls = max((one.stalls for one in engines), key=lambda own: sum(own.values()), default={})
     stood_s = sum(stalls.values())
@@ -228,15 +230,16 @@ def client_bound(
     if stood_s >= least_s:
         return (
             f"code of the suite blocked the loop of all episodes for {stood_s:.1f} s, most"
-            f" of all in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+            f" of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    # Where cores are short, even what has little to do waits at each step: the most CPU tells.
+    # With too few cores, even an idle process waits at each step: the process that used the most
+    # CPU decides.
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))
-    # Several threads wait at once, and of those that have ended the waits are not known.
+    # Several threads wait at the same time, and the waits of ended threads are unknown.
     waits = max(0.0, min(waits, 1.0 - cpu))
     is_full = cpu + waits >= BUSY
     overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or is_full
@@ -245,10 +248,10 @@ def client_bound(
     cure = _FEW_CORES if waits > cpu else _OF_WORKERS
     if name in {"controller", "broker"}:
         cure = _OF_ALL
-    kept_waiting = f" and waited for it {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
+    kept_waiting = f" and waited for a CPU {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
     return (
-        f"{share:.0%} of the makespan was the client's own time: its loop woke "
-        f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
-        f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
+        f"{share:.0%} of the makespan was spent in the client: its event loop woke "
+        f"{late_s * 1e3:.1f} ms late on average, and 5 % of requests were sent more than "
+        f"{dispatch_s * 1e3:.0f} ms after their lease. The busiest process ({name}) used "
         f"{cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

@@ -1,12 +1,12 @@
 """Repetitions of a cell as one measurement: pass@k, pass^k, majority, and intervals over cells.
 
-Repetitions of a cell (same test, parameters and model) are one question asked again: where the
-question is hard, all of them tend to fail. So they are one cluster, like the cases that a suite's
-mark says depend on each other, and an interval stands on how far the clusters differ.
+Repetitions of a cell (the same test, parameters and model) repeat one question: if the question is
+hard, all of them tend to fail. So they form one cluster, like cases that a suite's mark declares
+dependent. Intervals are computed from the scatter between clusters.
 
-What is no grade (`infra`, `error`, `skipped`) says nothing of the model and is in no n, as
-everywhere else; `solved` alone counts as solved, `partial` does not. Of `scored` cases there are
-means alone.
+Outcomes without a grade (`infra`, `error`, `skipped`) say nothing about the model and are excluded
+from every n, as everywhere else. Only `solved` counts as solved; `partial` does not. `scored` cases
+have only means.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 
 class Repetition(Protocol):
-    """A case that came to its end, as a row of `results` or as a measure."""
+    """A case that has ended, as a row of `results` or as a measure."""
 
     @property
     def case_id(self) -> str:
-        """The case."""
+        """The case's id."""
 
     @property
     def outcome(self) -> Outcome:
-        """Its grade, or why it has none."""
+        """The case's grade, or the reason why it was not graded."""
 
     @property
     def cell(self) -> str:
-        """What `cells_of` calls its cell; empty where it shares it with no other case."""
+        """The cell's name from `cells_of`; empty if the case is alone in its cell."""
 
     @property
     def cluster(self) -> str | None:
@@ -61,26 +61,26 @@ class Repetition(Protocol):
 
 
 def question_of(case: Case) -> str:
-    """What is asked of whom, as text: the same for all repetitions."""
+    """Return the case's test, model and parameters as text; it is equal for all repetitions."""
     return f"{case.test} {case.model} {encode(case.params, order='sorted')!r}"
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """The cell of each case, by case id: a text that all its repetitions share, and no others.
+    """Return by case id the cell of each case: a text that only the cell's repetitions share.
 
-    It is empty for a case that is alone in its cell.
+    If a case is alone in its cell, the text is empty.
     """
     own = list(cases)
     if not any(case.repeat for case in own):
         return dict.fromkeys([case.case_id for case in own], "")
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
-    # One object for each text: 20,000 of them are compared often.
+    # Keep one object per text: 20,000 texts are compared often.
     texts: dict[str, str] = {}
     for case in own:
         name = question_of(case)
-        # A parameter stands in `params` by its name where it is no plain value, so two questions
-        # may look alike; then they have the same repetitions, too.
+        # For a parameter that is not a plain value, `params` contains only its name. So two
+        # questions may have the same text; they then have the same repetitions, too.
         question = seen[name, case.repeat]
         seen[name, case.repeat] += 1
         text = f"{name} {question}"
@@ -90,14 +90,14 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
-    """What each case asks, by case id: the same for the cases of all models that are asked it."""
+    """Return by case id the question of each case; it is the same for all models."""
     found: dict[str, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
     seen: Counter[tuple[int, str]] = Counter()
     for case in cases:
         name = f"{case.test} {case.repeat} {encode(case.params, order='sorted')!r}"
         number = numbers.setdefault(name, len(numbers))
-        # As in `cells_of`, two may look alike.
+        # As in `cells_of`, two questions may have the same text.
         found[case.case_id] = number, seen[number, case.model]
         seen[number, case.model] += 1
     return found
@@ -108,23 +108,23 @@ def _cell(row: Repetition) -> str:
 
 
 def n_repetitions(cells: Iterable[str]) -> int:
-    """How many repetitions the cells have, those that were not graded included; the most of any.
+    """Return the largest number of repetitions that a cell has, graded or not.
 
     Args:
-        cells: Of each case, or how many cases each has.
+        cells: The cell of each case; or a mapping from each cell to its number of cases.
     """
     found = Counter(cells)
-    # Each of these is alone in its cell.
+    # Each of these cases is alone in its cell.
     n_alone = found.pop("", 0)
     return max(found.values(), default=min(n_alone, 1))
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:
-    """The cluster of each row: what the suite's mark says, else its cell.
+    """Return the cluster of each row: from the suite's mark, or its cell if the mark names none.
 
-    A suite whose mark names clusters says by it that each repetition draws anew (another task), so
-    that its repetitions depend on each other no more than its cases do. Of one cell alone,
-    repetitions are all that there is to sample: they are independent draws of that cell.
+    If the mark names clusters, each repetition draws a new task, so repetitions depend on each
+    other only as cases do. If all rows belong to one cell, the repetitions are the sample:
+    independent draws of that cell.
     """
     found = [row.cluster or _cell(row) for row in rows]
     if len(set(found)) == 1 and rows[0].cluster is None:
@@ -135,16 +135,16 @@ def clusters_of(rows: Sequence[Repetition]) -> list[str]:
 def share_of(
     rows: Sequence[Repetition], hits: Sequence[bool], *, confidence: float = CONFIDENCE
 ) -> Share | None:
-    """The share of hits among graded rows, with an interval that allows for dependent rows.
+    """Return the share of hits among graded rows, with an interval that allows for dependent rows.
 
-    Where no cluster holds repetitions of one cell it is `clustered_share`, so a run without
-    repetitions has the interval that it always had; else it is that of `interval_over_clusters`.
+    If no cluster contains repetitions of one cell, the interval is from `clustered_share`, so a run
+    without repetitions has the usual interval. Otherwise it is from `interval_over_clusters`.
 
     Returns:
         None without rows.
     """
     if not any(row.cell or row.cluster for row in rows):
-        # Of a million cases, words for a cluster of each would take 250 MB.
+        # With a million cases, cluster names would take 250 MB.
         return share_of_alone(sum(hits), len(hits), confidence=confidence)
     clusters = clusters_of(rows)
     cells = map(_cell, rows)
@@ -157,7 +157,7 @@ def share_of(
 
 
 def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Share | None:
-    """As `share_of`, where each of `n` rows is a cluster of its own."""
+    """Do the same as `share_of` if each of `n` rows is its own cluster."""
     if not n:
         return None
     value = n_hits / n
@@ -168,16 +168,17 @@ def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Sh
 def mean_interval_of(
     rows: Sequence[Repetition], values: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the mean of a number of rows lies, with an allowance for dependent rows.
+    """Return the interval of a mean over rows, with an allowance for dependent rows.
 
     Args:
-        rows: Those that have it; none where each is a cluster of its own.
-        values: What each has.
-        confidence: 0 to 1.
+        rows: The rows with a value; empty if each row is its own cluster.
+        values: The value of each row.
+        confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        Infinite for fewer than two values. Where all are 0 or one other value, that of their share;
-        never beyond 0, nor beyond the range seen where that holds the mean at this confidence.
+        An infinite interval for fewer than two values. If all values are 0 or one other value, the
+        interval is computed from their share. It never goes beyond 0. It stays within the observed
+        range if, at this confidence, that range contains the mean.
     """
     ends = possible_range(values)
     is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and the other
@@ -190,14 +191,14 @@ def mean_interval_of(
         found = mean_interval(values, ends=ends, confidence=confidence)
     if found == NOTHING_KNOWN:
         return found
-    is_few = 0.5 ** len(values) > (1 - confidence) / 2  # all may lie on one side of the mean
+    is_few = 0.5 ** len(values) > (1 - confidence) / 2  # all values may lie on one side of the mean
     low = found.low if is_few and ends.low else max(found.low, ends.low)
     high = found.high if is_few and ends.high else min(found.high, ends.high)
     return Interval(low, high)
 
 
 class SolvedChange(NamedTuple):
-    """How many of some pairs are solved on one side alone, and where the rate's change lies."""
+    """How many pairs are solved on only one side, and the interval of the rate's change."""
 
     n_gained: int
     n_lost: int
@@ -210,14 +211,14 @@ def solved_change(
     *,
     confidence: float = CONFIDENCE,
 ) -> SolvedChange:
-    """What becomes of the solved rate from the first to the second of pairs.
+    """Return the change of the solved rate from the first to the second case of pairs.
 
-    The interval is that of independent pairs, made wide enough for dependent ones.
+    The interval is computed as if pairs were independent, and widened if they are dependent.
 
     Args:
-        pairs: Both rated; at least one.
-        clusters: Of each pair; None: as of `clusters_of`.
-        confidence: 0 to 1.
+        pairs: At least one pair; both cases of a pair are rated.
+        clusters: The cluster of each pair; if None, it is from `clusters_of`.
+        confidence: The confidence of the interval, 0 to 1.
     """
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in pairs]
     n_gained, n_lost = solved.count((False, True)), solved.count((True, False))
@@ -235,7 +236,7 @@ def solved_change(
 def mean_change(
     clusters: Sequence[str], both: Sequence[tuple[float, float]], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Where the change of a mean lies, of pairs of values and the cluster of each."""
+    """Return the interval of a mean's change, from pairs of values and the cluster of each pair."""
     changes = [(own, new - base) for own, (base, new) in zip(clusters, both, strict=True)]
     ends = possible_change(value for pair in both for value in pair)
     return clustered_mean_interval(changes, ends=ends, confidence=confidence)
@@ -247,35 +248,40 @@ _SHRINKAGE = 4.0
 def interval_over_clusters(
     clusters: Sequence[tuple[float, float]], n: int, confidence: float
 ) -> tuple[float, float]:
-    """Bounds of the mean of clusters whose values are shares.
+    """Return bounds of the mean over clusters whose values are shares.
 
-    It is Wilson's interval for the effective number of cases: as many independent ones as would
-    scatter as the clusters do, never more than there are, with Student's t for the number of
-    clusters. How far the clusters scatter is itself hard to tell where few of them show the rarer
-    outcome: one cell that fails beside 19 that never do may be a cell that always fails. So the
-    scatter seen is averaged with the greatest that there can be, that of clusters which count once
-    each, with weights `J^2` and 4 for the `J` clusters that the rarer outcome is spread over. Where
-    all clusters agree, they count once each.
+    This is Wilson's interval for the effective number of cases, with Student's t for the number of
+    clusters. The effective number is the number of independent cases that would scatter as much as
+    the clusters do, and at most the real number. If few clusters show the rarer outcome, the
+    scatter itself is uncertain: one failing cell among 19 others may be a cell that always fails.
+    So the observed scatter is averaged with the largest possible one, in which each cluster counts
+    as one case. The weights are `J^2` and 4, where `J` is the number of clusters with the rarer
+    outcome. If all clusters agree, each counts as one case.
 
-    Of 2,000 simulated runs (chances of cells drawn from a beta distribution, correlations of 0.1 to
-    0.8, 3 to 10 repetitions) 95 % intervals held a solved rate of 0.3 to 0.7 in 93.6 to 97.0 % with
-    20 to 100 cells and in 96.5 to 98.8 % with 10; of 0.05, 0.1, 0.9 or 0.95 in 94.2 to 98.7 % with
-    20 to 100 and 97.0 to 99.3 % with 10, where the scatter as seen holds it in 87.4 % at worst.
-    They held pass@k and pass^k between 0.05 and 0.95 in 92.6 to 99.0 % with 20 to 100 cells. Where
-    they fail: 10 cells of which 8 solve 9 in 10 and the others nothing (90 %), and shares that less
-    than one cell in twice their number shows (85 % for 0.008 of 20).
+    In 2,000 simulated runs (chances of cells from a beta distribution, correlations of 0.1 to 0.8,
+    3 to 10 repetitions), 95 % intervals contained the true value as follows:
+
+    - a solved rate of 0.3 to 0.7: in 93.6 to 97.0 % with 20 to 100 cells, in 96.5 to 98.8 % with
+      10;
+    - a rate of 0.05, 0.1, 0.9 or 0.95: in 94.2 to 98.7 % with 20 to 100 cells, in 97.0 to 99.3 %
+      with 10 (with the observed scatter alone, 87.4 % at worst);
+    - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
+
+    The interval is too narrow for 10 cells of which 8 solve 9 of 10 repetitions and 2 solve none
+    (90 %). It is also too narrow for shares so rare that on average less than one cell in twice as
+    many would show them (85 % for a share of 0.008 and 20 cells).
 
     Args:
-        clusters: Of each its weight, a number of cases or cells, and its value.
-        n: Cases in all.
-        confidence: 0 to 1.
+        clusters: The weight (a number of cases or cells) and the value of each cluster.
+        n: The number of all cases.
+        confidence: The confidence of the interval, 0 to 1.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585; E. L. Korn, B. I. Graubard, Confidence intervals for
         proportions with small expected number of positive counts estimated from survey data,
         Survey Methodology 24 (1998) 193-201; E. Miller, Adding error bars to evals, arXiv
         2411.00640 (2024), clustered standard errors. L. Kish, Survey sampling (1965): how many
-        clusters of equal weight those of unequal weight are worth. The average is our own.
+        equal clusters the unequal ones are worth. The averaging of the scatter is our own.
     """
     total = math.fsum(weight for weight, _ in clusters)
     value = math.fsum(weight * share for weight, share in clusters) / total
@@ -295,11 +301,11 @@ def interval_over_clusters(
 
 
 def _spread(amounts: Sequence[float]) -> float:
-    """Over how many clusters an amount above 0 is spread: their number where each has the same.
+    """Return over how many clusters an amount above 0 would be spread if it were spread evenly.
 
     Source: L. Kish, as above.
     """
-    most = max(amounts)  # of which all are parts, since a chance of 1e-200 squared is 0
+    most = max(amounts)  # the amounts are divided by it, since 1e-200 squared is 0
     return math.fsum(amount / most for amount in amounts) ** 2 / math.fsum(
         (amount / most) ** 2 for amount in amounts
     )
@@ -310,14 +316,14 @@ _PASS = re.compile(r"pass(?P<how>[@^])(?P<k>[1-9][0-9]{0,5})")
 
 
 def figures_of_cells(n: int) -> tuple[str, ...]:
-    """What is shown of cells of `n` repetitions; nothing of one repetition."""
+    """Return the figures to show for cells of `n` repetitions; none if `n` is 1."""
     return ("pass@1", f"pass@{n}", f"pass^{n}", MAJORITY) if n > 1 else ()
 
 
 def repetitions_of(figure: str) -> int | None:
-    """How many graded repetitions a figure of cells takes of a cell: k, or 1 of `majority`.
+    """Return how many graded repetitions a figure of cells requires: k, or 1 for `majority`.
 
-    None for what is no such figure.
+    Return None for other figures.
     """
     if figure == MAJORITY:
         return 1
@@ -326,14 +332,14 @@ def repetitions_of(figure: str) -> int | None:
 
 
 def pass_at(k: int, n: int, c: int) -> float:
-    """The chance that of `k` of a cell's `n` >= k repetitions, drawn at random, one is solved.
+    """Return the chance that at least one of `k` repetitions is solved, drawn from a cell's `n`.
 
-    An unbiased estimate of `1 - (1 - p)^k` for a cell that is solved with chance p.
+    This is an unbiased estimate of `1 - (1 - p)^k` for a cell whose chance to be solved is p.
 
     Args:
-        k: At least 1.
-        n: Graded repetitions.
-        c: Of these, solved.
+        k: The number of drawn repetitions, at least 1.
+        n: The number of graded repetitions, at least `k`.
+        c: How many of these are solved.
 
     Source: M. Chen et al., Evaluating large language models trained on code, arXiv 2107.03374
         (2021), section 2.1.
@@ -343,9 +349,9 @@ def pass_at(k: int, n: int, c: int) -> float:
 
 
 def pass_all(k: int, n: int, c: int) -> float:
-    """The chance that `k` of a cell's `n` >= k repetitions, drawn at random, are all solved.
+    """Return the chance that all of `k` repetitions are solved, drawn from a cell's `n` >= k.
 
-    An unbiased estimate of `p^k`.
+    This is an unbiased estimate of `p^k`.
 
     Source: S. Yao et al., tau-bench: a benchmark for tool-agent-user interaction in real-world
         domains, arXiv 2406.12045 (2024).
@@ -354,7 +360,7 @@ def pass_all(k: int, n: int, c: int) -> float:
 
 
 class _Tally(NamedTuple):
-    """What became of a cell's repetitions: `n_graded` of `n`, and of these `n_solved`."""
+    """A cell's `n` repetitions: `n_graded` of them are graded, and `n_solved` of these solved."""
 
     n: int
     n_graded: int
@@ -362,7 +368,7 @@ class _Tally(NamedTuple):
 
 
 def _tallies(repetitions: Iterable[tuple[str, Outcome]]) -> dict[str, _Tally]:
-    """Of each cell; a repetition is its cell and its outcome."""
+    """Return the tally of each cell; a repetition is given as its cell and its outcome."""
     return {
         cell: _Tally(len(own), sum(each in RATED for each in own), own.count("solved"))
         for cell, own in by_key(repetitions).items()
@@ -370,7 +376,7 @@ def _tallies(repetitions: Iterable[tuple[str, Outcome]]) -> dict[str, _Tally]:
 
 
 def _value(figure: str, cell: _Tally) -> float | None:
-    """What a cell says to a figure; None where too few of its repetitions were graded."""
+    """Return a figure's value for one cell; None if too few of its repetitions were graded."""
     if figure == MAJORITY:
         return float(2 * cell.n_solved > cell.n_graded) if 2 * cell.n_graded > cell.n else None
     k = repetitions_of(figure)
@@ -384,12 +390,13 @@ class CellShare(NamedTuple):
     """A figure over cells.
 
     Attributes:
-        value: Mean over the cells that it counts.
-        n: These cells, at least one.
-        n_left_out: Cells of which too few repetitions were graded.
-        interval: Of `value`, for other cells of the kind; of one cell alone, for that cell. Where a
-            mark names clusters, for other draws of these cells, and infinite for `majority` and for
-            k above half of the repetitions: no interval that was tried holds there.
+        value: The mean over the included cells.
+        n: How many cells are included; at least one.
+        n_left_out: How many cells have too few graded repetitions.
+        interval: The interval of `value` for other cells of this kind, or for the same cell if
+            there is only one. If a mark names clusters, the interval is for other draws of these
+            cells. It is then infinite for `majority`, and if k is more than half of the
+            repetitions, because no tested interval is valid there.
     """
 
     value: float
@@ -401,16 +408,16 @@ class CellShare(NamedTuple):
 def cell_share(
     figure: str, rows: Sequence[Repetition], *, confidence: float = CONFIDENCE
 ) -> CellShare | None:
-    """A figure of cells; each counts once, however many of its repetitions were graded.
+    """Compute a figure of cells; all cells weigh the same, however many repetitions were graded.
 
     Args:
-        figure: `pass@K`, `pass^K` or `majority`: cells of which more than half of the graded
-            repetitions are solved, where more than half were graded.
-        rows: All repetitions of the cells, also those that were not graded.
-        confidence: Of the interval.
+        figure: `pass@K`, `pass^K` or `majority`: the share of cells with more than half of their
+            graded repetitions solved, among cells with more than half of the repetitions graded.
+        rows: All repetitions of the cells, graded or not.
+        confidence: The confidence of the interval.
 
     Returns:
-        None where no cell has enough graded repetitions.
+        None if no cell has enough graded repetitions.
     """
     tallies = _tallies((_cell(row), row.outcome) for row in rows)
     known = {
@@ -457,17 +464,17 @@ def _interval_of_cells(
 def _interval_of_one(
     figure: str, cell: _Tally, value: float, confidence: float
 ) -> tuple[float, float]:
-    """Bounds for one cell: what those of its chance to be solved come to."""
+    """Return the bounds for one cell, computed from the bounds of its chance to be solved."""
     k = repetitions_of(figure)
     assert k is not None
     chances = wilson_interval(cell.n_solved, cell.n_graded, critical_z(confidence))
     low, high = (1 - (1 - p) ** k if "@" in figure else p**k for p in chances)
-    # The estimate is 0 or 1 where k leaves it no choice, whatever the chance.
+    # For some k, the estimate is always 0 or 1 and does not depend on the chance.
     return min(low, value), max(high, value)
 
 
 def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
-    """Whether repetitions that draw anew tell how sure a figure is: k is half of them at most."""
+    """Whether repetitions with new draws determine the interval: k is at most half of their n."""
     k = repetitions_of(figure)
     return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 
@@ -478,12 +485,12 @@ def _moves(
     tallies: Mapping[str, _Tally],
     known: Mapping[str, float],
 ) -> list[float]:
-    """How far each repetition moves a mean over cells, to first order; their sum is 0.
+    """Return how far each repetition moves a mean over cells, to first order; the sum is 0.
 
-    Where repetitions draw anew, they are what there is to sample. One moves its cell's figure by
-    the slope of `1 - (1 - p)^k`, or of `p^k`, at the cell's share of solved ones.
+    If each repetition draws a new task, the repetitions are the sample. A repetition moves its
+    cell's figure by the slope of `1 - (1 - p)^k`, or of `p^k`, at the cell's solved share.
 
-    Source: as the delete-one jackknife of a U-statistic; W. Hoeffding, A class of statistics with
+    Source: like the delete-one jackknife of a U-statistic; W. Hoeffding, A class of statistics with
         asymptotically normal distribution, Ann. Math. Stat. 19 (1948) 293-325 (projection).
     """
     k = repetitions_of(figure) or 1
@@ -501,15 +508,15 @@ def _moves(
 
 
 class CellChange(NamedTuple):
-    """How a figure of cells changed, cell by cell.
+    """The change of a figure of cells, cell by cell.
 
     Attributes:
-        base: The figure of the baseline, over the cells that both runs have.
-        new: That of the run.
-        n: These cells, at least one.
-        n_left_out: Cells of which too few repetitions were graded in either run.
-        interval: Of `new - base`.
-        alike: Whether no cell moved.
+        base: The baseline's figure, over the cells that both runs have.
+        new: The new run's figure over the same cells.
+        n: The number of these cells, at least one.
+        n_left_out: How many cells have too few graded repetitions in either run.
+        interval: The interval of `new - base`.
+        alike: Whether no cell changed.
     """
 
     base: float
@@ -523,17 +530,18 @@ class CellChange(NamedTuple):
 def cell_change(
     figure: str, pairs: Sequence[tuple[Repetition, Repetition]], *, confidence: float = CONFIDENCE
 ) -> CellChange | None:
-    """How a figure of cells changed between two runs; see `cell_share`.
+    """Compute the change of a figure of cells between two runs; see `cell_share`.
 
-    A cell counts by its repetitions that both runs have; each run's own grades say its n.
+    Only those repetitions of a cell are used that both runs have; its n is the number of grades in
+    each run.
 
     Args:
-        figure: As of `cell_share`.
-        pairs: The same repetition in both runs, graded or not.
-        confidence: Of the interval.
+        figure: The same as for `cell_share`.
+        pairs: Each repetition in both runs, graded or not.
+        confidence: The confidence of the interval.
 
     Returns:
-        None where no cell has enough graded repetitions in both.
+        None if no cell has enough graded repetitions in both runs.
     """
     tallies = (
         _tallies((_cell(base), base.outcome) for base, _ in pairs),
@@ -579,7 +587,7 @@ def _changes_by_draw(
     tallies: tuple[Mapping[str, _Tally], Mapping[str, _Tally]],
     known: Mapping[str, tuple[float, float]],
 ) -> list[tuple[str, float]]:
-    """Of each repetition its cluster and how far it moved the figure; empty if they do not tell."""
+    """Return each repetition's cluster and how far it moved the figure; empty if unknown."""
     if not all(_draws_tell(figure, (own[cell] for cell in known)) for own in tallies):
         return []
     moves = []

@@ -1,4 +1,4 @@
-"""All requests of a run, in columns, and whether the limits were held by them; pure."""
+"""All requests of a run in columns, and an audit of the limits; pure."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 class RequestColumns(NamedTuple):
     """Requests as numpy arrays, in the order of their log.
 
-    All `*_s` are monotonic seconds of the host, in the order of the fields.
+    The times from `before_s` to `ended_s` are monotonic seconds of the host, in ascending order.
 
     Attributes:
-        lane: Index of its lane in `RequestLog.lanes`.
-        measured: Whether it counts in the makespan.
-        first: Whether it is the first one of its episode; the others follow it in the log.
-        served: Whether a model was at work on it; not so for what was refused for its rate.
+        lane: The index of the request's lane in `RequestLog.lanes`.
+        measured: Whether the makespan includes it.
+        first: Whether it is the first request of its episode; the others follow in the log.
+        served: Whether a model worked on it; false if the request was rate limited.
         again: Whether it repeats the request before it.
-        before_s: When the request before it in its episode ended; `asked_s` for the first one.
-        asked_s: When a lease was asked for.
-        granted_s: When the lease was granted.
+        before_s: When the previous request of its episode ended; `asked_s` for the first one.
+        asked_s: When it asked for a lease.
+        granted_s: When it got the lease.
         sent_s: When it was sent.
-        ended_s: When its answer was there, or when it was given up.
-        rate_share: Of its wait for the lease, the share that was for a rate and not for a seat.
-        tokens: In and out, as far as the provider told.
-        sent_at_s: When it was sent by the wall clock, seconds since the epoch.
+        ended_s: When it was answered, or when the run gave up on it.
+        rate_share: Which share of its wait for the lease was for a rate, and not for a seat.
+        tokens: Its tokens in and out, as far as the provider reported them.
+        sent_at_s: When it was sent by the wall clock, in seconds since the epoch.
     """
 
     lane: NDArray[np.int64]
@@ -64,37 +64,37 @@ class RequestColumns(NamedTuple):
     sent_at_s: Floats
 
     def of(self, chosen: NDArray[np.bool_]) -> RequestColumns:
-        """Some of them; these themselves where all are chosen."""
+        """Select some of the requests; return this object itself if all are chosen."""
         if chosen.all():
             return self
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
     def on(self, lanes: Sequence[int]) -> RequestColumns:
-        """Those on some lanes, by their index."""
-        import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+        """Select the requests on some lanes, given by index."""
+        import numpy as np  # noqa: PLC0415 - code without numpy reads the types here
 
         return self.of(np.isin(self.lane, lanes))
 
 
 _ROW = struct.Struct("=i4?6dqd")
 _TYPES = ("i4", *["?"] * 4, *["f8"] * 6, "i8", "f8")
-"""What a row holds, in the order of the fields of `RequestColumns`; for numpy."""
+"""The numpy types of a row, in the order of the fields of `RequestColumns`."""
 
 
 class RequestLog:
     """Collects the requests of episodes, at 72 bytes each.
 
     Args:
-        lanes: All that the run could use; what was sent elsewhere, by a session that had another
-            pool, is left out.
-        from_us: Microseconds since the epoch; episodes that began before it are left out, since the
-            monotonic clock may have been another one then.
+        lanes: All lanes of the run. Requests on other lanes are left out; a session with another
+            pool sent them.
+        from_us: Microseconds since the epoch. Earlier episodes are left out, because their
+            monotonic clock may be a different one.
 
     Attributes:
-        lanes: As given.
-        from_us: As given.
-        first_token_s: Seconds from sending to the first token of each stream that had one.
+        lanes: The same lanes.
+        from_us: The same time.
+        first_token_s: The seconds from sending to the first token, for each stream with tokens.
     """
 
     def __init__(self, lanes: Sequence[Lane], *, from_us: int = 0) -> None:
@@ -117,18 +117,18 @@ class RequestLog:
         return np.frombuffer(self._rows, types)
 
     def columns(self) -> RequestColumns:
-        """All requests; who reads them changes none."""
+        """Return all requests; callers must not change them."""
         if self._columns is None or len(self._columns.lane) < len(self):
             table: Any = self._table()
             self._columns = RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
         return self._columns
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
-        """The same requests in another order.
+        """Return the same requests in another order.
 
         Args:
-            parts: Those of each episode, as `add` returned them; all that are wanted.
-            measured: Indexes of those episodes that count in the makespan.
+            parts: The requests of each wanted episode, as returned by `add`.
+            measured: The indexes of the episodes that the makespan includes.
         """
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -144,16 +144,16 @@ class RequestLog:
         return log
 
     def extend(self, other: RequestLog) -> None:
-        """Take all requests of another log of the same lanes."""
+        """Add all requests of another log of the same lanes."""
         self._rows += other._rows
         self.first_token_s.extend(other.first_token_s)
 
     def add(self, episode: EpisodeEnded, *, measured: bool) -> range:
-        """Take the requests of one episode; returns where they are.
+        """Add the requests of one episode; return their range.
 
         Args:
-            episode: Any one that ended, those that do not count among them.
-            measured: Whether it counts in the makespan.
+            episode: Any episode that has ended, even one that does not count.
+            measured: Whether the makespan includes it.
         """
         begin = len(self)
         if episode.started_at_us < self.from_us:
@@ -202,8 +202,8 @@ _COLUMNS = {word: _column(kind) for word, kind in LIMIT_KINDS.items()}
 if TYPE_CHECKING:
     _Figures = msgspec.Struct
 else:
-    # Two fields for each row of LIMIT_KINDS. Those of days are left out of the file where the pool
-    # counts none, as most do; the others are null.
+    # Two fields for each row of LIMIT_KINDS. The file contains daily ones only if the pool has
+    # daily limits; the others may be null.
     _Figures = msgspec.defstruct(
         "_Figures",
         [
@@ -217,22 +217,25 @@ else:
 
 
 class LimitAudit(_Figures, frozen=True):
-    """What fell on one limit, at most, and beside it what is allowed.
+    """The highest load of one limit, and the load that it allows.
 
-    A request counts as in flight from the moment before it is sent to the moment after its answer
-    was read, so the provider never saw more than this.
+    A request is in flight from the moment before it is sent to the moment after its answer was
+    read, so the provider never saw more requests than this.
 
-    For each kind there is a column with its word, what is allowed, and one with the most that fell
-    on it: `in_flight` at once; `sends_1s`, `sends_60s` in any such time, both ends included;
-    `tokens_60s` of requests sent in any 60 s, in and out, as far as the provider told, null where
-    it told nothing or `tpm` is null; `sends_1d`, `tokens_1d` in any 24 hours of the run, or on any
-    calendar day of the limit's zone, not there without the limit. What other runs sent on the day
-    is not among them.
+    Each kind of limit has two columns. One is named like the kind and shows the allowed load. The
+    other one shows the highest load:
+
+    - `in_flight`: requests at the same time;
+    - `sends_1s`, `sends_60s`: requests in any such period, including both ends;
+    - `tokens_60s`: tokens of the requests sent in any 60 s, as far as the provider reported them;
+      null without a report or if `tpm` is null;
+    - `sends_1d`, `tokens_1d`: the same in any 24 hours of the run, or on any calendar day of the
+      limit's zone; missing without the limit. Requests of other runs on that day are not included.
 
     Attributes:
-        limit: Its name.
-        n: Requests on all lanes of the limit.
-        passed: The words of the numbers that were passed.
+        limit: The limit's name.
+        n: How many requests were sent on all lanes of the limit.
+        passed: The words of the numbers that were exceeded.
     """
 
     limit: str
@@ -240,7 +243,7 @@ class LimitAudit(_Figures, frozen=True):
     passed: tuple[str, ...]
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
-        """The most that fell on it of this kind, as far as known, and what is allowed."""
+        """Return the highest load of this kind, if known, and the allowed load."""
         most, allowed = getattr(self, _COLUMNS[kind.word]), getattr(self, kind.word)
         return (
             None if most is msgspec.UNSET else most,
@@ -251,17 +254,16 @@ class LimitAudit(_Figures, frozen=True):
 def audit(
     log: RequestLog, limits: Iterable[Limit], *, error_s: float = 0.0
 ) -> tuple[LimitAudit, ...]:
-    """An audit of each limit on which any request fell, in the order given, and of each other key.
+    """Audit each limit that has requests, in the given order, and then each other key.
 
-    A key that the pool lists more than once is one key.
+    If the pool lists a key more than once, it is one key.
 
-    Requests of workers that died stand in no record of ours, so they are left out.
+    Requests of workers that died are not recorded, so they are left out.
 
     Args:
-        log: Every request of the run, whether it counts or not.
-        limits: Those of the run's lanes.
-        error_s: By how much two times may be wrong beside each other; what it may explain passed
-            nothing.
+        log: Every request of the run, even those that do not count.
+        limits: The limits of the run's lanes.
+        error_s: The largest error between two times; an excess within it is ignored.
     """
     columns = log.columns()
     found = ((limit, columns.on(on)) for limit, on in _bound_lanes(log, limits))
@@ -280,7 +282,7 @@ def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Lim
 
 
 def peak_in_flight(log: RequestLog) -> int:
-    """Most requests of the whole run in flight at once; 0 for none."""
+    """Return the largest number of requests in flight at the same time; 0 without requests."""
     import numpy as np  # noqa: PLC0415 - as above
 
     columns = log.columns()
@@ -294,7 +296,7 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
     sends, tokens, ends = own.sent_s[order], own.tokens[order], np.sort(own.ended_s)
 
     def most(kind: LimitKind, by_s: float) -> int:
-        """The most that fell on the limit for sure where times may be wrong by so much."""
+        """Return the highest load that is certain if times are wrong by at most `by_s`."""
         if kind.counts == "in flight":
             return _most_in_flight(sends, ends - by_s)
         amounts = tokens if kind.counts == "tokens" else np.ones_like(tokens)
@@ -310,15 +312,15 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
             continue
         peak = most(kind, 0.0)
         columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
-        # 2.5 per second is 5 in 2 s, of which 3 may fall into one; 0.2 lets one go at a time.
+        # 2.5 per second means 5 in 2 s, and 3 of these may be in one second; 0.2 allows one.
         if word in allowed and most(kind, error_s) > math.ceil(allowed[word]):
             passed.append(word)
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 
 def _most_on_a_day(sent_at_s: Floats, amounts: NDArray[np.int64], zone_name: str) -> int:
-    """The most of what was sent at these moments on any calendar day of a zone."""
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count calendar days
+    """Return the largest sum of these amounts on any calendar day of a zone, by time of sending."""
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools use calendar days
 
     zone = ZoneInfo(zone_name)
     days: Counter[int] = Counter()
@@ -335,16 +337,16 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 
 
 def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
-    """The most of what was sent at these moments, sorted, in any window of this length.
+    """Return the largest sum of these amounts in any window of this length; times are sorted.
 
-    Nothing if it is negative: clocks that differ by more than a window say nothing of it.
+    It is 0 if the length is negative: clocks that differ by more than a window show nothing.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
     if window_s < 0:
         return 0
     first = np.searchsorted(sends, sends - window_s)
-    # What the subtraction has rounded away decides about both ends of a window.
+    # At both ends of a window, the rounded difference decides.
     while (wrong := sends - sends[first] > window_s).any():
         first += wrong
     while (wrong := (first > 0) & (sends - sends[first - 1] <= window_s)).any():

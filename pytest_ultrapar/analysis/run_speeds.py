@@ -1,8 +1,8 @@
-"""What a benchmark file says of whole runs: their speed-ups, of all cases and of parts of them.
+"""The speed-ups of whole runs in a benchmark file, for all cases and for parts of them.
 
-It stands beside the series, under the key `ultrapar`, where pytest-benchmark does not look: the
-figures of all suites together are those of one selection, and no series that could go on with
-another one.
+They are in the key `ultrapar`, next to the series of pytest-benchmark, which ignores this key.
+Figures over all suites depend on the selection of cases, so they cannot be a series: another
+selection would not continue it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Bound = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PartSpeed(msgspec.Struct, frozen=True):
-    """How fast some cases of a run were, as `RunStatistics` has it.
+    """The speed of some cases of a run, as in `RunStatistics`.
 
     Attributes:
-        suite: None for all suites.
-        model: None for all models.
-        n: Completed cases.
-        over: Mode of the run that took the serial time, where one did (`basis` "full").
-        n_serial: Those that the serial time stands on; None in files of earlier versions.
+        suite: The suite's name; None for all suites.
+        model: The model's name; None for all models.
+        n: How many cases were completed.
+        over: The mode of the run that measured the serial time, if `basis` is "full".
+        n_serial: How many cases the serial time is from; None in files of earlier versions.
     """
 
     suite: str | None
@@ -51,7 +51,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
 
 
 def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
-    """What a run's statistics say of it or of a part of it; None where nothing was completed."""
+    """Return the speed of a run or a part of it, from its statistics; None if no case completed."""
     if found.makespan_s is None or found.serial_s is None or found.speedup is None:
         return None
     return PartSpeed(
@@ -71,9 +71,9 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     """One run of a benchmark file.
 
     Attributes:
-        parts: All cases, those of each model, of each suite, and of each model in each suite; those
-            of which none was completed are left out.
-        client_bound: Why the client was what held the run up; empty if it was not.
+        parts: The speeds of all cases, each model, each suite, and each model in each suite; parts
+            without a completed case are left out.
+        client_bound: Why the client limited the run; empty if it did not.
     """
 
     run_id: str
@@ -83,19 +83,19 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     client_bound: str = ""
 
     def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
-        """Those of a `suite`, a `model`, both or neither; None where none was completed."""
+        """Return the part of a `suite`, a `model`, both or neither; None if no case completed."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
     @property
     def over(self) -> str:
-        """Mode of the run that took the serial time, where one did."""
+        """The mode of the run that measured the serial time; `serial` by default."""
         whole = self.part({})
         return whole.over if whole is not None else "serial"
 
     @property
     def basis(self) -> Basis | None:
-        """Where the serial time of all its cases comes from; None where none was completed."""
+        """The source of the serial time of all its cases; None if no case was completed."""
         whole = self.part({})
         return whole.basis if whole is not None else None
 
@@ -109,35 +109,35 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
-    """The runs of a benchmark file; none where there is no file, or it is another program's.
+    """Read the runs of a benchmark file; empty if the file is missing or from another program.
 
     Raises:
-        ResultsError: It cannot be read, or is not a benchmark file of this version.
+        ResultsError: The file cannot be read, or is not a benchmark file of this version.
     """
     found = read_whole(path, _File, _File(), "is not a benchmark file of this version").ultrapar
     return () if found is None else found.runs
 
 
 def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
-    """Which of a bench's runs is meant where the bench is named: the one with most under way.
+    """Return the run that represents a bench: the run with the most requests in flight.
 
     Args:
-        runs: At least one.
+        runs: The runs, at least one.
     """
     return min(runs, key=lambda run: _MOST_AT_ONCE.index(run.mode))
 
 
 def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
-    """Why a speed-up cannot be judged, where none of these runs was compared with a serial one.
+    """Say why a speed-up cannot be judged, if no run was compared with a serial run.
 
     Returns:
-        A sentence; empty if one was.
+        A sentence; empty if a run was compared with a serial run.
     """
     modes = [run.mode for run in runs]
     if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:
         return ""
     return (
-        f"{where} has no measured speed-up: it needs a mode with one case under way at a time and "
-        f"another one, and its modes are {', '.join(modes)}; run ultrapar bench with serial and "
-        "another mode among --modes, or name the directory of a run to judge by its own estimate"
+        f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
+        f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
+        "another mode among --modes, or name the directory of a run to use the run's own estimate"
     )

@@ -1,4 +1,4 @@
-"""What the controller learns from the compaction: small enough to be sent as one line of JSON."""
+"""The summary of a run, which the compaction sends to the controller as one line of JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.performance import Performance
 from pytest_ultrapar.analysis.repetitions import (
     cell_share,
@@ -24,12 +23,13 @@ from pytest_ultrapar.analysis.statistics import (
     count_outcomes,
     mean_scores,
 )
+from pytest_ultrapar.analysis.table_layouts import shown_tests
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.records import GRADED, RATED, Outcome, by_key
 from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.journal_history import CaseHistory
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
-from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole, with_checksum, write_whole
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000
 MOST_NOTES = 20
-"""More than a screenful of single cases is for the tables, not for the end of a run."""
+"""More single cases than fit on a screen belong in the tables, not at the end of a run."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """The cases that agree in the names which the summary counts by.
+    """The cases with the same values for the names in `summary_by`.
 
     Attributes:
-        names: Their values, in the order of `RunSummary.summary_by`.
-        n: Cases with a final grade.
-        interval: Bounds of the solved share at 95 %; None without one.
+        names: These values, in the order of `RunSummary.summary_by`.
+        n: How many of the cases have a final grade.
+        interval: The bounds of the solved share at 95 %; None if unknown.
     """
 
     names: tuple[str, ...]
@@ -65,18 +65,18 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """Graded cases of which it is said whether they are solved."""
+        """How many graded cases have a grade that is more than scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
 
 class ResultsOfTest(msgspec.Struct, frozen=True):
-    """The cases of one test.
+    """The results of one test.
 
     Attributes:
-        test: What to call it, another name than any other of the run.
-        by: The names by which it is laid out.
-        cells: By these.
-        wholes: By the first of them alone; empty where there is no other.
+        test: The test's name, which is unique in the run.
+        by: The names by which its table is laid out.
+        cells: A cell for each combination of values of these names.
+        wholes: A cell for each value of the first name; empty if there is only one name.
     """
 
     test: str
@@ -89,11 +89,12 @@ class CellFigure(msgspec.Struct, frozen=True):
     """A figure over cells and their repetitions.
 
     Attributes:
-        model: Whose cells; empty for those of all models.
+        model: The model of the cells; empty for all models.
         figure: `pass@K`, `pass^K` or `majority`.
-        n: Cells that it counts; `n_left_out` others have too few graded repetitions.
-        value: None where `n` is 0.
-        interval: Bounds at 95 %; None without one.
+        n: How many cells are included.
+        n_left_out: How many cells have too few graded repetitions.
+        value: The figure's value; None if `n` is 0.
+        interval: Its bounds at 95 %; None if unknown.
     """
 
     model: str
@@ -105,10 +106,10 @@ class CellFigure(msgspec.Struct, frozen=True):
 
 
 class WholeFigure(msgspec.Struct, frozen=True):
-    """A figure that the suite computed of all rows.
+    """A figure that the suite computed from all rows.
 
     Attributes:
-        interval: Bounds at 95 %; None without one.
+        interval: Its bounds at 95 %; None if unknown.
     """
 
     name: str
@@ -117,7 +118,7 @@ class WholeFigure(msgspec.Struct, frozen=True):
 
 
 class CaseNote(msgspec.Struct, frozen=True):
-    """One case that has no measurement, and why."""
+    """A case that was not measured, and the reason."""
 
     nodeid: str
     outcome: Outcome
@@ -126,42 +127,46 @@ class CaseNote(msgspec.Struct, frozen=True):
 
 
 class RunSummary(Performance, frozen=True, kw_only=True):
-    """The end of a run in numbers: its performance, and what became of its cases.
+    """The figures of a run: its performance, and the outcomes of its cases.
 
     Attributes:
-        resumed: Whether part of it ran in an earlier session, which counts in the scores alone.
-        measured_earlier: Whether speed and limits are those of an earlier session, because the last
-            one had nothing left to run.
-        regraded: Id of the run whose episodes were graded anew: speed and requests are its own.
-        replayed: Id of the run whose answers were given again; speed is then unknown.
-        n_replayed: Answers of that run that were given, those of ungraded episodes among them.
-        n_ambiguous: Those of them that were the first of several that fit and differ.
-        n_resumed: Conversations that were cut off and went on from the answers that they had.
-        n_strayed: Those that asked something else then and went on live.
-        asked_by_others: Whether cases are what clients of a gateway asked.
-        n_requests: All requests of the run, those of episodes that were not graded among them.
-        n_without_request: Graded cases whose episode sent nothing through `llm`, to no role either.
-            What it sent by other means, if anything, is not known.
-        n_maybe_billed: Those of them that brought no answer and may have been billed.
-        kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
+        resumed: Whether a part of it ran in an earlier session; only scores include that part.
+        measured_earlier: Whether speed and limits are from an earlier session, because the last
+            session had nothing left to run.
+        regraded: The id of the run whose episodes were graded again; speed and requests are from
+            that run.
+        replayed: The id of the run whose answers were replayed; the speed is unknown.
+        n_replayed: How many answers were replayed, including those in ungraded episodes.
+        n_ambiguous: How many replayed answers were the first of several different ones that fit.
+        n_resumed: How many interrupted conversations continued from their stored answers.
+        n_strayed: How many of these then sent a different request, and continued live.
+        asked_by_others: Whether the cases are requests of a gateway's clients.
+        n_requests: How many requests the run sent, including requests of ungraded episodes.
+        n_without_request: How many graded cases sent no request through `llm`, not even to a role.
+            Requests that were sent by other means are unknown.
+        n_maybe_billed: How many requests without an answer may have been billed.
+        kinds: How many cases had each kind of `infra`, `error` and refused prompt, by
+            `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
-        never_ran: Node ids of the first `MOST_NOTES` planned cases of which no episode began and no
-            grade was given.
-        n_ungraded: Planned cases without a grade whose episode finished: resuming only grades them.
-        n_interrupted: Planned cases without a grade whose episode began and did not finish.
-        damage: Stretches of the journal that could not be read.
-        files: Names of the files written, in the run directory.
-        cost: Of all requests; None where no price is known.
-        n_repetitions: Of a cell, the most that any has among the cases with a final grade.
-        repetitions: Figures of the cells of each model and of all, where cells have repetitions.
-        roles: What was asked of each role.
-        merged: What the run was merged of; None where it ran itself.
-        drawn_from: How many cases it is a sample of; 0: it is none.
-        digests: SHA-256 (hex) of each table, by its file's name.
-        tests: Results by test, in the order of collection; of as many tests as have `MOST_CELLS`
-            together.
-        n_tests: How many have results.
-        figures: What the suite computed of all rows (`pytest_ultrapar_figures`).
+        never_ran: The node ids of the first `MOST_NOTES` planned cases that have neither an episode
+            nor a grade.
+        n_ungraded: How many planned cases without a grade have a finished episode: a resumed run
+            only grades them.
+        n_interrupted: How many planned cases without a grade have an episode that did not finish.
+        damage: The parts of the journal that could not be read.
+        files: The names of the written files in the run directory.
+        cost: The cost of all requests; None if no price is known.
+        n_repetitions: The largest number of repetitions that a cell has, among the cases with a
+            final grade.
+        repetitions: Figures of the cells of each model and of all models, if cells have
+            repetitions.
+        roles: The requests to each role.
+        merged: The parts of a merged run; None for other runs.
+        drawn_from: How many cases the sample was drawn from; 0 if the run is not a sample.
+        digests: The SHA-256 (hex) of each table, by file name.
+        tests: The results by test, in the order of collection, up to `MOST_CELLS` cells in total.
+        n_tests: How many tests have results.
+        figures: The figures that the suite computed from all rows (`pytest_ultrapar_figures`).
     """
 
     run_id: str
@@ -203,40 +208,40 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Which session speed and limits are of, as words to append; empty if there was one."""
+        """Which session speed and limits are from, as words to append; empty for one session."""
         if self.regraded is not None:
-            return f" of run {self.regraded}"
+            return f" (run {self.regraded})"
         if not self.resumed:
             return ""
-        return " of an earlier session" if self.measured_earlier else " of this session"
+        return " (earlier session)" if self.measured_earlier else " (this session)"
 
     @property
     def n_without_grade(self) -> int:
-        """Planned cases without a final grade."""
+        """How many planned cases have no final grade."""
         return self.statistics.n_planned - self.statistics.n_final
 
     @property
     def n_never_ran(self) -> int:
-        """Those of them of which no episode began."""
+        """How many planned cases have no episode."""
         return self.n_without_grade - self.n_ungraded - self.n_interrupted
 
     def n_infra(self, kind: str) -> int:
-        """How many cases were `infra` of a kind, be it by their own model or by a role."""
+        """Count the cases that were `infra` of this kind, because of their own model or a role."""
         told = ((name.partition("/"), n) for name, n in self.kinds.items())
         return sum(n for (word, _, its), n in told if (word, bare_kind(its)) == ("infra", kind))
 
 
 def read_summary(run_dir: Path) -> RunSummary | None:
-    """The summary of a run; None while there is none.
+    """Read the summary of a run; None if it is not written yet.
 
     Raises:
-        ResultsError: It cannot be read, or is of another version.
+        ResultsError: The file cannot be read, or is from another version.
     """
-    return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
+    return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is not a summary of this version")
 
 
 def write_summary(run_dir: Path, summary: RunSummary) -> None:
-    """Replace the summary of a run, whole or not at all.
+    """Replace the summary of a run, as a whole or not at all.
 
     Raises:
         ResultsError: It cannot be written.
@@ -247,7 +252,7 @@ def write_summary(run_dir: Path, summary: RunSummary) -> None:
 def results_of_tests(
     measures: Measures, layouts: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[ResultsOfTest], int]:
-    """The results of each test, as `RunSummary` has them, and of how many tests there are any."""
+    """Return the results of each test, as in `RunSummary`, and how many tests have results."""
     parts = measures.grouped(lambda kind: kind.own[0])
     names = shown_tests(layouts)
     found: list[ResultsOfTest] = []
@@ -262,7 +267,7 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """Cells together, without intervals where they are several: they may share tasks."""
+    """Add up cells; the sum of several has no interval, because they may share tasks."""
     if len(cells) == 1:
         return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
@@ -280,7 +285,7 @@ def all_of(cells: Sequence[Cell], *names: str) -> Cell:
 def make_cells(
     measures: Measures, key: Callable[[Kind], tuple[str, ...]] = lambda kind: kind.names
 ) -> list[Cell]:
-    """One cell for each combination of names that occurs, sorted by names."""
+    """Make a cell for each combination of names that occurs, sorted by names."""
     cells = []
     for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
@@ -296,7 +301,7 @@ def make_cells(
 
 
 def _depends(part: Measures) -> bool:
-    """Whether its cases may be of one cell or cluster: of a million, rows would take 250 MB."""
+    """Whether its cases may depend on each other; if not, a million cases need 250 MB less."""
     return any(kind.cell or kind.cluster for kind in part.kinds)
 
 
@@ -309,9 +314,9 @@ def _interval_of_mean(
 
 
 def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
-    """What repetitions show of each model's cells, and of all; nothing where there are none.
+    """Return figures over repetitions of each model's cells, and of all; empty without repetitions.
 
-    What all models' cells show has no interval: cells of different models may share tasks.
+    Figures of all models together have no interval: cells of different models may share tasks.
     """
     figures = figures_of_cells(n_repetitions(measures.cells()))
     if not figures or not any(kind.outcome in RATED for kind in measures.kinds):
@@ -331,11 +336,11 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
 
 def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigure:
-    """A figure of some cells.
+    """Compute a figure of some cells.
 
     Args:
-        model: How to call whose cells they are.
-        figure: As of `cell_share`.
+        model: The model's name, or empty.
+        figure: The same as for `cell_share`.
         rows: All repetitions of the cells that have a final grade.
     """
     share = cell_share(figure, rows)
@@ -347,10 +352,10 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
 
 
 class Ends:
-    """How the cases of a run ended, summed up over slices of them.
+    """Counts how the cases of a run ended, slice by slice.
 
     Attributes:
-        kinds: As of `RunSummary`, like all here.
+        kinds: The same as in `RunSummary`, and so are the others.
     """
 
     def __init__(self) -> None:
@@ -361,7 +366,7 @@ class Ends:
         self.n_interrupted = 0
 
     def add(self, cases: Iterable[Case], histories: Mapping[str, CaseHistory]) -> None:
-        """Take some cases, in the order planned, with what was written of each."""
+        """Add some cases, in the planned order, with their histories."""
         notes = [*self.notes]
         nothing = CaseHistory()
         for case in cases:

@@ -1,7 +1,7 @@
-"""A run of very many cases, some at a time: its tables take no more memory than those of a few.
+"""Read a very large run in slices of cases: its tables take no more memory than a small run's.
 
-A slice is some cases that follow one another in the plan. The journal is read once for what is
-known of it as a whole, and where it tells of which slice, which takes 24 bytes for each record.
+A slice consists of successive cases of the plan. One pass over the journal collects the figures of
+the whole run and the position of each record, which takes 24 bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import question_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
-from pytest_ultrapar.store.recovered import decode_head
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.tables import grade_values, parameter_columns
 
 if TYPE_CHECKING:
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 class Slices:
-    """The cases of a run in slices, one after the other, and what the journal says of each.
+    """The cases of a run in slices, one after the other, and their records in the journal.
 
     Args:
         run_dir: A run directory with planned cases.
-        size: Cases of a slice.
+        size: How many cases a slice has.
 
     Attributes:
-        n_cases: All planned ones.
+        n_cases: The number of planned cases.
         n_planned: The same by suite and model.
-        params: The columns that parameters are.
-        layouts: As of `Intake`.
-        said: What `grade_values` names of any grade.
-        damage: What of the journal is no record.
-        engines: How busy each engine was.
+        params: The columns of the parameters.
+        layouts: As in `JournalScan`.
+        said: The names that `grade_values` returns for any of the grades.
+        damage: The damaged parts of the journal.
+        engines: The load of each engine.
 
     Raises:
-        ResultsError: Cases or journal cannot be read.
+        ResultsError: The cases or the journal cannot be read.
     """
 
     def __init__(self, run_dir: Path, size: int) -> None:
@@ -72,7 +72,7 @@ class Slices:
         self._order = np.argsort(np.array(hashes), kind="stable")
         self._hashes = np.array(hashes)[self._order]
         _, asked, n = np.unique(np.array(questions), return_inverse=True, return_counts=True)
-        # A number for each question that is asked again.
+        # A number for each question with repetitions.
         self._questions = np.where(n[asked] > 1, asked, -1).astype(np.int32)
         self._seen: Counter[tuple[int, int]] = Counter()
         self._n_slices = -(-self.n_cases // size)
@@ -84,20 +84,20 @@ class Slices:
         self._look()
 
     def next_cases(self) -> list[Case] | None:
-        """The cases of the next slice; None when there is none.
+        """Return the cases of the next slice; None after the last slice.
 
-        The last one is empty: with it goes what the journal has of cases that are not planned.
+        The last slice has no cases: it is for the journal's records of unplanned cases.
         """
         if self._number * self._size >= self.n_cases:
             return None
         self._number += 1
         cases = list(islice(self._left, self._size))
         if not cases:
-            self._number = self.n_cases  # no further one
+            self._number = self.n_cases  # no further slice
         return cases
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
-        """As `repetitions.cells_of`, of a slice; empty for a case that is alone in its cell."""
+        """Do the same as `repetitions.cells_of` for one slice; empty for cells of one case."""
         found, begin = {}, self._number * self._size
         names = self._questions[begin : begin + len(cases)].tolist()
         for case, name in zip(cases, names, strict=True):
@@ -110,7 +110,7 @@ class Slices:
         return found
 
     def positions(self, cases: list[Case]) -> Iterator[Position]:
-        """Where the journal tells of the cases of the current slice."""
+        """Yield the positions of the current slice's records in the journal."""
         number = self._number if cases else self._n_slices
         for at in self._in_order[self._ends[number] : self._ends[number + 1]].tolist():
             yield Position(self._segments[self._segment[at]], self._offset[at], self._length[at])
@@ -136,7 +136,7 @@ class Slices:
         found = np.array(hashes)
         at = np.minimum(self._hashes.searchsorted(found), max(0, self.n_cases - 1))
         is_planned = self._hashes[at] == found if self.n_cases else np.zeros(len(found), bool)
-        # What is not planned comes with the last slice, which has no cases.
+        # Unplanned cases come with the last slice, which has no planned cases.
         slice_of = np.full(len(found), self._n_slices)
         slice_of[is_planned] = self._order[at[is_planned]] // self._size
         self._in_order = np.argsort(slice_of, kind="stable")

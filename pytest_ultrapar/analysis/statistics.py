@@ -1,7 +1,7 @@
-"""The numbers of one run, each with the count it stands on; pure.
+"""The statistics of one run, each with the number of its cases; pure.
 
-The process that coordinates a run reads types from here, so scipy and numpy are loaded by the
-functions that need them.
+The coordinator imports types from this module, so scipy and numpy are loaded only in the functions
+that need them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _NORMAL = NormalDist()
 
 
 def critical_z(confidence: float) -> float:
-    """Two-sided quantile of the standard normal: 1.96 for 0.95."""
+    """Return the two-sided quantile of the standard normal distribution: 1.96 for 0.95."""
     return _NORMAL.inv_cdf(0.5 + confidence / 2)
 
 
 def critical_t(n: int, confidence: float) -> float:
-    """Two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2 at 0.95."""
+    """Return the two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2."""
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(n - 1, 0.5 + confidence / 2))
 
 
 Z_95 = critical_z(0.95)
-"""1.96: how many standard deviations a 95 % interval reaches to each side."""
+"""A 95 % interval extends this many standard deviations to each side: 1.96."""
 RESOLUTION_S = 1e-6
-"""No time is shorter than this."""
+"""The shortest time that figures use, in seconds."""
 
 
 _SEED = 95
@@ -52,17 +52,19 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""With fewer on either side there is no interval."""
+"""If either side has fewer cases, intervals are None."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
 
 class Part(NamedTuple):
-    """What one case, or several, give to the two rates.
+    """The contribution of one or more cases to the rates of two runs.
 
     Attributes:
-        n_slow: Completed in the slower run, usually the serial one; `slow_s` seconds of it.
-        n_fast: Completed in the other; `fast_s` seconds of it.
+        n_slow: How many were completed in the slower run, usually the serial one.
+        slow_s: How many seconds of that run they took.
+        n_fast: How many were completed in the other run.
+        fast_s: How many seconds of the other run they took.
     """
 
     n_slow: int
@@ -72,7 +74,7 @@ class Part(NamedTuple):
 
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
-    """Cases per second of the fast run over those of the slow one; None where there are none."""
+    """Divide the fast run's cases per second by the slow run's; None if one completed no case."""
     whole = _rows(parts, len(Part._fields)).sum(axis=0)
     if not (whole > 0).all():
         return None
@@ -83,7 +85,7 @@ def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
 def _rows(
     values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
 ) -> NDArray[np.float64]:
-    """Parts or spans of so many numbers each as rows, also where there are none."""
+    """Return parts or spans as rows of `width` numbers, possibly zero rows."""
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values, dtype=float).reshape(-1, width)
@@ -92,27 +94,27 @@ def _rows(
 def speedup_interval(
     strata: Sequence[Sequence[Part] | NDArray[np.float64]],
 ) -> tuple[float, float] | None:
-    """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
+    """Return the speed-up's interval at 95 %, or at 99 % with 3 to 7 cases; None with fewer than 3.
 
-    From 8 cases on it is by bootstrap over cases.
+    With at least 8 cases, it is a bootstrap over cases. Each case of a stratum is drawn together
+    with its contributions to both rates, so cases that ran both ways must be in one stratum. A
+    sample and the cases compared with it are two strata that are drawn separately. If there are
+    many cases, blocks that were formed at random are drawn: the sum has the same spread, and 12,000
+    cases take no longer than 64.
 
-    Cases of one stratum are drawn with what they give to both rates, so cases that were run both
-    ways must stand in one; a sample and the cases compared with it are two strata, drawn
-    apart. Of many cases, blocks are drawn that were put together at random: the spread of the sum
-    stays the same, and 12,000 cases cost as much as 64.
+    The bootstrap interval should miss the true speed-up in 5 % of the samples. If the times of
+    cases vary by 30 to 90 % of their mean, it misses in 5 to 10 % with 8 cases, in 4 to 7 % with
+    30, and in 4 to 5 % with 100. With 3 cases it misses in 22 %. With fewer than 8 cases it is
+    therefore replaced with Student's interval of the logarithm at 99 %. Student's interval uses the
+    first derivatives of the rates and a variation of at least 10 % of the mean. It is wide: a
+    factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, and of 4 to 17 with 3 cases. It
+    misses in 0 to 3 %, even if cases vary by their mean or more.
 
-    Of samples of cases whose times vary by 30 to 90 % of their mean, so many in 100 miss the true
-    speed-up, where 5 should: 5 to 10 with 8 cases, 4 to 7 with 30, 4 to 5 with 100. With 3 cases 22
-    would: with fewer than 8 it is Student's interval at 99 % of the logarithm instead, by the first
-    derivatives of the rates, and cases count as if they varied by 10 % of their mean at least. Wide
-    as that is (a factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, of 4 to 17 with 3), it
-    misses the truth in 0 to 3 of 100, also where cases vary by their mean and more.
-
-    The percentiles lie further out than at 2.5 and 97.5, as Student's t does from the normal
-    distribution: for few cases the plain ones are too narrow.
+    The percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to the normal
+    distribution: with few cases, these two would make the interval too narrow.
 
     Args:
-        strata: Each not empty; as parts, or as rows of their numbers.
+        strata: At least one stratum, each as parts or as rows of their numbers.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -130,7 +132,7 @@ def speedup_interval(
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
-        # Each part in one of the blocks, at random; of few parts each is a block.
+        # Put each part in a random block; if there are few parts, each forms a block.
         mixed = draw.permutation(rows)
         n_blocks = min(len(rows), _MOST_BLOCKS)
         blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(rows) // n_blocks)
@@ -148,17 +150,17 @@ def speedup_interval(
 def makespan_shares(
     spans: Sequence[Span] | NDArray[np.float64], beside: Sequence[Span] | NDArray[np.float64] = ()
 ) -> list[float]:
-    """Each episode's share of the makespan, in the order given.
+    """Return each episode's share of the makespan, in the given order.
 
-    Every moment is divided among the episodes that are under way then; a pause in which nothing is
-    under way belongs to the one that begins next. Unlike the time since the last completion it does
-    not depend on how completions fall together: four lanes in step complete four at once and then
-    none for a while.
+    Each moment is divided among the episodes in progress. Idle time belongs to the episode that
+    begins next. Unlike the time since the last completion, a share does not depend on completions
+    that coincide: four lanes in step complete four episodes together, and then none for a while.
 
     Args:
-        spans: Of the episodes that pay; without others their shares add up to the makespan.
-        beside: Of episodes that pay nothing. A moment at which only these are under way is left
-            out, and so is a pause before one of these.
+        spans: The episodes that share the time; without `beside`, the shares add up to the
+            makespan.
+        beside: Other episodes. Moments at which only these are in progress are left out, and so is
+            idle time before one of these.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -171,10 +173,10 @@ def makespan_shares(
     order = np.lexsort((at, kind, times_s))
     at, kind, times_s = at[order], kind[order], times_s[order]
     step = np.where(kind == _BEGINS, 1, -1)
-    # What is under way before each event, and how long it has been since the one before.
+    # The number of episodes in progress before each event, and the time since the previous event.
     n_paying, n_beside = (np.cumsum(step * pays) - step * pays for pays in (at < n, at >= n))
     passed_s = np.diff(times_s, prepend=times_s[:1])
-    # What one episode has to pay that was under way from the beginning.
+    # The total share of an episode that was in progress from the beginning.
     paid_s = np.cumsum(np.where(n_paying > 0, passed_s / np.maximum(n_paying, 1), 0.0))
     idle_s = np.where((n_paying == 0) & (n_beside == 0), passed_s, 0.0)
     begins, ends = ((kind == which) & (at < n) for which in (_BEGINS, _ENDS))
@@ -185,7 +187,7 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When any of them was under way: few stretches of many episodes, which cost less time."""
+    """Return the periods with an episode in progress: few periods save time over many episodes."""
     import numpy as np  # noqa: PLC0415
 
     if not len(edges):
@@ -208,7 +210,7 @@ def _interval_of_few(
         return None
     variance = 0.0
     for rows in strata:
-        # What each case moves the logarithm by.
+        # The effect of each case on the logarithm.
         moved = rows / every.sum(axis=0) @ (-1, 1, 1, -1)
         variance += len(rows) * float(moved.var(ddof=1))
     error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
@@ -217,16 +219,16 @@ def _interval_of_few(
 
 
 def _tail(n: int) -> float:
-    """The share below the lower percentile: 0.025 for many cases, less for few."""
+    """Return the share below the lower percentile: 0.025 for many cases, less for few."""
     return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))
 
 
 class SerialSample(msgspec.Struct, frozen=True):
-    """What became of a serial sample.
+    """The result of a serial sample.
 
     Attributes:
-        n: Its completed episodes, >= 1.
-        duration_s: From its first send to its last end, the gaps between its episodes included;
+        n: How many of its episodes were completed, >= 1.
+        duration_s: The time from its first send to its last end, including gaps between episodes;
             >= 1e-6.
     """
 
@@ -235,16 +237,16 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """From the first send of all measured episodes to their last end; None without any."""
+    """Return the span from the first send to the last end of measured episodes, or None."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
 
 def keep_serial_times(measures: Measures) -> None:
-    """Let those that were completed in the serial sample know the seconds that they took.
+    """Store the serial seconds of the cases that were completed in the serial sample.
 
-    A case's seconds run from the completion before it to its own, so they add up to the sample's
-    duration, and what failed episodes took is in them, as it is in the makespan of a serial run.
+    A case's time begins at the previous completion and ends at its own, so the times add up to the
+    sample's duration. They include the time of failed episodes, like the makespan of a serial run.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -260,7 +262,7 @@ def keep_serial_times(measures: Measures) -> None:
 
 
 def serial_times(measures: Measures) -> list[float]:
-    """The seconds of those that were completed in the serial sample."""
+    """Return the seconds of the cases that were completed in the serial sample."""
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
@@ -268,18 +270,18 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """The sample in short; None when the run had none or nothing of it was completed."""
+    """Summarize the sample; None if the run had no sample or completed no case of it."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
 
 class PartTime(NamedTuple):
-    """The time of some cases.
+    """The time that some cases took.
 
     Attributes:
-        measures: Those that ran; also those that were not completed, since they took time, too.
-        shares_s: Of each its seconds of the makespan.
-        seconds: All of it; >= 1e-6.
+        measures: The cases that ran, completed or not, since all of them took time.
+        shares_s: For each of them, its share of the makespan in seconds.
+        seconds: The sum of the shares; >= 1e-6.
     """
 
     measures: Measures
@@ -288,11 +290,11 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """The time of some cases of a run; None where none of them was completed in what is measured.
+    """Return the time that some cases of a run took; None if no timed case was completed.
 
     Args:
         run: All graded cases of the run.
-        chosen: Which of them.
+        chosen: Selects the cases.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -306,7 +308,7 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
     shares_s = np.array(all_s)[is_chosen[pays]].tolist()
     if len(measures) == len(ran):
-        # The makespan itself: what shares add up to may differ in the last digit.
+        # Take the makespan itself: the sum of the shares may differ in the last digit.
         whole = whole_span(ran)
         assert whole is not None
         seconds = whole.end_s - whole.first_send_s
@@ -316,16 +318,17 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 
 
 Basis = Literal["at_most", "estimated", "sampled", "full"]
-"""Where the serial time comes from: the run's own service times, a serial sample, a serial run.
+"""The source of the serial time: the run's own service times, a serial sample, or a serial run.
 
-Service times say how many requests were in flight on average, and so what a speed-up is at most:
-beside others they may be longer. Earlier versions called that "estimated", without "at most".
+Service times show the mean number of requests in flight. This is an upper bound of the speed-up,
+because other requests in flight may make service times longer. Earlier versions called this source
+"estimated", and did not say "at most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Distribution of seconds: of an episode from first lease to end, or to a first token."""
+    """A distribution in seconds: from an episode's first lease to its end, or to a first token."""
 
     n: int
     mean_s: float
@@ -337,10 +340,10 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class MeanScore(msgspec.Struct, frozen=True):
-    """The mean of one score over the `n` graded cases that have it.
+    """The mean of a score over the `n` graded cases with this score.
 
     Attributes:
-        interval: Bounds at 95 %, as `repetitions.mean_interval_of` has them; None without one.
+        interval: Bounds at 95 %, from `repetitions.mean_interval_of`; None if not computed.
     """
 
     mean: float
@@ -352,29 +355,31 @@ class RunStatistics(msgspec.Struct, frozen=True):
     """Counts, speed and scores of one run.
 
     Attributes:
-        n_planned: Cases that were to run.
-        n_final: Cases with a final grade.
-        counts: Of these, by outcome; all are there, `scored` not in runs of earlier versions.
-        n_graded: `solved`, `partial`, `unsolved` and `scored` together.
-        coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
-        n_timed: Completed episodes that the next five stand on: without those of an earlier,
-            interrupted part of the run and of the serial sample. Where it is 0, these are None.
-        makespan_s: First send to the end of the last episode; of a part of the run its share of
-            that, as `part_time` has it.
+        n_planned: How many cases were planned.
+        n_final: How many cases have a final grade.
+        counts: These cases by outcome, with all outcomes; `scored` is missing from runs of earlier
+            versions.
+        n_graded: How many cases are `solved`, `partial`, `unsolved` or `scored`.
+        coverage: n_graded / (n_planned - skipped); 1 if there was nothing to measure.
+        n_timed: How many completed episodes the next five figures include. They exclude the serial
+            sample and an earlier, interrupted part of the run. If it is 0, the five are None.
+        makespan_s: The time from the first send to the end of the last episode; for some cases of a
+            run, their share of the makespan from `part_time`.
         throughput: Completed episodes per second of the makespan.
-        serial_s: Seconds that the same episodes take one after the other.
-        basis: How `serial_s` is known.
-        speedup: serial_s / makespan_s: cases per second over those of one after the other.
-        latency: Of the same episodes.
-        n_attempts: Requests of the graded episodes; like their tokens and cost, without roles.
-        tokens_in: Sum over their answers; None when no answer said so.
-        scores: Over the graded cases, by name.
-        speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
-            `serial`, and with fewer than 3 cases. From 0 on where `speedup` is only what it is at
-            most.
-        sample: The serial sample that `basis` "sampled" stands on; None without one.
-        cost: Of the graded episodes whose cost is known, in the manifest's currency; None where it
-            is of none.
+        serial_s: The seconds that the same episodes take one after the other.
+        basis: The source of `serial_s`.
+        speedup: serial_s / makespan_s: cases per second, relative to one case at a time.
+        latency: The latency of these episodes.
+        n_attempts: The requests of the graded episodes. They exclude roles, and so do the tokens
+            and the cost.
+        tokens_in: The sum over their answers; None if no answer contained a number.
+        scores: The mean of each score over the graded cases, by name.
+        speedup_interval: The bounds of `speedup` at 95 % or more, see `speedup_interval`; None for
+            mode `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
+            upper bound.
+        sample: The serial sample if `basis` is "sampled"; otherwise None.
+        cost: The cost of the graded episodes with a known cost, in the manifest's currency; None if
+            no cost is known.
     """
 
     n_planned: int
@@ -399,22 +404,22 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """Graded cases of which it is said whether they are solved."""
+        """How many graded cases have a grade that is more than scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
     def solved_rate(self) -> float | None:
-        """Share of those; None without one."""
+        """The share of solved cases among the rated ones; None without rated cases."""
         return self.counts["solved"] / self.n_rated if self.n_rated else None
 
     @property
     def n_answered(self) -> int:
-        """Cases with a final grade that a run which is resumed does not ask again."""
+        """How many cases with a final grade a resumed run does not send again."""
         return self.n_final - self.counts["infra"]
 
     @property
     def is_at_most(self) -> bool:
-        """Whether the real speed-up may be any amount below `speedup`."""
+        """Whether the true speed-up may be any amount below `speedup`."""
         return self.basis == "at_most" and not (self.speedup_interval or (0.0,))[0]
 
 
@@ -426,14 +431,14 @@ def run_statistics(
     alone: float | None = None,
     chosen: Callable[[Kind], bool] = lambda _: True,
 ) -> RunStatistics:
-    """The statistics of a run, or of some of its cases.
+    """Compute the statistics of a run, or of some of its cases.
 
     Args:
-        run: One for each case of the run with a final grade.
-        n_planned: Chosen cases that were to run, those without a grade among them.
-        mode: The mode that ran; the makespan of `serial` is its own serial time.
-        alone: As `Stretch` has it.
-        chosen: Which cases.
+        run: The measures of all cases of the run that have a final grade.
+        n_planned: How many of the chosen cases were planned, with or without a grade.
+        mode: The mode of the run; for `serial`, the makespan is the serial time.
+        alone: As in `Slowdown`.
+        chosen: Selects the cases.
     """
     measures = run.of(run.told(chosen))
     counts = count_outcomes(measures)
@@ -477,7 +482,7 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """The same without what the pauses of others would be in: makespan and all that hangs on it."""
+    """Remove the makespan and figures that depend on it, because they include clients' pauses."""
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -501,13 +506,13 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
         parts[done, 1] = took.measures["service_s"][done]
     parts[done, 2] = 1
     parts[:, 3] = took.shares_s
-    # A sample's cases are others than those that are measured: the two are drawn apart.
+    # The sample's cases differ from the measured cases: the two are drawn separately.
     apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
-    """How many cases have each outcome; all are there."""
+    """Count the cases of each outcome."""
     import numpy as np  # noqa: PLC0415
 
     counts: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)
@@ -521,14 +526,15 @@ def mean_scores(
     measures: Measures,
     interval: Callable[[Sequence[Measures], Sequence[float]], Bounds | None] = lambda *_: None,
 ) -> dict[str, MeanScore]:
-    """The mean of each score over the cases that have it, in the order in which tests gave them.
+    """Return the mean of each score over the cases that have it, in the order used by the tests.
 
-    Where cases differ, those with the most scores say the order; it does not depend on the order of
-    the cases.
+    If the order differs between cases, the cases with the most scores decide. The result does not
+    depend on the order of the cases.
 
     Args:
-        measures: Of the cases.
-        interval: Of the mean, from measures in parts and the value of each; None: there is none.
+        measures: The measures of the cases.
+        interval: Computes the interval of a mean from several parts of measures and the value of
+            each measure; returns None if there is no interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
     for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
@@ -543,7 +549,7 @@ def mean_scores(
 
 
 def mean_of(values: Collection[float]) -> float:
-    """The mean of finite numbers, one at least; also where their sum is none any more."""
+    """Return the mean of at least one finite number; it is correct even if the sum overflows."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -551,10 +557,10 @@ def mean_of(values: Collection[float]) -> float:
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
+    """Return the bounds of a share of hits, in [0, 1]; (0, 1) if n is 0.
 
-    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1. `n` may be an effective
-    sample size, which need not be a whole number.
+    Unlike the textbook's `p +- z * s`, it is valid for small n and near 0 and 1. `n` may be an
+    effective sample size, which is not always a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
@@ -571,7 +577,7 @@ def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, fl
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of a sorted, non-empty sample lies; linear between two values.
+    """Return the value that exceeds `share` of a sorted, non-empty sample; linear between values.
 
     Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
         361-365, type 7.
@@ -583,7 +589,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def latency_of(durations: Iterable[float]) -> Latency | None:
-    """How seconds are distributed; None without any."""
+    """Return the distribution of some durations in seconds; None without values."""
     ordered = sorted(durations)
     if not ordered:
         return None

@@ -1,8 +1,8 @@
-"""What the APIs of providers say on the wire: requests, answers, streams, failures.
+"""The wire formats of providers' APIs: requests, answers, streams, failures.
 
-`registry.py` names the APIs and says what is asked of one. `openai.py` is the plainest; the
-others translate chat completions (`translation.py`). `reply.py` is what every API's answer
-becomes, `classify.py` tells of what class a failure is, by the words of servers that
-`vocabulary.toml` lists, and what follows from it is a row of `failure_classes.py`. `request.py` is
-what a request asks for, whatever its API; `as_chat.py` what it says, for people.
+`registry.py` lists the APIs and defines their interface. `openai.py` is the simplest; the others
+translate chat completions (`translation.py`). Every API's answer becomes a `Reply` (`reply.py`).
+`classify.py` finds the class of a failure with the wordings of servers in `vocabulary.toml`;
+`failure_classes.py` lists the consequences of each class. `request.py` reads the load of a request
+to any API, and `as_chat.py` makes its messages readable.
 """

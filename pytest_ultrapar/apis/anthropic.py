@@ -1,7 +1,6 @@
-"""Anthropic's Messages: chat completions translated, answers and streams read.
+"""Anthropic's Messages API: translates chat completions, and reads answers and streams.
 
-First the API as the rest of the package sees it, then the way of a request, of an answer, of a
-stream, and the shapes on the wire.
+The module contains the API's interface, then requests, answers, streams, and the wire shapes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import OpenAi
-from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     CALL_WITHOUT_ID,
     MOST_TOOL_CALLS,
     NOTHING,
@@ -30,8 +26,11 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import OpenAi
+from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of, of_kind
 
 if TYPE_CHECKING:
@@ -43,12 +42,12 @@ NAME = "anthropic"
 MESSAGES_PATH = "/v1/messages"
 _VERSION = "2023-06-01"
 MAX_TOKENS = 4096
-"""Asked for where neither suite nor pool say how long an answer may be: the API wants a bound, and
-no model refuses this one."""
+"""The maximum length of an answer if neither the suite nor the pool sets one: the API requires a
+maximum, and every model accepts this one."""
 
 
 class Anthropic(OpenAi):
-    """`api = "anthropic"`; see `registry.Api` for what each attribute and method means."""
+    """`api = "anthropic"`. `registry.Api` explains each attribute and method."""
 
     path: ClassVar[str] = MESSAGES_PATH
     base_url_hint: ClassVar[str] = ""
@@ -58,21 +57,21 @@ class Anthropic(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A path that is ours to write."""
+        """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
-            return 'must be the address without "/v1" and what follows'
+            return 'must be the address without "/v1" and the rest of the path'
         return None
 
     def headers(self, token: str) -> dict[str, str]:
-        """The header with the key, and the version of the API that we speak."""
+        """The header with the key, and the header with the supported version of the API."""
         return {"x-api-key": token, "anthropic-version": _VERSION}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated."""
+        """The body, translated from a chat completion."""
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or what is wrong with it."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         message = answered(body, _message_decoder, "message")
         if isinstance(message, Failure):
             return message
@@ -96,7 +95,7 @@ class Anthropic(OpenAi):
         return MessageStream()
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """What the headers `anthropic-ratelimit-*` say."""
+        """The limits in the headers `anthropic-ratelimit-*`."""
         return parse_anthropic_allowance(headers)
 
 
@@ -105,7 +104,7 @@ _translate = Translator(
 )
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
-"""Parts that chat completions know; of all others the API itself is the judge."""
+"""Parts of chat completions that have no counterpart. The API itself checks unknown parts."""
 
 
 def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +136,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
             _translate.refuse("response_format of type 'json_object'")
     match parameters.get("thinking"):
         case {"budget_tokens": int(n)} if most is None:
-            # The bound on the answer has to leave room for it.
+            # The maximum must leave room for the thinking.
             body["max_tokens"] += n
     return body | parameters
 
@@ -197,7 +196,7 @@ def _result(message: Message, place: str) -> dict[str, Any]:
 
 
 def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
-    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    """A turn of the model: the original blocks if they are unchanged, otherwise text and calls."""
     calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": object_of(arguments)}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -208,14 +207,14 @@ def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
             used = [{name: one.get(name) for name in _CALL} for one in of_kind(turn, "tool_use")]
             whole = "".join(one.get("text") or "" for one in of_kind(turn, "text"))
             if used == calls and whole == text:
-                # The API takes no text without a character.
+                # The API refuses an empty text block.
                 return [one for one in turn if one != _NO_TEXT]
     if not calls:
         return text
     return [{"type": "text", "text": text}, *calls] if text else calls
 
 
-# Newer models take a system's message in the midst; where a model does not, the API says so.
+# Newer models accept a system message between turns; for other models, the API returns an error.
 _MADE = {"user": _content, "assistant": _said, "tool": _result, "system": _blocks, "late": _blocks}
 _NO_TEXT = {"type": "text", "text": ""}
 _CALL = ("type", "id", "name", "input")
@@ -228,7 +227,7 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
 }
-"""Of what chat completions have no word for, `pause_turn`, the API's own word stands."""
+"""Other reasons, such as `pause_turn`, keep the API's word: chat completions have no such word."""
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 
@@ -248,7 +247,7 @@ def _reply(
     written = usage.count("cache_creation_input_tokens")
     tokens_in = usage.count("input_tokens")
     if tokens_in is not None:
-        # What goes into a cache or comes out of it is counted apart.
+        # The API counts tokens written to and read from a cache separately.
         tokens_in += (cached or 0) + (written or 0)
     reply = Reply(
         text="".join(block.text or "" for block in blocks if block.type == "text"),
@@ -270,10 +269,10 @@ def _reply(
 
 
 class MessageStream(EventStream["_Event"]):
-    """The events of one answer so far.
+    """The events of one answer that have arrived so far.
 
-    Source: docs.claude.com, "Streaming messages": a block begins, grows by deltas and ends; the
-    reason of the end and the last usage come apart; `message_stop` is the end.
+    Source: docs.claude.com, "Streaming messages". A block begins, grows with each delta and ends.
+    The stop reason and the final usage come in a separate event; `message_stop` is the end.
     """
 
     def __init__(self) -> None:
@@ -295,7 +294,7 @@ class MessageStream(EventStream["_Event"]):
         return replace(reply, native={"api": NAME, "turn": turn})
 
     def one_body(self, _: Reply) -> bytes:
-        """The message as it would have come at once."""
+        """The message, in the form of a response without streaming."""
         turn = [one.whole() for _, one in sorted(self._growing.items())]
         own = {"kind": "message", "role": "assistant", "content": turn, "usage": self._usage}
         return _encoder.encode(msgspec.structs.replace(self._message, **own))
@@ -336,7 +335,7 @@ class MessageStream(EventStream["_Event"]):
     def _grow(self, index: int, delta: _Delta, now_s: float) -> None:
         growing = self._growing.get(index)
         if growing is None:
-            self._fail(malformed("the stream has a piece of a block that did not begin"))
+            self._fail(malformed("the stream has a piece of a block that has not started"))
             return
         for name in _GROWING:
             if piece := getattr(delta, name):
@@ -349,7 +348,7 @@ _GROWING = frozenset(("text", "thinking", "signature", "partial_json"))
 
 @dataclass(slots=True)
 class _Growing:
-    """A block of a stream: how it began, read and as it was said, and what was added by field."""
+    """A block in a stream: its beginning, decoded and as received, and the pieces of each field."""
 
     begin: _Block
     said: dict[str, Any]
@@ -365,7 +364,7 @@ class _Growing:
         )
 
     def whole(self) -> dict[str, Any]:
-        """The block as it would have come at once."""
+        """The block, in the form of a response without streaming."""
         said = dict(self.said)
         for name, pieces in self.pieces.items():
             if name == "partial_json":
@@ -376,7 +375,7 @@ class _Growing:
 
 
 class _Block(msgspec.Struct):
-    """A block of content. Those of no type that we know are sent back, and say nothing to us."""
+    """A block of content. Blocks of unknown types are sent back but not read."""
 
     type: str | None = None
     text: str | None = None
@@ -398,7 +397,7 @@ class _Message(Answer):
 
 
 class _Delta(msgspec.Struct):
-    """What an event adds to a block, or to the message."""
+    """The text or fields that an event adds to a block or to the message."""
 
     text: str | None = None
     thinking: str | None = None

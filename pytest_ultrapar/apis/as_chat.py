@@ -1,7 +1,7 @@
-"""What a request of any API says, as messages of chat completions: for people who read transcripts.
+"""Convert the messages of a request to any API to chat completions, for readers of transcripts.
 
-The other way round than `translation`, and with no claim to be sent: what is not known stays as it
-is. Which API it is need not be told, for none has the fields of another.
+This is the reverse of `translation`, but the result is never sent: unknown parts stay unchanged.
+Callers need not name the API, because each API uses different fields.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _Fields = dict[str, Any]
 
 
 def conversation_of(request: _Fields) -> list[_Fields]:
-    """What is said in a request, in the shape of chat completions, what the system says first.
+    """Return the messages of a request as chat completions, system messages first.
 
     Args:
-        request: Its body, of any API; of a body of no API that we know, nothing is said.
+        request: The body of a request to any API. For an unknown API the result is empty.
     """
     system = request.get("system") or request.get("instructions")
     system = system or request.get("systemInstruction")
@@ -37,12 +37,12 @@ def conversation_of(request: _Fields) -> list[_Fields]:
 
 
 def as_chat(items: Iterable[_Fields]) -> list[_Fields]:
-    """Messages or items of a request, in the shape of chat completions.
+    """Convert the messages or items of a request to chat completions.
 
-    Reasoning, text and calls of one turn of the model become one message.
+    The reasoning, text and calls in one turn of the model become one message.
 
     Args:
-        items: As the request has them, of any content.
+        items: The request's messages or items, with any content.
     """
     said: list[_Fields] = []
     for item in items:
@@ -55,7 +55,7 @@ def as_chat(items: Iterable[_Fields]) -> list[_Fields]:
 
 
 def _goes_on(last: _Fields, message: _Fields) -> bool:
-    """Whether a message is more of a model's turn: only Responses take one to pieces."""
+    """Whether a message continues the model's turn. Only the Responses API splits turns."""
     is_own = last.get("role") == message.get("role") == "assistant"
     return is_own and (message.get("content") is None or last.get("content") is None)
 
@@ -94,7 +94,7 @@ def _messages(item: _Fields) -> Iterator[_Fields]:
 
 
 def _kind(block: object) -> str:
-    """What of a turn a block or part is; empty: text, an image or what else messages have."""
+    """The kind of a block or part in a turn; empty for text, images and all other content."""
     if not isinstance(block, dict):
         return ""
     if str(block.get("type")) in {"tool_use", "tool_result", "thinking", "redacted_thinking"}:
@@ -107,13 +107,13 @@ def _kind(block: object) -> str:
 
 
 def _within(block: _Fields, name: str) -> _Fields:
-    """What Gemini has one level further down, others in the block itself."""
+    """The object that contains the fields. Gemini nests it one level deeper than other APIs do."""
     inner = block.get(name)
     return inner if isinstance(inner, dict) else block
 
 
 def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
-    """Results first, which are messages of their own; then the turn with all else."""
+    """Yield the results first, each as one message, then the turn with all other blocks."""
     rest: list[Any] = []
     calls: list[_Fields] = []
     thoughts: list[str] = []
@@ -160,7 +160,7 @@ def _result(call_id: object, output: object) -> _Fields:
 
 
 def _text(parts: object) -> str:
-    """The texts of parts, and of others what they are as JSON."""
+    """The texts of the parts, joined. Parts without text become JSON."""
     if not isinstance(parts, list):
         return parts if isinstance(parts, str) else ""
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""What Azure OpenAI does otherwise than OpenAI: addresses, and the header with the key."""
+"""The differences between Azure OpenAI and OpenAI: addresses, and the header with the key."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Azure(OpenAi):
-    """`api = "azure-openai"`: instances are deployments, named by the URL and not by the body."""
+    """`api = "azure-openai"`: instances are deployments, named in the URL instead of the body."""
 
     version_example: ClassVar[str | None] = "2024-10-21"
     endpoint_noun: ClassVar[str] = "deployment"
     base_url_hint: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A path that is ours to write."""
+        """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if "/openai" in urlsplit(base_url).path:
             # ".../openai/v1" is OpenAI's own API.
             return (
-                'must be the resource\'s address without "/openai" and what follows (api = "openai"'
-                ' is for Azure\'s ".../openai/v1")'
+                'must be the resource\'s address without "/openai" and the rest of the path'
+                ' (for Azure\'s ".../openai/v1", set api = "openai")'
             )
         return None
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """That of the deployment, but for responses, whose body names it."""
+        """The URL of the deployment. With the Responses API, the body names the deployment."""
         of = "" if path == RESPONSES_PATH else f"/deployments/{quote(name, safe='')}"
         return _resource(base_url, of + path, version)
 
@@ -40,7 +40,7 @@ class Azure(OpenAi):
         return {"api-key": token}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, which names no model."""
+        """The body, without a model name."""
         return encode_request(None, messages, parameters)
 
 

@@ -1,4 +1,4 @@
-"""What an HTTP answer that is no reply means: one table for all APIs of OpenAI's error shape."""
+"""Find the meaning of an HTTP response without a reply, for all APIs with OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.failure import Failure, beginning_of_bytes
 from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.retry_after import bounded, duration_of, parse_should_retry, stated_s
-from pytest_ultrapar.apis.sanitise import UNREADABLE, has_too_many_objects, part_of
+from pytest_ultrapar.apis.server_json import UNREADABLE, has_too_many_objects, part_of
 from pytest_ultrapar.apis.vocabulary import meanings, vocabulary
 
 if TYPE_CHECKING:
@@ -25,22 +25,21 @@ _LOOKED_AT = 16_384
 _MOST_CODES = 50
 _LONGEST_CODE = 200
 _ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
-"""But for the one word of an address by which DashScope tells a rate from a dead key."""
+"""An address, except `#token-limit`, with which DashScope marks a rate limit, not a dead key."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
-"""From here on a validation error of pydantic, printed as a list of dicts, quotes the request."""
+"""The part of a printed pydantic validation error that quotes the request."""
 _NOT_THERE = msgspec.Raw()
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSaid:
-    """An error in its own words, all in lower case.
+    """The text of an error, in lower case.
 
     Attributes:
-        codes: Its code, type and status, and those of the error within it.
-        message: Its message, without addresses and without what it quotes of the request.
-        back_s: After how many seconds to come back, as Google's `RetryInfo` says it; None: it does
-            not.
-        param: Which parameter is wrong; empty: none.
+        codes: The codes, types and statuses of the error and of its inner error.
+        message: The message, without addresses and quotes from the request.
+        back_s: Seconds to wait before a retry, from Google's `RetryInfo`; None without one.
+        param: The wrong parameter; empty if the error does not name a parameter.
     """
 
     codes: frozenset[str]
@@ -50,12 +49,12 @@ class ErrorSaid:
 
     @property
     def text(self) -> str:
-        """The message, and behind it the codes."""
+        """The message, followed by the codes."""
         return "\n".join([self.message, *sorted(self.codes)])
 
 
 class _Fields(msgspec.Struct):
-    """Whatever else an error has is skipped: a quoted prompt may be as large as an answer."""
+    """The fields of an error that are read. Others are skipped, because they may quote a prompt."""
 
     error: msgspec.Raw = _NOT_THERE
     detail: msgspec.Raw = _NOT_THERE
@@ -72,7 +71,7 @@ class _Fields(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """What OpenRouter adds: the provider's own error as text, whose limit it was, what it flags."""
+    """OpenRouter's additions: the provider's error as text, the source of the limit, and flags."""
 
     raw: str = ""
     provider_error_code: str | int = ""
@@ -85,7 +84,7 @@ class _Violation(msgspec.Struct, rename="camel"):
 
 
 class _Detail(msgspec.Struct, rename="camel"):
-    """What google.rpc adds to an error: ErrorInfo, QuotaFailure or RetryInfo; and Anthropic."""
+    """Details of an error from google.rpc (ErrorInfo, QuotaFailure, RetryInfo) and Anthropic."""
 
     reason: str = ""
     error_code: str = msgspec.field(default="", name="error_code")
@@ -98,14 +97,14 @@ _word_decoder = msgspec.json.Decoder(str | int)
 
 
 def read_error(body: bytes) -> ErrorSaid:
-    """What the body of a response that is an error says.
+    """Read the error in the body of a response.
 
-    Of JSON only the error's own fields are read, under `error`, `detail` or at the top, as OpenAI,
-    Azure, vLLM and FastAPI have them. What is no JSON, or more of it than an error needs, is all
-    message.
+    In JSON, only the error's own fields are read: under `error`, `detail` or at the top level, as
+    OpenAI, Azure, vLLM and FastAPI write them. A body that is not JSON, or contains too many
+    objects, is treated as one message.
 
     Args:
-        body: Of any content and size.
+        body: The body, with any content and of any size.
     """
     try:
         if has_too_many_objects(body):
@@ -144,7 +143,7 @@ def read_error(body: bytes) -> ErrorSaid:
 def _word(raw: msgspec.Raw) -> str:
     try:
         return str(_word_decoder.decode(raw))[:_LOOKED_AT]
-    except (*UNREADABLE, ValueError):  # an int of more digits than Python prints
+    except (*UNREADABLE, ValueError):  # an int with more digits than Python prints
         return ""
 
 
@@ -168,19 +167,19 @@ _BY_STATUS: dict[int, FailedOutcome] = {
 _BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
 _NO_HEADERS: dict[str, str] = {}
 _SOON_S = 900.0
-"""What is back within a quarter of an hour has not run out, whatever words it is called by. An
-episode may last as long, unless said otherwise, and its lanes pause for it."""
+"""A limit that recovers within 15 minutes is treated as a rate limit, even if the error says that
+the quota is exhausted. By default an episode may last that long, and lanes may pause that long."""
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
-_TEACH = "; if this is an overflow or a filter, say so in the pool (patterns of the provider)"
-_RENAME = "; parameters of the model in the pool can rename what a suite sends, or leave it out"
+_TEACH = "; if this is a context overflow or a content filter, add it to the provider's patterns"
+_RENAME = "; to rename or omit the parameter, set parameters of the model in the pool"
 _TAUGHT_ON = (400, 413, 422)
 _PROMPT = frozenset(("", "messages", "prompt", "input", "contents"))
 _NAMED = re.compile(
     r"\b(?:parameter|field|argument|propert(?:y|ies))|\b(?:unknown|invalid|unsupported) model\b"
     r"|\bmodel\b(?!')[^.]{0,80}(?:['\"`]|\bnot\b)"
 )
-"""A parameter, or a model: what is wrong with it is neither the prompt's length nor a filter's."""
+"""An error about a parameter or a model is neither a context overflow nor a content filter."""
 _NO_PARAMETER = re.compile(
     r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|extra)[ _](?:request )?"
     r"(?:parameter|argument|field)"
@@ -191,21 +190,21 @@ _NO_PARAMETER = re.compile(
 def classify_status(
     status: int, body: bytes, retry_after_s: float | None, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Failure:
-    """The failure that a response other than 200 stands for.
+    """Return the failure for a response with a status other than 200.
 
     Args:
         status: HTTP status, not 200.
-        body: The response's body. Its meaning is in the error's own code, type and message only: a
-            prompt that it echoes says nothing. Its beginning is quoted.
-        retry_after_s: From the headers, already validated.
-        headers: The response's, with lower-case lookup.
+        body: The response's body. Only the error's code, type and message are read, never a prompt
+            that the body repeats. The failure quotes the beginning of the body.
+        retry_after_s: The validated wait from the headers, in seconds.
+        headers: The response's headers, with lower-case lookup.
     """
     error = read_error(body)
     message = f"HTTP {status}: {beginning_of_bytes(body)}"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Failure("malformed", f"HTTP {status}: {_led(headers)}", is_final=True)
     asked_s = retry_after_s or error.back_s
-    # Another 2xx cannot be read; every other 4xx is our own fault, and what no server here can do.
+    # Other 2xx responses cannot be read; other 4xx responses mean that the request is wrong.
     outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
     if status == HTTPStatus.SERVICE_UNAVAILABLE and asked_s is not None:
         outcome = "rate"
@@ -219,7 +218,7 @@ def classify_status(
         outcome,
         message,
         retry_after_s=asked_s,
-        # Whoever stood between has stopped waiting, not the model.
+        # A proxy has timed out, but the model may still answer.
         maybe_billed=status in {504, 524},
         is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
         said=error.text,
@@ -235,7 +234,7 @@ def classify_status(
 
 
 def _hint(error: ErrorSaid) -> str:
-    """What can be done about words that are not known."""
+    """Advice to append to an error whose wording is unknown."""
     if _NO_PARAMETER.search(error.text):
         return _RENAME
     is_named = error.param not in _PROMPT or _NAMED.search(error.text)
@@ -243,10 +242,11 @@ def _hint(error: ErrorSaid) -> str:
 
 
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
-    """What an error means, on a status as which it is heard; None: not known.
+    """The meaning of an error with this status; None if unknown.
 
-    Numbers go before words: a request above the limit that its refusal names can never pass, one
-    below can. So does a time that is soon over, before words that the quota or the day is used up.
+    Numbers take precedence over words: a request that is larger than the stated limit can never
+    succeed, but a smaller request can. A short wait also takes precedence over words that report an
+    exhausted quota.
     """
     asked, limits = (
         [int(re.sub("[,_]", "", number)[:20]) for number in pattern.findall(error.message)]
@@ -263,15 +263,15 @@ def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
 
 
 def as_meant(failure: Failure, meaning: str) -> Failure:
-    """A failure by its cure: less of something, another key, another request.
+    """Return the failure with the outcome that a meaning implies.
 
     Args:
-        failure: By its status.
-        meaning: One of those in `vocabulary.toml`.
+        failure: The failure that its status alone implies.
+        meaning: A meaning in `vocabulary.toml`.
     """
     outcome: FailedOutcome = vocabulary()["meanings"][meaning]["outcome"]
     if outcome in {"overload", "loading"} and failure.outcome == "rate":
-        # The server's own trouble, and it asks to be left alone.
+        # The server failed and asked clients to wait.
         outcome = "rate"
     return replace(
         failure,
@@ -285,11 +285,11 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
 
 
 def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
-    """A failure by what a pool says that its provider's words mean, if it says so.
+    """Return the failure with the meaning of the first pattern in the pool that matches, if any.
 
     Args:
-        failure: By our own vocabulary.
-        patterns: Regular expressions by meaning; the first that is found in the error holds.
+        failure: The failure according to the plugin's vocabulary.
+        patterns: Regular expressions by meaning; the first match counts.
     """
     for meaning, texts in patterns.items():
         if any(re.search(text, failure.said, re.IGNORECASE) for text in texts):
@@ -298,17 +298,17 @@ def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failur
 
 
 def _led(headers: Mapping[str, str]) -> str:
-    """Where a redirect leads, without what may be a secret, and what to do about it."""
+    """Describe a redirect: its target without possible secrets, and how to fix the problem."""
     place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
     to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
     return (
-        f"a redirect{to}, which is not followed: set base_url in the pool to the address under "
-        "which the server itself answers"
+        f"a redirect{to}, which is not followed: set base_url in the pool to the address of the "
+        "server itself"
     )
 
 
 def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
-    """Of what nothing is left, by the headers."""
+    """The limit that is exhausted, according to the headers."""
     counted: dict[Exceeded, list[str]] = vocabulary()["used_up"]
     for exceeded, names in counted.items():
         if any(headers.get(name, "").strip() == "0" for name in names):
@@ -317,7 +317,7 @@ def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
 
 
 def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:
-    """The failure as `x-should-retry` would have it; a lane that is out stays out."""
+    """Apply the header `x-should-retry`; it never keeps a lane that the failure removes."""
     should_retry = parse_should_retry(headers)
     if should_retry is False:
         return replace(failure, is_final=True)

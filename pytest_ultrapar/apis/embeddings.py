@@ -1,20 +1,20 @@
-"""What SDKs get of `/embeddings`: vectors, which are theirs to read; we read what they cost."""
+"""Read answers of `/embeddings` for SDKs: only the usage, because the vectors are for the SDK."""
 
 from __future__ import annotations
 
 import msgspec
 
+from pytest_ultrapar.apis.answer_reading import NOTHING, Answer, Usage, answered, malformed
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream
-from pytest_ultrapar.apis.reading import NOTHING, Answer, Usage, answered, malformed
 from pytest_ultrapar.apis.reply import Reply
 
 
 class Embeddings:
-    """A `registry.Reader`."""
+    """The `registry.Reader` for embeddings."""
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """A reply without words. The vectors stay unread: there may be 2,000 of 3,072 numbers."""
+        """A reply without text. Vectors are not decoded: there may be 2,000 with 3,072 numbers."""
         found = answered(body, _decoder, "list of embeddings")
         if isinstance(found, Failure):
             return found
@@ -25,7 +25,7 @@ class Embeddings:
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 
     def stream(self) -> ChatStream:
-        """None is ever asked for; what comes all the same is no answer."""
+        """A chat stream. Embeddings are never streamed, so reading any stream fails."""
         return ChatStream()
 
 

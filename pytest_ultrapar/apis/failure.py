@@ -1,4 +1,4 @@
-"""An attempt that brought no reply, whichever API was asked."""
+"""A failed attempt, in the same form for all APIs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
-"""Characters that are kept of prints, of log text and of what a server says of a failure."""
+"""The maximum number of characters to store of printed text, log text or a server's error."""
 _LONGEST_SECRET = 4096
-"""Characters, escaped as it may be; tokens of gateways have one to two thousand."""
+"""The maximum length of a secret with escapes; gateways' tokens have 1,000 to 2,000 characters."""
 
 
 def beginning(text: str) -> str:
-    """`text`, or what is kept of it when it has more than `LARGEST_TEXT` characters.
+    """Return `text`, or its beginning if it has more than `LARGEST_TEXT` characters.
 
-    What is dropped then begins before the cut, by as many visible characters as a secret may have:
-    blanks within it would else push its beginning into what is shown.
+    The cut is moved back by as many visible characters as a secret may contain. Otherwise blanks
+    inside a secret could leave its beginning in the part that is shown.
     """
     if len(text) <= LARGEST_TEXT:
         return text
@@ -31,29 +31,29 @@ def beginning(text: str) -> str:
 
 
 def beginning_of_bytes(body: bytes) -> str:
-    """What `beginning` keeps of UTF-8; bytes that are none are replaced."""
+    """Return the `beginning` of UTF-8 text; invalid bytes are replaced."""
     return beginning(body[: 4 * LARGEST_TEXT + 4].decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that brought no reply.
+    """One attempt without a reply.
 
     Attributes:
-        outcome: What the lease is returned with.
-        message: One sentence for people. May quote the server at length, and with it a secret:
-            whoever shows or keeps it takes that out and cuts it afterwards
-            (`engine.sender.EngineParts.shown`).
-        refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
-        retry_after_s: What the server asked for, seconds.
-        maybe_billed: Whether the provider may have charged for it although no answer came.
-        exceeded: Of what there was too much, with outcome `rate` or where it is wordless.
-        is_final: Whether the server wants the request not to be sent again.
-        is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
-            `congestion` where the instance answers others meanwhile.
-        meaning: What its words mean, one of `vocabulary.toml`; None: not known.
-        said: The error's own message and codes in lower case, by which a pool may know it.
-        came: What had come of an answer, for the record alone; None: nothing.
+        outcome: The outcome with which the lease is returned.
+        message: One sentence for the user. It may quote the server at length, including a secret.
+            Before it is shown or stored, `engine.sender.EngineParts.shown` removes secrets and
+            shortens it.
+        refused_kind: `context_length` or `content_filter` if `outcome` is `refused`.
+        retry_after_s: The wait that the server asked for, in seconds.
+        maybe_billed: Whether the provider may have charged for the request although no answer came.
+        exceeded: The exceeded limit, if `outcome` is `rate` or if `is_wordless`.
+        is_final: Whether the server asked clients not to send the request again.
+        is_wordless: Whether it is a 503 without `Retry-After` or a refused connection. It becomes
+            `congestion` if the instance answers other requests meanwhile.
+        meaning: The meaning of the error's words according to `vocabulary.toml`; None if unknown.
+        said: The error's message and codes in lower case; the pool's patterns are matched with it.
+        came: The part of an answer that arrived, only for the record; None if nothing arrived.
     """
 
     outcome: FailedOutcome

@@ -1,4 +1,4 @@
-"""What follows from a failure: one table for retries, pauses, breakers and controllers."""
+"""The consequences of a failure: one table for retries, pauses, breakers and controllers."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ FailedOutcome = Literal[
     "too_large",
     "bad_request",
 ]
-"""How an attempt without a reply ended: the words of `CLASSES`."""
+"""The outcome of an attempt without a reply: one of the keys of `CLASSES`."""
 Scope = Literal["lane", "key_model", "key", "instance"]
-"""What of a lane is out: itself, its key for its model, its key, its instance."""
+"""The part that a failure removes: the lane, its key for its model, its key, or its instance."""
 Again = Literal["free", "attempts", "once", "reconnect", "never"]
-"""How often a request is sent again: as often as its lanes come back, within
-`--ultrapar-max-attempts`, once, from then on by new connections, or not at all. Only the second and
-third cost an attempt."""
+"""How often a request is sent again. `free`: whenever a lane is up; `attempts`: within
+`--ultrapar-max-attempts`; `once`: one more time; `reconnect`: over new connections; `never`. Only
+`attempts` and `once` cost an attempt."""
 Control = Literal["cut", "pause_growth", "no"]
-"""What a controller of a lane's limit makes of it."""
+"""How the controller of a lane's limit reacts."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerRule:
-    """When failures in a row open a lane's breaker, and for how long.
+    """The rule by which failures in a row open a lane's circuit breaker.
 
     Attributes:
-        after: So many in a row.
-        base_s: Seconds of the first opening; each further one without an answer between takes twice
-            as long.
-        cap_s: At most so long.
+        after: The number of failures in a row after which the breaker opens.
+        base_s: How long the breaker stays open the first time, in seconds. The time doubles with
+            each further opening until an answer comes.
+        cap_s: The maximum time that the breaker stays open, in seconds.
     """
 
     after: int
@@ -57,26 +57,26 @@ class BreakerRule:
 
 
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
-"""Five in a row: with fewer, bad luck would stop a lane that works. The pause doubles up to two
-minutes, so that a server which comes back is found within that."""
+"""Five in a row: with fewer, chance could stop a working lane. The pause doubles up to two minutes,
+so the run notices within two minutes that a server is back."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
-"""A refused connection, or a server that loads its model, leaves no doubt, and the next try costs
-nothing: one that is ready is found within 2 s."""
+"""A refused connection or a loading model is a certain sign, and the next try costs nothing. The
+run notices within 2 s that a server has become ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureClass:
-    """What one outcome of a request does.
+    """The consequences of one outcome of a request.
 
     Attributes:
-        removes: What of the lane is removed for the rest of the run; None: nothing.
-        why: What failed, with `{key}`, `{instance}`, `{model}`, and `{back}` for how long the
-            provider asked to be left alone.
-        pauses: Whether the lane pauses, for as long as the provider asks or by a back-off.
-        breaker: By which rule it counts for the lane's breaker; None: not at all.
         again: How often the request is sent again.
-        budget: Whether sending it again draws on the instance's retry budget.
-        controller: What it tells a controller of the lane's limit.
+        why: The reason as text, with the placeholders `{key}`, `{instance}`, `{model}`, and
+            `{back}` for the wait that the provider asked for.
+        removes: The part of the lane that is removed for the rest of the run, or None.
+        pauses: Whether the lane pauses: as long as the provider asks, or with a back-off.
+        breaker: The rule for the lane's circuit breaker; None if the breaker ignores the outcome.
+        budget: Whether a retry draws on the instance's retry budget.
+        controller: How the controller of the lane's limit reacts.
     """
 
     again: Again
@@ -89,7 +89,7 @@ class FailureClass:
 
     @property
     def costs_attempt(self) -> bool:
-        """Whether it counts against `--ultrapar-max-attempts`: a failure of the request's own."""
+        """Whether `--ultrapar-max-attempts` counts it, as a failure of the request itself."""
         return self.again in {"attempts", "once"}
 
 
@@ -99,7 +99,7 @@ CLASSES: dict[str, FailureClass] = {
         "free", removes="key", why="{key} has no quota left (402, or words that say so){back}"
     ),
     "daily_quota": FailureClass(
-        "free", removes="key_model", why="{key} has used up its quota of the day for {model}{back}"
+        "free", removes="key_model", why="{key} has used up its daily quota for {model}{back}"
     ),
     "auth": FailureClass(
         "free", removes="key", why="{key} was refused (401, or words that reject the key)"
@@ -115,13 +115,13 @@ CLASSES: dict[str, FailureClass] = {
     "tls": FailureClass(
         "free",
         removes="instance",
-        why="{instance} presented a certificate that failed verification, or no TLS at all (a "
-        "private CA goes into ca_file)",
+        why="{instance} presented a certificate that failed verification, or no TLS at all (for a "
+        "private CA, set ca_file)",
     ),
     "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
     "connect": FailureClass("free", why="{instance} cannot be reached", breaker=NOBODY_LISTENS),
     "loading": FailureClass("free", why="{instance} is loading its model", breaker=NOBODY_LISTENS),
-    "closed": FailureClass("reconnect", why="a kept connection was closed when the request came"),
+    "closed": FailureClass("reconnect", why="the server closed a kept-alive connection"),
     "transport": FailureClass(
         "attempts",
         why="the connection broke before there was an answer",
@@ -140,7 +140,7 @@ CLASSES: dict[str, FailureClass] = {
     ),
     "timeout": FailureClass(
         "once",
-        why="there was no whole answer in time",
+        why="there was no complete answer in time",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
@@ -154,77 +154,76 @@ CLASSES: dict[str, FailureClass] = {
         "never", removes="instance", why="{instance} refuses even the shortest request for {model}"
     ),
 }
-"""By outcome; docs/reference/faults.md has all of it as a table, with what ends with each. `ok`,
-`unsent` and `cancelled` are no failures and stand for nothing here.
+"""The classes by outcome. A table in docs/reference/faults.md lists them with their effect on
+cases. `ok`, `unsent` and `cancelled` are not failures and are not listed here.
 
-A refused connection draws on no budget and costs no attempt, since nothing was sent and the lane's
-breaker lets one try through at a time.
+A refused connection uses no retry budget and costs no attempt, because nothing was sent. The lane's
+breaker allows one try at a time.
 """
 
 _BASE_S, _CAP_S = 1.0, 30.0
 
 
 def backoff_s(n: int, rng: random.Random) -> float:
-    """Seconds to wait where no server names a time: full jitter, U(0, min(30, 1 * 2^(n-1))).
+    """Seconds to wait if the server states no time: full jitter, U(0, min(30, 1 * 2^(n-1))).
 
-    For a request after its own failures, and for a lane after refusals by rate.
+    A request waits that long after its failures, and a lane after rate limit errors.
 
     Args:
-        n: How many there were in a row, >= 1.
-        rng: Draws one number.
+        n: The number of failures in a row, >= 1.
+        rng: The source of one random number.
 
     Source: the AWS Architecture Blog, "Exponential Backoff And Jitter" (2015), "full jitter".
     """
-    # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
+    # The exponent is bounded because 2.0**1024 overflows; the cap works without the bound.
     return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
 
 
-# `bad_request` removes only where an instance has never said anything else.
+# `bad_request` removes an instance only if the instance has never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance that may be one request's own: `broker.suspicion`."""
+"""Refusals of a key, model or instance that one request may have caused: `broker.refusal_cause`."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
-"""Outcomes by which a lane has shown that it works."""
+"""Outcomes that show that a lane works."""
 
 AWAITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.breaker is NOBODY_LISTENS
 )
-"""Outcomes by which a server is not there yet, or not any more."""
+"""Outcomes if a server is not ready or is gone."""
 
 OF_LANE: frozenset[str] = frozenset(CLASSES) - {"closed"}
-"""Those that say something of the lane: what found its connection closed was not read there."""
+"""Outcomes that concern the lane. A closed connection does not: the server read no request."""
 
 OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
-"""Those of a way that a host goes: its names and certificates are its own."""
+"""Outcomes that depend on the host's own network: name resolution and certificates."""
 
 COUNTED: frozenset[str] = frozenset(word for word, one in CLASSES.items() if one.costs_attempt)
-"""Outcomes after which a request waits by itself before it is tried again."""
+"""Outcomes after which the request itself waits before a retry."""
 
 LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"
 )
-"""Outcomes by which a provider says that this was too much."""
+"""Outcomes that report an exceeded limit."""
 
 OWN = LIMITED | {"loading"}
-"""Those that may be about one request, where others on its lane are served (`engine.retry`)."""
+"""Outcomes that may concern only one request, while others on its lane succeed (`engine.retry`)."""
 
 MAX_RETRY_AFTER_S = 120.0
-"""A lane pauses for as long as it is asked to, up to this; for longer only while an episode may
-last.
+"""The longest pause that a server can ask for, unless an episode may last longer.
 
-Two minutes is also the longest that the OpenAI SDK for Python waits.
+The OpenAI SDK for Python also waits at most two minutes.
 """
 
 
 def is_doubted(outcome: str, retry_after_s: float | None, patience_s: float) -> bool:
-    """Whether a lane would be removed on one request's word, which may be about that alone.
+    """Whether a failure would remove a lane, although it may concern only this request.
 
-    Azure asks for a day where a request is larger than its limit.
+    For example, Azure asks clients to wait for a day if a request is larger than its limit.
 
     Args:
-        outcome: How the request ended.
-        retry_after_s: Seconds that the provider asked for.
-        patience_s: How long an episode may last.
+        outcome: The outcome of the request.
+        retry_after_s: The wait that the provider asked for, in seconds.
+        patience_s: The maximum time that an episode may take, in seconds.
     """
     is_too_long = (retry_after_s or 0.0) > max(MAX_RETRY_AFTER_S, patience_s)
     return outcome in DOUBTED or (is_too_long and outcome in LIMITED)

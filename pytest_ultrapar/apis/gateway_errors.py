@@ -1,6 +1,6 @@
-"""What goes wrong on our side, in the words in which each API says that something went wrong.
+"""Errors of the gateway, in the format of each API.
 
-A client asks us as if we were its provider, and reads errors in that provider's shape alone.
+A client regards the gateway as its provider, and reads errors only in that provider's format.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def anthropic_error(status: int, message: str) -> bytes:
 
 
 def gemini_error(status: int, message: str, **more: object) -> bytes:
-    """The body `{"error": {"code", "message", "status"}}`, and what else the error says."""
+    """The body `{"error": {"code", "message", "status"}}`, with more fields if given."""
     word = _OF_GEMINI.get(status, "UNAVAILABLE")
     error = {"code": status, "message": message, "status": word, **more}
     return msgspec.json.encode({"error": error})
@@ -55,7 +55,7 @@ def gemini_error(status: int, message: str, **more: object) -> bytes:
 def openai_error(
     status: int, message: str, *, kind: str | None, code: str | None, param: str | None = None
 ) -> bytes:
-    """The body `{"error": {"message", "type", "param", "code"}}`; `kind` None is the usual one."""
+    """The body `{"error": {"message", "type", "param", "code"}}`; `kind` is the type, if given."""
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = kind or ("server_error" if is_ours else "invalid_request_error")
     error = {"message": message, "type": kind, "param": param, "code": code}
@@ -63,12 +63,12 @@ def openai_error(
 
 
 def refusal(path: str, status: int, message: str) -> bytes:
-    """The body of an error.
+    """Return the body of an error.
 
     Args:
-        path: What was asked: it says whose shape is understood; OpenAI's where nobody knows.
+        path: The path of the request, which decides the format; for an unknown path, OpenAI's.
         status: HTTP status.
-        message: One sentence for people.
+        message: One sentence for the user.
     """
     if _ANTHROPIC.search(path):
         return anthropic_error(status, message)
@@ -78,11 +78,11 @@ def refusal(path: str, status: int, message: str) -> bytes:
 
 
 def refusal_event(path: str, body: bytes) -> bytes:
-    """An error as an event of a stream that has begun; no event ends the stream then.
+    """Return an error as an event, for a stream that has begun. It is the last event.
 
     Args:
-        path: As of `refusal`.
-        body: Of the error, one line of JSON.
+        path: As in `refusal`.
+        body: The error as JSON.
     """
     name = b"event: error\n" if _ANTHROPIC.search(path) else b""
     return name + b"data: " + b" ".join(body.splitlines()) + b"\n\n"

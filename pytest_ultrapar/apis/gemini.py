@@ -1,7 +1,7 @@
-"""Gemini's generateContent: chat completions translated, answers and streams read.
+"""Gemini's generateContent: translates chat completions, and reads answers and streams.
 
-A turn is a list of parts here: texts, thoughts, images, calls of functions and their results. Calls
-need no id: where the server gives none we do, and take it back by the function's name.
+A turn is a list of parts: texts, thoughts, images, function calls and their results. Calls do not
+require an id: if the server sends none, the module adds one and removes it again before sending.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.openai import OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     MOST_TOOL_CALLS,
     NOTHING,
     Answer,
@@ -26,8 +25,9 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
+from pytest_ultrapar.apis.server_json import EMPTY, convert_tolerantly, part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -43,28 +43,28 @@ SDK_PATHS = tuple(
     for version in ("v1", "v1alpha", "v1beta")
     for verb in ("generateContent", "streamGenerateContent")
 )
-"""An SDK's version is sent as it is: it decides which fields there are."""
+"""The version in an SDK's path is kept, because the available fields depend on it."""
 
 
 class Gemini(OpenAi):
-    """`api = "gemini"`; see `registry.Api` for what each attribute and method means."""
+    """`api = "gemini"`. `registry.Api` explains each attribute and method."""
 
     path: ClassVar[str] = CONTENT_PATH
     base_url_hint: ClassVar[str] = ""
-    # A stream is another address and not another body.
+    # A stream is requested with a different address, not with a different body.
     streamed: ClassVar[Mapping[str, Any]] = {}
     has_state: ClassVar[bool] = True
     serves: ClassVar[Mapping[str, str]] = dict.fromkeys(SDK_PATHS, NAME)
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A path that is ours to write."""
+        """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if "/v1" in urlsplit(base_url).path:
-            return 'must be the address without "/v1beta" and what follows'
+            return 'must be the address without "/v1beta" and the rest of the path'
         return None
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """That of the model."""
+        """The URL of the model."""
         model = quote(name.removeprefix("models/"), safe="")
         return base_url.rstrip("/") + path.replace("{model}", model)
 
@@ -73,11 +73,11 @@ class Gemini(OpenAi):
         return {"x-goog-api-key": token}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated; it names no model."""
+        """The body, translated from a chat completion, without a model name."""
         return _encoder.encode(_request(messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
+        """The reply in a complete answer."""
         content = ContentStream()
         content.take(body, 0.0)
         content.end(0.0)
@@ -88,7 +88,7 @@ class Gemini(OpenAi):
         return ContentStream()
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """None: the API says nothing of its limits."""
+        """None: the API does not report its limits."""
         return None
 
 
@@ -187,16 +187,16 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str, Any]:
     call_id = _translate.called(message, place)
     if call_id not in called:
-        _translate.refuse(f"{place}.tool_call_id {call_id!r} of no call before it")
+        _translate.refuse(f"{place}.tool_call_id {call_id!r} without an earlier call")
     parts = [part for part, _ in _translate.parts(message, place)]
     if any(part.get("type") != "text" for part in parts):
-        _translate.refuse(f"{place}.content with another part than text")
+        _translate.refuse(f"{place}.content with a part that is not text")
     output = {"output": "".join(str(part.get("text")) for part in parts)}
     return {"functionResponse": {**_own_id(call_id), "name": called[call_id], "response": output}}
 
 
 def _own_id(call_id: str) -> dict[str, str]:
-    """The id as the server knows it, if it does."""
+    """The id, unless this module made it."""
     return {} if call_id.startswith(_OUR_ID) else {"id": call_id}
 
 
@@ -204,7 +204,7 @@ _OUR_ID = "ultrapar-"
 
 
 def _said(message: Message, place: str, called: dict[str, str]) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    """A turn of the model: the original parts if they are unchanged, otherwise text and calls."""
     calls: list[dict[str, Any]] = []
     for call_id, name, arguments in _translate.calls(message, place):
         called[call_id] = name
@@ -228,7 +228,7 @@ _FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 
 
 class ContentStream(EventStream["_Response"]):
-    """The events of one answer so far: each is an answer with some of the parts.
+    """The events of one answer that have arrived. Each event is an answer with some of the parts.
 
     Source: ai.google.dev, "Generating content", GenerateContentResponse.
     """
@@ -249,11 +249,11 @@ class ContentStream(EventStream["_Response"]):
             return malformed("the answer has no candidate")
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
-            failure = malformed("the answer ended before its end: it gives no reason for it")
+            failure = malformed("the answer is cut off: it has no finishReason")
         usage = Usage.of(self._last.usage_metadata, "usageMetadata")
         thought = usage.count("thoughtsTokenCount")
         turn = self._parts()
-        parts = fitted(turn, _parts_decoder)
+        parts = convert_tolerantly(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
         calls = [part.function_call for part in parts if part.function_call is not None]
@@ -297,7 +297,7 @@ class ContentStream(EventStream["_Response"]):
         ]
 
     def one_body(self, _: Reply) -> bytes:
-        """The answer as it would have come at once."""
+        """The answer, in the form of a response without streaming."""
         said = {"content": {"parts": self._parts(), "role": "model"}, "index": 0}
         one = said | {"finishReason": self._stop_reason}
         return _encoder.encode(msgspec.structs.replace(self._last, candidates=[one]))
@@ -313,7 +313,7 @@ class ContentStream(EventStream["_Response"]):
             if (candidate.index or 0) != self._index:
                 continue
             if (reason := bytes(candidate.finish_reason)) not in EMPTY:
-                # One that is no word is not known either.
+                # A reason that is not a string is treated as an unknown word.
                 word = part_of(reason, str, "candidates.finishReason")
                 self._stop_reason = body_text(reason) if word is None else word
             for part in (candidate.content or _Content()).parts or ():
@@ -321,7 +321,7 @@ class ContentStream(EventStream["_Response"]):
                 self._note_token(now_s)
 
     def _add(self, part: dict[str, Any]) -> None:
-        """Take a part; pieces of one text become one."""
+        """Add a part to the turn; pieces of one text are joined."""
         last = self._turn[-1] if self._turn else {}
         text = str(part.get("text") or "")
         if part.keys() == last.keys() <= _TEXT and last.get("thought") == part.get("thought"):
@@ -344,7 +344,7 @@ class _Call(msgspec.Struct):
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    """A part of a turn. Those that we do not know are sent back, and say nothing to us."""
+    """A part of a turn. Unknown parts are sent back but not read."""
 
     text: str | None = None
     thought: bool | None = None
@@ -356,7 +356,7 @@ class _Content(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct, rename="camel"):
-    """One of the answers; we ask for one."""
+    """One of the answers; `llm.chat()` requests only one."""
 
     index: int | None = None
     content: _Content | None = None
@@ -364,7 +364,7 @@ class _Candidate(msgspec.Struct, rename="camel"):
 
 
 class _Response(Answer, rename="camel"):
-    """A whole answer, or an event of a stream."""
+    """A complete answer, or an event of a stream."""
 
     candidates: list[_Candidate] | None = None
     prompt_feedback: msgspec.Raw = NOTHING

@@ -1,7 +1,7 @@
-"""OpenAI's chat completions, as vLLM, the simulated provider and most gateways speak them too.
+"""OpenAI's chat completions, as vLLM, the simulated provider and most gateways also serve them.
 
-First the API as the rest of the package sees it, then what it reads: a whole answer, a stream, the
-errors in either, and the shapes on the wire.
+The module contains the API's interface, then complete answers, streams, their errors, and the wire
+shapes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.classify import classify_status
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.rate_headers import parse_allowance
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     MOST_TOOL_CALLS,
     NOTHING,
     Answer,
@@ -30,9 +27,12 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.classify import classify_status
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,12 +45,12 @@ RESPONSES_PATH = "/responses"
 
 
 class OpenAi:
-    """`api = "openai"`; see `registry.Api` for what each attribute and method means.
+    """`api = "openai"`. `registry.Api` explains each attribute and method.
 
-    Other APIs are this one where they say nothing else.
+    The other APIs inherit from this class.
 
     Attributes:
-        path: Where requests of `llm.chat()` go, below the base URL.
+        path: The path of `llm.chat()` below the base URL.
     """
 
     path: ClassVar[str] = CHAT_PATH
@@ -68,19 +68,19 @@ class OpenAi:
         "/completions": "completions",
         "/embeddings": "embeddings",
     }
-    # Azure's SDK names the deployment before the path, Mistral's writes the version itself.
+    # Azure's SDK puts the deployment before the path, and Mistral's SDK adds the version.
     base_paths: ClassVar[str] = r"/v1|/openai/v1|/openai|/openai/deployments/(?P<model>[^/]+)"
 
     def flaw_of(self, base_url: str) -> str | None:
-        """None: gateways serve this API below all sorts of paths."""
+        """Always None, because gateways serve this API below any path."""
         return None
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
-        """Where `path` is."""
+        """The URL of `path`."""
         return self.resource_url(base_url, name, version, self.path)
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """Below the base URL."""
+        """The URL of a path below the base URL."""
         return base_url.rstrip("/") + path
 
     def headers(self, token: str) -> dict[str, str]:
@@ -88,18 +88,18 @@ class OpenAi:
         return {"authorization": f"Bearer {token}"}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, which names the model."""
+        """The body, with the model's name."""
         return encode_request(name, messages, parameters)
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or what is wrong with it."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         completion = answered(body, _decoder, "chat completion")
         if isinstance(completion, Failure):
             return completion
         if not completion.choices:
             return malformed("the answer has no choices")
         first = completion.choices[0]
-        # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
+        # An answer may be empty if it has a finish reason or tool calls.
         is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
         if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
             return malformed("the answer's message has no content, not even an empty one")
@@ -112,27 +112,27 @@ class OpenAi:
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """By the status, the error's own words, and the headers."""
+        """The failure, judging by status, the error's words, and headers."""
         return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """What the headers `x-ratelimit-*` say."""
+        """The limits in the headers `x-ratelimit-*`."""
         return parse_allowance(headers)
 
 
 def encode_request(model: str | None, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-    """The request's body.
+    """Encode the body of a request.
 
     Args:
-        model: The name that the API knows; None where it stands in the URL.
+        model: The model's name at the API; None if the URL contains it.
         messages: The conversation.
-        parameters: Everything else.
+        parameters: All other fields.
 
     Raises:
-        TypeError: A message or parameter is nothing that JSON can hold.
+        TypeError: A message or parameter cannot be written as JSON.
     """
     named = {} if model is None else {"model": model}
-    # Without what a turn of another API brought along.
+    # Remove turns in the native form of another API.
     said = [
         {name: value for name, value in one.items() if name != NATIVE} if NATIVE in one else one
         for one in messages
@@ -146,14 +146,14 @@ _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
 def reply_of(
     choices: Sequence[Choice], completion: Completion, usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """The reply that whole messages are, unless one failed or the provider stopped the first.
+    """Build the reply from complete messages, unless one failed or the provider stopped the first.
 
     Args:
-        choices: At least one, with its message.
-        completion: Whose id and model count.
-        usage: What it took.
-        lane: Which lane answered.
-        latency_s: How long it took, seconds.
+        choices: One or more choices with their messages.
+        completion: The answer, which contains the id and model.
+        usage: The token counts.
+        lane: The lane that answered.
+        latency_s: The latency of the answer, in seconds.
     """
     found: list[Reply] = []
     for choice in choices:
@@ -182,7 +182,7 @@ def reply_of(
     first, *others = found
     first = replace(first, others=tuple(others)) if others else first
     if first.finish_reason in _ENDS_IN_CALLS and not first.tool_calls:
-        # Copilot gives the calls of a message a choice of their own.
+        # Copilot sends the tool calls of a message in a separate choice.
         calls = tuple(call for one in others for call in one.tool_calls)
         first = replace(first, tool_calls=calls)
     for choice in choices:
@@ -193,9 +193,9 @@ def reply_of(
 
 
 def _tokens_out(usage: Usage) -> int | None:
-    """All tokens but the prompt's.
+    """The number of tokens, not counting the prompt.
 
-    xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
+    xAI and Gemini's compatible endpoint include reasoning tokens only in the total.
     """
     n_in, n_out = usage.count("prompt_tokens"), usage.count("completion_tokens")
     total = usage.count("total_tokens")
@@ -213,18 +213,19 @@ class _Call:
     n_looks: int = 0
 
     def is_over(self, piece: WireToolCall) -> bool:
-        """Whether a piece with the same index, or with none, begins another call.
+        """Whether a piece with the same index, or without an index, begins a new call.
 
-        By its id with a name, by another name, or by arguments after some that are complete.
+        The signs of a new call are a new id with a name, a new name, or arguments that follow
+        complete arguments.
         """
         name = piece.function.name
         if piece.id and self.call_id:
-            # Some servers give each piece an id of its own.
+            # Some servers use a new id for each piece.
             if name or piece.id == self.call_id:
                 return piece.id != self.call_id
         elif not name or not self.name or name != self.name:
             return bool(name and self.name)
-        # All of them are read each time, so not for every piece of a server that repeats the name.
+        # Each check reads all arguments, so limit their number: some servers repeat the name.
         self.n_looks += 1
         whole = "".join(self.arguments) if self.n_looks <= _MOST_LOOKS else ""
         is_whole = part_of(whole, dict[str, msgspec.Raw]) is not None
@@ -236,7 +237,7 @@ _MOST_LOOKS = 20
 
 @dataclass(slots=True)
 class _Pieces:
-    """What has come of one choice, its texts by the field that they are pieces of."""
+    """The pieces of one choice, with its texts by field."""
 
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: list[_Call] = field(default_factory=list)
@@ -245,7 +246,7 @@ class _Pieces:
     finish_reason: str | None = None
 
     def whole(self) -> Choice:
-        """The choice as an answer that is no stream has it."""
+        """The choice, in the form of a response without streaming."""
         calls = [
             WireToolCall(None, call.call_id, Function(call.name, joined(call.arguments)))
             for call in sorted(self.calls, key=attrgetter("index"))
@@ -257,7 +258,7 @@ class _Pieces:
 
 
 class ChatStream(EventStream["Completion"]):
-    """The pieces of one answer so far."""
+    """The pieces of one answer that have arrived so far."""
 
     def __init__(self) -> None:
         super().__init__(_decoder, "chat completion")
@@ -271,15 +272,15 @@ class ChatStream(EventStream["Completion"]):
             return self._cut_off()
         choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
         found = reply_of(choices, self._named, self._usage, lane, latency_s)
-        # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off. So
-        # it was where they say `[DONE]` behind what is no piece: an error in words of their own.
+        # Some servers forget `[DONE]`, others the finish reason. If both are missing, the stream is
+        # cut off. `[DONE]` after an event of unknown form, such as an error, does not count.
         is_over = (self._said_done and not self._is_odd) or any(
             one.finish_reason for one in choices
         )
         return found if isinstance(found, Failure) or is_over else self._cut_off(found)
 
     def one_body(self, reply: Reply) -> bytes:
-        """The answer as it would have come at once, of `/completions` as they have it."""
+        """The answer, in the form of a response without streaming (`/completions` included)."""
         return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
@@ -305,7 +306,7 @@ class ChatStream(EventStream["Completion"]):
         if delta is None:
             return
         own.has_delta |= choice.delta is not None
-        # Some say all of it once more at the end: what came in pieces is known.
+        # Some servers repeat the whole message at the end. Skip fields that already came in pieces.
         is_again = own.has_delta and choice.delta is None
         reasoning = delta.reasoning_content or delta.reasoning
         said = {"content": delta.text, "reasoning": reasoning, "refusal": delta.refusal}
@@ -320,7 +321,7 @@ class ChatStream(EventStream["Completion"]):
     def _take_call(self, own: _Pieces, piece: WireToolCall) -> None:
         calls, known = own.calls, own.known
         last = calls[-1] if calls else None
-        # Servers give all calls one index, or none, or ids to first pieces only: whichever speaks.
+        # Some servers send the same index for all calls, no index, or the id only in first pieces.
         call = last if piece.index is None else known.get(piece.index)
         if piece.id and (call is not None or not piece.function.name):
             call = known.get(piece.id, call)
@@ -341,21 +342,21 @@ class ChatStream(EventStream["Completion"]):
 
 
 class Function(msgspec.Struct):
-    """What a tool call calls; some servers send the arguments as an object, not as JSON text."""
+    """The function of a tool call. Some servers send the arguments as an object, not JSON text."""
 
     name: str | None = None
     arguments: str | dict[str, msgspec.Raw] | None = None
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as JSON text, perhaps broken; of a delta, a piece of it."""
+        """The arguments as JSON text, which may be invalid; in a delta, a piece of that text."""
         if isinstance(self.arguments, dict):
             return _encoder.encode(self.arguments).decode()
         return self.arguments or ""
 
 
 class WireToolCall(msgspec.Struct):
-    """A tool call, or in a delta a piece of one: `index` then says of which."""
+    """A tool call; in a delta, a piece of the call with this `index`."""
 
     index: int | None = None
     id: str | None = None
@@ -363,15 +364,16 @@ class WireToolCall(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """One part of a content that is a list; only those of text have any."""
+    """One part of a content list. Only text parts have a `text`."""
 
     text: str | None = None
 
 
 class WireMessage(msgspec.Struct):
-    """A message of the model, or what a piece of a stream adds to it.
+    """A message from the model, or what one piece of a stream adds to it.
 
-    `reasoning_content` is DeepSeek's name and vLLM's older one, `reasoning` vLLM's newer one.
+    DeepSeek and older versions of vLLM call the reasoning `reasoning_content`, and newer versions
+    of vLLM call it `reasoning`.
     """
 
     content: str | list[Part] | None = None
@@ -383,22 +385,22 @@ class WireMessage(msgspec.Struct):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it holds nothing at all; an empty string is something that a model says."""
+        """Whether the message has no content; an empty string counts as content."""
         said = (self.content, self.reasoning_content, self.reasoning)
         return not (self.refusal or self.tool_calls) and all(one is None for one in said)
 
     @property
     def text(self) -> str:
-        """The content as text."""
+        """The text of the content."""
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
         return self.content or ""
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; there are several where a suite asks for them (`n`).
+    """One of the answers. There are several if a suite sets `n`.
 
-    Of `/completions`, which SDKs may ask, it has a `text` in the place of a message.
+    In an answer of `/completions`, which SDKs may use, a choice has a `text` instead of a message.
     """
 
     index: int | None = None
@@ -411,13 +413,13 @@ class Choice(msgspec.Struct):
 
     @property
     def said(self) -> WireMessage | None:
-        """The message, or what a piece of a stream adds to it."""
+        """The message, or what one piece of a stream adds to it."""
         own = self.delta or self.message
         return WireMessage(content=self.text) if own is None and self.text is not None else own
 
     @property
     def failure(self) -> Failure | None:
-        """Why it is no answer, if it is none: OpenRouter puts the error of an upstream here."""
+        """The failure in this choice, if any: OpenRouter puts upstream errors here."""
         for one in (self, self.delta, self.message):
             if one is not None and is_error(one.error):
                 return failure_in_answer(bytes(one.error))
@@ -425,16 +427,19 @@ class Choice(msgspec.Struct):
 
 
 class Completion(Answer):
-    """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
+    """A complete answer, or a piece of a stream.
+
+    Azure's first piece and OpenAI's last piece have no choices.
+    """
 
     choices: list[Choice] | None = None
     x_groq: Answer | None = None
 
     @property
     def counted(self) -> Usage:
-        """The usage, in a choice as Moonshot's, or in a field of its own as Groq's.
+        """The usage, which Moonshot sends in a choice and Groq in a separate field.
 
-        Empty where there is none: an answer counts also without.
+        Empty if the answer contains no usage; the answer is still valid.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
         found = (Usage.of(one.usage) for one in holders if not is_nothing(one.usage))

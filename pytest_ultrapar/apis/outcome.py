@@ -1,4 +1,4 @@
-"""What an answer means to whoever keeps to limits: words and figures that all APIs share."""
+"""The information in an answer about limits, in words and figures that all APIs share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Literal
 import msgspec
 
 Exceeded = Literal["rate", "tokens", "in_flight"]
-"""What a refusal for too much says there was too much of: requests or tokens per time, or at
-once."""
+"""The limit that a refusal names: requests per period, tokens per period, or requests in flight."""
 
 
 class Allowance(msgspec.Struct, frozen=True, array_like=True):
-    """What an answer's headers say of the limits that the provider holds us to; None: not said.
+    """The provider's limits in an answer's headers. None means that a limit is not in the headers.
 
     Attributes:
         requests: Requests allowed per minute, > 0.

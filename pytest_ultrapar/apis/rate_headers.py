@@ -1,4 +1,4 @@
-"""What the headers `x-ratelimit-*` say of the limits that a provider holds us to."""
+"""Read the provider's limits from the headers `x-ratelimit-*`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
 _SLOW_S = 120.0
-"""Twice a minute: a server's sums and roundings make no other limit of one per minute."""
+"""Two minutes: even with rounding by the server, a limit per minute cannot look this slow."""
 
 
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
-    """What `x-ratelimit-*` says, or None when it says nothing that can be used.
+    """Return the limits in `x-ratelimit-*`, or None if there is no usable limit.
 
-    Both limits count per minute. OpenAI's lower tiers and some gateways count requests per day or
-    some hours under the same names, and nothing but the time until all is there again shows it:
-    then the limit per minute is not known. Nor is one that is negative, unreadable, not finite or
-    there twice, or 0 or -1, as Azure has it where it does not say.
+    Both limits are per minute. For OpenAI's lower tiers and some gateways, the same names contain
+    limits on requests per day or per several hours. Only the time until the limit is full again
+    shows this; then the limit per minute is unknown. A value that is negative, unreadable, not
+    finite, repeated or 0 also counts as unknown; Azure sends 0 or -1 for an unknown limit.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -39,9 +39,10 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
 
 
 def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
-    """What `anthropic-ratelimit-*` says, or None when it says nothing that can be used.
+    """Return the limits in `anthropic-ratelimit-*`, or None if there is no usable limit.
 
-    Tokens in and out have limits apart; `tokens` is the one of them that is the closest now.
+    Input and output tokens have separate limits; `tokens` is the one that is closest to being
+    reached.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -58,11 +59,11 @@ def _allowance(requests: float | None, tokens: float | None) -> Allowance | None
 
 
 def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
-    """Whether the whole bucket takes longer to fill than one per minute may, by its duration.
+    """Whether, judging by the reset time, the bucket fills too slowly for a limit per minute.
 
-    OpenAI gives durations ("6m0s", "20ms"). A bucket of 10,000 per day from which one was taken is
-    full again after 8.64 s. Azure's whole seconds are the time to the end of a window and do not
-    tell.
+    OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 requests per day from which one
+    request was taken is full again after 8.64 s. Azure sends the whole seconds until the window
+    ends, which do not help here.
     """
     left = _number(headers.get("x-ratelimit-remaining-requests"))
     words = headers.get("x-ratelimit-reset-requests", "").strip()
@@ -71,13 +72,13 @@ def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
         return False
     if reset_s > _SLOW_S:
         return True
-    # What is said as a second or less may have been rounded up from anything.
+    # A second or less may be rounded up from any value.
     taken = limit - left
     return taken > 0 and reset_s > 1.0 and reset_s * limit > _SLOW_S * taken
 
 
 def _number(text: str | None) -> float | None:
-    # What is white space for `strip` is not always for `float`.
+    # `strip` and `float` differ in the white space that they accept.
     words = "" if text is None or len(text) > _LONGEST_TEXT else text.strip()
     if not _NUMBER.fullmatch(words):
         return None

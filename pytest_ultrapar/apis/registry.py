@@ -1,8 +1,8 @@
-"""The APIs there are, a line for each, and what the rest of the package asks of one.
+"""The list of APIs, and the interface that each API implements.
 
-A new API is a module with an `API` that has what `Api` lists, and its line in `MODULES`: whoever
-checks a pool, sends a request, reads an answer or explains a failure goes through here. A package
-of somebody else's brings one by an entry point of the group `GROUP`.
+A new API is a module with an `API` that implements `Api`, and a line in `MODULES`. All code that
+checks a pool, sends a request, reads an answer or explains a failure uses this module. Other
+packages can add an API with an entry point in the group `GROUP`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SIMULATED = "simulated"
-"""The provider that a run starts itself."""
+"""The simulated provider, which a run starts itself."""
 MODULES = {
     "openai": "pytest_ultrapar.apis.openai",
     "azure-openai": "pytest_ultrapar.apis.azure",
@@ -32,31 +32,31 @@ MODULES = {
     "gemini": "pytest_ultrapar.apis.gemini",
     SIMULATED: "pytest_ultrapar.apis.simulated",
 }
-"""The module of each API, by the word in `pool.toml`. Imported when a pool asks for it: reading
-answers takes 5 ms to load, and a run that has no use for an API should not pay for it."""
+"""The module of each API, by its name in `pool.toml`. A module is imported when a pool needs it,
+because an API takes 5 ms to load."""
 READERS = {
     "completions": "pytest_ultrapar.apis.openai",
     "embeddings": "pytest_ultrapar.apis.embeddings",
 }
-"""The module of what reads the answers of resources that only SDKs ask."""
+"""The modules that read the answers of resources that only SDKs use."""
 
 
 GROUP = "pytest_ultrapar.apis"
-"""Entry points of packages: the word in `pool.toml`, and where the API is (`package.module:API`).
-Looked at where a pool has a word that is none of ours: reading what is installed takes time."""
+"""The group of entry points. Each names an API as `pool.toml` does, and its object
+(`package.module:API`). They are read only for names that are not in `MODULES`, to save time."""
 
 
 def api_names() -> tuple[str, ...]:
-    """What `api` in `pool.toml` may be, with what is installed."""
+    """Return the values that `api` in `pool.toml` may have, with those that packages add."""
     return (*MODULES, *sorted(_installed().names - MODULES.keys()))
 
 
 def api_named(name: str) -> Api:
-    """The API of that name, which must be one of `api_names`.
+    """Return the API with this name, which must be one of `api_names`.
 
     Raises:
-        ConfigError: A package brings it that cannot be used; the message goes on after the name of
-            the field.
+        ConfigError: The package that provides the API cannot be used. The message is written to
+            follow the name of the field.
     """
     if name in MODULES:
         return cast("Api", import_module(MODULES[name]).API)
@@ -65,7 +65,7 @@ def api_named(name: str) -> Api:
 
 @functools.cache
 def _installed() -> EntryPoints:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - most pools name an API of ours
+    from importlib.metadata import entry_points  # noqa: PLC0415 - rarely needed
 
     return entry_points(group=GROUP)
 
@@ -75,9 +75,9 @@ def _brought(name: str) -> Api:
     points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
-        refuse(f'is "{name}", which several packages bring ({", ".join(packages)}): uninstall one')
+        refuse(f'is "{name}", which several packages add ({", ".join(packages)}): keep only one')
     (point,) = points
-    where = f'is "{name}", which {" ".join(packages)} brings as {point.value}: '
+    where = f'is "{name}", which {" ".join(packages)} adds as {point.value}: '
     try:
         api = point.load()
     except Exception as error:
@@ -86,56 +86,56 @@ def _brought(name: str) -> Api:
         ) from error
     missing = sorted(field for field in _wanted() if not hasattr(api, field))
     if missing:
-        refuse(f"{where}it lacks {', '.join(missing)}, which every API has")
+        refuse(f"{where}it lacks {', '.join(missing)}, which every API must have")
     return cast("Api", api)
 
 
 def _wanted() -> set[str]:
-    """What `Api` lists."""
+    """The names of the members of `Api`."""
     names = {*Api.__annotations__, *vars(Api), *vars(Reader)}
     return {name for name in names if not name.startswith("_")}
 
 
 def reader_named(name: str) -> Reader:
-    """What reads answers of that kind: an API, or one of `READERS`."""
+    """Return the reader of answers with this name: an API, or one of `READERS`."""
     if name in READERS:
         return cast("Reader", import_module(READERS[name]).API)
     return api_named(name)
 
 
 class Reader(Protocol):
-    """How the answers of one resource of a server look.
+    """Reads the answers of one resource on a server.
 
-    One whose requests and answers may name state of the provider (`state`) says `has_state = True`;
-    of others nothing is remembered.
+    Set `has_state = True` if requests and answers may name state that the provider stores
+    (`provider_state`). State is recorded only for such readers.
     """
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in the body of a 200 response, usage included, or what is wrong with it.
+        """Return the reply in the body of a 200 response, with its usage, or a failure.
 
         Args:
-            body: Of any content; at most as long as the client reads.
-            lane: Which lane answered.
-            latency_s: How long it took, seconds.
+            body: Any bytes, limited to the maximum that the client reads.
+            lane: The lane that answered.
+            latency_s: The latency of the answer, in seconds.
         """
 
     def stream(self) -> Stream:
-        """What takes the pieces of one answer that comes as a stream."""
+        """Return a new object that reads the pieces of one streamed answer."""
 
 
 class Api(Reader, Protocol):
-    """One wire format, without any state.
+    """One wire format. The object itself has no state.
 
     Attributes:
-        serves: What SDKs may ask of its lanes: by path below `base_url`, the name of what reads the
-            answers (`reader_named`). A path with `{model}` names the model there.
-        base_paths: Of an SDK's address and path, what may stand before such a path; regular
-            expressions.
-        version_example: What `api_version` may look like; None: the API has none, and
-            a pool may not say one.
-        endpoint_noun: What an instance of a pool is there, for people.
-        base_url_hint: What to look at where `base_url` is wrong, for people; perhaps empty.
-        streamed: The parameters that ask for a stream.
+        serves: The resources that SDKs may use: for each path below `base_url`, the name of the
+            reader for its answers (`reader_named`). In a path, `{model}` stands for the model's
+            name.
+        base_paths: A regular expression for the part of an SDK's address before such a path.
+        version_example: An example of `api_version`; None if the API has no versions and a pool
+            must not set one.
+        endpoint_noun: The API's word for an instance, for messages.
+        base_url_hint: A hint about a wrong `base_url`, for messages; may be empty.
+        streamed: The parameters that request a stream.
     """
 
     version_example: ClassVar[str | None]
@@ -146,71 +146,70 @@ class Api(Reader, Protocol):
     base_paths: ClassVar[str]
 
     def flaw_of(self, base_url: str) -> str | None:
-        """What is wrong with a `base_url`, to stand behind the field's name; None: nothing."""
+        """Return what is wrong with a `base_url`, as text to follow the field's name, or None."""
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
-        """Where requests go.
+        """Return the URL for requests.
 
         Args:
-            base_url: Of the instance.
+            base_url: The instance's `base_url`.
             name: The instance's `api_name`.
             version: The provider's `api_version`.
         """
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """Where one of `serves` is; arguments as of `url`."""
+        """Return the URL for one of the paths in `serves`; other arguments as in `url`."""
 
     def headers(self, token: str) -> dict[str, str]:
-        """The headers that only this API has, that with the key among them."""
+        """Return the headers that this API requires, including the header with the key."""
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body of a request.
+        """Return the body of a request.
 
         Args:
             name: The instance's `api_name`.
-            messages: The conversation, as chat completions have it.
-            parameters: Everything else, under the names under which it is sent.
+            messages: The conversation in the format of chat completions.
+            parameters: All other fields, under the names that are sent.
 
         Raises:
-            TypeError: A message or parameter is nothing that can be sent.
-            UnicodeEncodeError: A text holds a lone surrogate; the caller writes it out and tries
-                again.
+            TypeError: A message or parameter cannot be sent.
+            UnicodeEncodeError: A text contains an unpaired surrogate. The caller escapes it and
+                tries again.
         """
 
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """What a response means that is neither 200 nor a stream.
+        """Return the failure for a response that is neither 200 nor a stream.
 
         Args:
             status: HTTP status.
-            body: Of any content; its beginning may be quoted.
-            headers: With lower-case lookup.
-            epoch_s: Wall time, seconds since the epoch, for dates in headers.
+            body: Any bytes; the failure may quote the beginning.
+            headers: The headers, with lower-case lookup.
+            epoch_s: Wall time in seconds since the epoch, to interpret dates in headers.
         """
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """What an answer's headers say of the provider's own limits; None: nothing."""
+        """Return the provider's limits in an answer's headers, or None."""
 
 
 class Stream(Protocol):
-    """One answer that comes in pieces; whoever reads it feeds it until `done` or its end.
+    """One answer that arrives in pieces. Feed it until it is `done` or the body ends.
 
     Attributes:
-        done: Nothing that comes now matters: the server said that this was all, or it cannot be
-            read.
-        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
-            whoever feeds; None before.
+        done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
+        t_first_token_s: When the first content, reasoning or tool call arrived, on the caller's
+            clock; None until then.
     """
 
     done: bool
     t_first_token_s: float | None
 
     def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, which came at `now_s`."""
+        """Process the next bytes of the body, received at `now_s`."""
 
     def end(self, now_s: float) -> None:
-        """Take note that the body came to its end as HTTP has it."""
+        """Record that the HTTP body ended properly."""
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none; arguments as of `Api.reply`."""
+        """Return the reply or a failure; arguments as in `Api.reply`."""

@@ -1,4 +1,4 @@
-"""What a model answered, in one shape for all APIs."""
+"""A model's answer, in the same form for all APIs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import part_of, sanitised
+from pytest_ultrapar.apis.server_json import part_of, repaired
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
-# At run time too, for msgspec reads the annotations of a reply that an episode returns.
+# Needed at run time, because msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
-"""One message as the chat-completions API has it: `role`, `content`, perhaps `tool_calls`."""
+"""One message in the chat-completions API: `role`, `content`, and possibly `tool_calls`."""
 Messages = Sequence[Message]
 NATIVE = "native"
 """The field of an assistant's message that holds `Reply.native`."""
@@ -21,13 +21,13 @@ NATIVE = "native"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A native function call of the model.
+    """A native function call by the model.
 
     Attributes:
-        call_id: By which the message with the function's result refers to this call
-            (`tool_call_id`); empty when the server sends none.
-        name: The function.
-        arguments: The arguments as the model wrote them: JSON text, perhaps broken.
+        call_id: The id that the message with the function's result must repeat (`tool_call_id`);
+            empty if the server sends none.
+        name: The name of the function.
+        arguments: The arguments as the model wrote them: JSON text, which may be invalid.
     """
 
     call_id: str
@@ -37,29 +37,31 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of the model.
+    """An answer from the model.
 
     Attributes:
-        text: The content, or the refusal in place of one; empty when the model sent neither.
-        reasoning: Reasoning content where the API sends it apart, else None.
-        tool_calls: The calls that the model asks for, in its order; empty for none.
-        finish_reason: As the API says: `stop`, `length`, `tool_calls`, ...
-        tokens_in: Prompt tokens as counted by the API; None when it does not say.
-        tokens_out: Completion tokens as counted by the API; None when it does not say.
-        lane: Which lane answered: `provider/instance/key`.
-        latency_s: Send to last byte of the attempt that succeeded, in seconds.
-        refusal: The model's own words for not answering where the API sends them apart, else None.
-        reasoning_tokens: How many of `tokens_out` were reasoning; None when the API does not say.
-        cached_tokens: How many of `tokens_in` came from a cache; None when the API does not say.
-        id: What the API calls the answer.
-        model: Which model answered, in the API's own words.
-        stop_reason: Why the model ended, in the API's own word.
-        others: With `n` above 1, the choices after this one; counts are those of the whole answer.
-        body: What came, as text: JSON, or the events of a stream. Empty where it is not known.
-        native: The model's turn as its API has it: `api`, and `turn` with its blocks or items. None
-            where text and calls say all: chat completions, and answers without reasoning.
-        cache_write_tokens: How many of `tokens_in` were written to a cache; None when the API does
-            not say.
+        text: The content, or the refusal if there is no content; empty if the model sent neither.
+        reasoning: The reasoning, if the API sends it separately; otherwise None.
+        tool_calls: The calls that the model requests, in order; may be empty.
+        finish_reason: The finish reason, such as `stop`, `length` or `tool_calls`.
+        tokens_in: Prompt tokens as counted by the API; None if not reported.
+        tokens_out: Completion tokens as counted by the API; None if not reported.
+        lane: The lane that answered: `provider/instance/key`.
+        latency_s: The time from send to last byte of the attempt that succeeded, in seconds.
+        refusal: The model's refusal, if the API sends it separately; otherwise None.
+        reasoning_tokens: How many of the `tokens_out` were used for reasoning; None if not
+            reported.
+        cached_tokens: How many of the `tokens_in` were read from a cache; None if not reported.
+        id: The API's id for the answer.
+        model: The model that answered, as the API names it.
+        stop_reason: The reason why the answer ended, in the API's own word.
+        others: With `n` above 1, the other choices. Token counts cover the whole answer.
+        body: The answer as text: JSON, or the events of a stream. Empty if unknown.
+        native: The model's turn in its API's own form: `api`, and `turn` with the blocks or items.
+            None if `text` and `tool_calls` contain everything, as in chat completions and in
+            answers without reasoning.
+        cache_write_tokens: How many of the `tokens_in` were written to a cache; None if not
+            reported.
     """
 
     text: str
@@ -73,7 +75,7 @@ class Reply:
     refusal: str | None = None
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
-    # What tells one answer from another that says the same does not make them two.
+    # Comparisons ignore ids and names: two answers with the same content are equal.
     id: str | None = field(default=None, compare=False)
     model: str | None = field(default=None, compare=False)
     stop_reason: str | None = field(default=None, compare=False)
@@ -83,21 +85,21 @@ class Reply:
     cache_write_tokens: int | None = None
 
     def __repr__(self) -> str:
-        """What there is of it: a failed assert shows it."""
+        """The fields that have a value, for the message of a failed assert."""
         shown = [(one.name, getattr(self, one.name)) for one in fields(self) if one.repr]
         said = ", ".join(f"{name}={value!r}" for name, value in shown if value not in (None, ()))
         return f"Reply({said})"
 
     @property
     def choices(self) -> tuple[Reply, ...]:
-        """All choices of the answer, this one first; one unless `n` was above 1."""
+        """All choices in the answer, this one first; only this one unless `n` was above 1."""
         return (self, *self.others)
 
     @property
     def raw(self) -> Any:  # noqa: ANN401 - any JSON
-        """The answer's body as plain data, read when it is asked for; None where there is none.
+        """The answer's body as plain data, or None if there is no body. Each access decodes it.
 
-        Of a stream, the list of its events.
+        For a stream, it is the list of events.
         """
         body = self.body.encode()
         whole = _plain(body)
@@ -109,7 +111,7 @@ class Reply:
 
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
-        """Log probabilities of chat completions, if asked for; those of a stream put together."""
+        """The log probabilities in a chat completion, if requested; for a stream, joined."""
         raw = self.raw
         whole: dict[str, Any] = {}
         for body in raw if isinstance(raw, list) else [raw]:
@@ -128,10 +130,10 @@ class Reply:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The reply as the next message of its conversation, tool calls and their ids included.
+        """The reply as the next message in its conversation, with tool calls and their ids.
 
-        Reasoning is part of it where its API wants it back, as `native`: what another API gets is
-        text and calls.
+        If the API requires the reasoning back, the message contains it as `native`. Another API
+        gets only the text and calls.
         """
         said: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:
@@ -143,12 +145,12 @@ class Reply:
 
 
 def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) -> bytes:
-    """All that a reply says, in the shape of a chat completion that is no stream.
+    """Write a reply in the form of a chat completion without streaming.
 
     Args:
-        reply: With all its choices.
-        usage: As the server said it; None: what the reply has of it.
-        is_text: The shape is that of `/completions`, which have texts and no messages.
+        reply: The reply with all its choices.
+        usage: The usage from the server; None means the reply's own counts.
+        is_text: Whether to use the form of `/completions`, with texts instead of messages.
     """
     usage = usage or {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
     choices: list[dict[str, Any]] = []
@@ -162,15 +164,15 @@ def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) ->
 
 
 def body_text(body: bytes) -> str:
-    """An answer's JSON, or a part of it, as a `Reply` has it: mended where it is no text."""
+    """Decode an answer's JSON, or a part of it, for a `Reply`; invalid UTF-8 is repaired."""
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return (sanitised(body) or body).decode("utf-8", "backslashreplace")
+        return (repaired(body) or body).decode("utf-8", "backslashreplace")
 
 
 def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
-    return part_of(text, object) or part_of(sanitised(text) or b"", object)
+    return part_of(text, object) or part_of(repaired(text) or b"", object)
 
 
 def _sent_back(call: ToolCall) -> dict[str, Any]:

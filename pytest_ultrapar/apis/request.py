@@ -1,8 +1,8 @@
-"""What a request of any API asks for, as far as it decides what the request takes and costs.
+"""Read the fields that decide the tokens and cost of a request to any API.
 
-Read once, for estimates of tokens, for budgets and for what is kept of a conversation. Which API it
-is need not be told, for no field means anything else in another. A request whose fields are of
-other types than an API wants is read as far as that goes: its provider will refuse it.
+They are read once, for token estimates, budgets and stored conversations. Callers need not name the
+API, because each field has the same meaning in all APIs. Fields with unexpected types are skipped:
+the provider refuses such a request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 from pytest_ultrapar.apis.reply import Message
 
 BOUNDS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""Under which names a suite may say how long an answer may be."""
+"""The parameters with which a suite can limit the length of an answer."""
 _ALL_BOUNDS = BOUNDS | {"maxOutputTokens"}
 _CONFIG = ("generationConfig", "generation_config")
 _INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
 _SAID = ("messages", "input", "contents", "prompt")
 _BESIDE = ("tools", "functions", "response_format", "text", *_CONFIG)
-"""Of what is no message, what becomes a part of the prompt, or may."""
+"""Fields besides messages that are, or may be, part of the prompt."""
 _KEPT = ("previous_response_id", "conversation", "cachedContent", "cached_content")
 _NAMED = frozenset({"file_id", "file_url", "fileUri", "file_uri"})
 _ADDRESSED = frozenset({"url", "image_url"})
@@ -29,17 +29,19 @@ _AT_HAND = "data:"
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What one request asks for.
+    """The content of one request.
 
     Attributes:
-        messages: What of it is said to the model, as messages.
-        beside: What else is part of its prompt: tools, and shapes of the answer.
-        bound: Tokens that one answer has at most, reasoning included; None: nothing says so.
-        leaves_bound: Whether it names no bound at all, not even as null, so that the pool's holds
-            where requests are written by us.
-        n_answers: How many answers are billed.
-        n_named: Attachments that are not in the request: files of the provider, and addresses.
-        goes_on: The state kept by the provider whose tokens are billed with the prompt; None: none.
+        messages: The messages to the model.
+        beside: Other parts of the prompt: tools, and schemas for the answer.
+        bound: The maximum number of tokens in one answer, including reasoning; None if unlimited.
+        leaves_bound: Whether the request does not contain such a maximum, not even as null. Then
+            the pool's maximum applies, if the plugin writes the request.
+        n_answers: The number of answers that are billed.
+        n_named: The number of attachments outside the request: files stored at the provider, and
+            addresses.
+        goes_on: The name of stored state whose content is billed with the prompt; None if the
+            request does not use any.
     """
 
     messages: Sequence[Message]
@@ -52,10 +54,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_of(fields: Mapping[str, Any]) -> Asked:
-    """What a request says, of any content.
+    """Read the content of a request.
 
     Args:
-        fields: Its body, decoded; of a chat its parameters, with the `messages`.
+        fields: The decoded body; for `llm.chat()`, the parameters together with the `messages`.
     """
     configs = [one for name in _CONFIG if isinstance(one := fields.get(name), dict)]
     bounds = [
@@ -65,7 +67,7 @@ def asked_of(fields: Mapping[str, Any]) -> Asked:
         if _is_count(bound := of.get(name)) and bound > 0
     ]
     prompts: Any = fields.get("prompt")
-    # Of a completion: several are texts, or lists of tokens.
+    # A completion may have several prompts: texts or lists of tokens.
     is_several = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
     n_prompts = len(prompts) if is_several else 1
     wanted = [fields.get("n"), fields.get("best_of")]
@@ -106,12 +108,12 @@ def _messages(fields: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _parts_of(said: object) -> object:
-    """Gemini's contents have `parts`."""
+    """The `parts` of Gemini's contents; other content unchanged."""
     return said["parts"] if isinstance(said, dict) and "parts" in said else said
 
 
 def _n_named(said: list[Any]) -> int:
-    # A stack and no recursion: a request may be nested as deeply as it can be read.
+    # A stack instead of recursion, because a request may be nested deeply.
     stack, n_named = said, 0
     while stack:
         value = stack.pop()

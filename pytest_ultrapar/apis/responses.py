@@ -1,8 +1,8 @@
-"""OpenAI's Responses: chat completions translated, answers and streams read.
+"""OpenAI's Responses API: translates chat completions, and reads answers and streams.
 
-A conversation is a list of items here: messages, calls, results of calls, reasoning. We keep none
-of it with the provider: every request has the whole conversation, reasoning that is to be sent back
-comes encrypted.
+A conversation is a list of items: messages, calls, results of calls, and reasoning. The provider
+stores nothing: every request contains the whole conversation. Reasoning arrives encrypted, so that
+it can be sent back.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     CALL_WITHOUT_ID,
     NOTHING,
     Answer,
@@ -28,8 +26,10 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import fitted, part_of
+from pytest_ultrapar.apis.server_json import convert_tolerantly, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, of_kind
 
 if TYPE_CHECKING:
@@ -39,20 +39,20 @@ NAME = "openai-responses"
 
 
 class Responses(OpenAi):
-    """`api = "openai-responses"`: another resource of the same servers."""
+    """`api = "openai-responses"`: another resource on the same servers."""
 
     path: ClassVar[str] = RESPONSES_PATH
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
     has_state: ClassVar[bool] = True
     least_tokens: ClassVar[int] = 16
-    """The smallest `max_output_tokens` that OpenAI takes; `ultrapar check` asks for no more."""
+    """The smallest `max_output_tokens` that OpenAI accepts; `ultrapar check` uses it."""
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated."""
+        """The body, translated from a chat completion."""
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or what is wrong with it."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         response = decoded(body, _response_decoder, "response")
         if isinstance(response, Failure):
             return response
@@ -65,8 +65,10 @@ class Responses(OpenAi):
             return failure or turn
         if not (turn or status or failure):
             return malformed("the response has no item in its output, not even an empty message")
-        # An item of a kind that we do not know says nothing to us.
-        items = fitted([one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder)
+        # Ignore items of unknown kinds.
+        items = convert_tolerantly(
+            [one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder
+        )
         if items is None:
             return failure or malformed("an item of the response cannot be read")
         reply = _reply(response, items, lane, latency_s)
@@ -74,7 +76,7 @@ class Responses(OpenAi):
             return replace(failure, came=reply.came if isinstance(reply, Failure) else reply)
         if isinstance(reply, Failure) or len(turn) == sum(item.is_plain for item in items):
             return reply
-        # What is neither kept by the provider nor encrypted cannot be sent back.
+        # The provider does not store reasoning. It can be sent back only if it is encrypted.
         kept = [
             one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")
         ]
@@ -100,8 +102,8 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     for one in _OF_THE_PROVIDER:
         if parameters.get(one):
             raise TypeError(
-                f"llm.chat() got {one!r}: it hands over the whole conversation as messages and"
-                " waits for its answer; what the provider keeps or does later is for its own client"
+                f"llm.chat() got {one!r}, but it sends the whole conversation as messages and waits"
+                " for the answer; to use the provider's state or background mode, use its SDK"
             )
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}
@@ -120,7 +122,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     effort = parameters.pop("reasoning_effort", None)
     if effort is not None:
         body["reasoning"] = {**parameters.pop("reasoning", {}), "effort": effort}
-    # Models that do not reason refuse it.
+    # Models without reasoning refuse this value.
     if effort is not None or "reasoning" in parameters:
         include.append(_ENCRYPTED)
     if include:
@@ -144,7 +146,7 @@ def _text_settings(parameters: dict[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    # Chat completions are not strict unless told so, Responses are.
+    # By default, the Responses API is strict and chat completions are not.
     return {"type": "function", **tool.said("parameters"), "strict": bool(tool.strict)}
 
 
@@ -173,7 +175,7 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: as it came where that is still what it says, else its text and calls."""
+    """A turn of the model: the original items if they are unchanged, otherwise text and calls."""
     calls = [
         {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -223,7 +225,7 @@ def _reply(
     refusal = "".join(part.refusal or "" for part in said)
     reply = Reply(
         text="".join(part.text or "" for part in said) or refusal,
-        # What models reasoned where they say it, else its summary.
+        # The reasoning itself if the model sends it, otherwise its summary.
         reasoning="\n".join(
             part.text
             for item in items
@@ -249,7 +251,7 @@ def _reply(
 
 
 class ResponseStream(EventStream["_Event"]):
-    """The events of one answer so far: the last has all of it, the others say when what came.
+    """The events of one answer so far. The last contains the whole answer; the others show timing.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """
@@ -268,7 +270,7 @@ class ResponseStream(EventStream["_Event"]):
         return self._cut_off(came if isinstance(came, Reply) else None)
 
     def one_body(self, _: Reply) -> bytes:
-        """The response, which the last event has."""
+        """The response in the last event."""
         return self._response
 
     def _take(self, event: _Event, now_s: float) -> None:
@@ -283,7 +285,7 @@ class ResponseStream(EventStream["_Event"]):
             self._response = bytes(event.response)
             fields = part_of(event.response, dict[str, msgspec.Raw])
             if fields and self._items and not part_of(fields.get("output", NOTHING), list):
-                # Gateways forget there what they have said in pieces.
+                # Some gateways omit the output here, because they have sent it in pieces.
                 self._response = _encoder.encode(fields | {"output": self._items})
             self._response = joined([body_text(self._response)]).encode()
             self.done = True
@@ -312,12 +314,12 @@ class _Item(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Whether text and calls say all of it."""
+        """Whether a reply's text and calls contain everything in the item."""
         return self.type == "function_call" or (self.type == "message" and self.phase is None)
 
 
 class _Response(Answer):
-    """A whole answer."""
+    """A complete answer."""
 
     status: str | None = None
     incomplete_details: msgspec.Raw = NOTHING

@@ -1,4 +1,4 @@
-"""What an answer says of sending again: after how long, and whether at all."""
+"""Read a server's advice on retries: how long to wait, and whether to retry at all."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LONGEST_S = 7 * 86_400.0
-"""What is asked for beyond a week says only that the server will not be back for us. Whether a lane
-waits for what is asked, or is out, the lane's health decides."""
+"""A longer wait only means that the server does not come back during the run. The lane's health
+decides whether the lane waits or is removed."""
 _YEAR_S = 365 * 86_400.0
-"""No server asks for longer: a larger number is a moment, or nonsense."""
+"""The longest plausible wait: a larger number is a timestamp, or invalid."""
 _MILLIS_FROM = 1e11
-"""Moments since 1970 in seconds are smaller, those in milliseconds larger."""
+"""Unix timestamps in seconds are smaller than this; timestamps in milliseconds are larger."""
 _UNIT_S = {"day": 86_400.0, "hour": 3600.0, "min": 60.0, "minute": 60.0, "sec": 1.0, "second": 1.0}
 _UNIT_S |= {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "millisecond": 1e-3}
 _UNIT_S |= {"us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -31,22 +31,22 @@ _STATED = re.compile(
 
 
 def parse_retry_after(headers: Mapping[str, str], *, epoch_s: float) -> float | None:
-    """Seconds to wait as the response's headers ask, or None when they ask for nothing usable.
+    """Return how many seconds the response's headers ask clients to wait, or None.
 
-    `retry-after-ms` goes before `retry-after` as a number of seconds or a duration (`1m30s`), that
-    before an HTTP date. A number above a year is a moment, in seconds or milliseconds since 1970.
-    Zero, past moments, those more than a year ahead, negative, infinite, non-ASCII and unreadable
-    values are None: the caller then backs off by its own rule. A header that comes several times
-    asks for the longest of its times, or for the first of its dates.
+    `retry-after-ms` takes precedence over `retry-after` with seconds or a duration (`1m30s`), and
+    both take precedence over an HTTP date. A number of seconds that exceeds a year is a Unix
+    timestamp, in seconds or milliseconds. If a header is repeated, the longest wait or the first
+    date counts. The result is None for zero, for times in the past or more than a year ahead, and
+    for negative, infinite, non-ASCII and unreadable values. The caller then uses its own back-off.
 
     Args:
-        headers: Response headers with lower-case lookup; repeated ones joined by commas.
-        epoch_s: Wall time, seconds since the epoch; used for moments only.
+        headers: Response headers with lower-case lookup; repeated headers are joined with commas.
+        epoch_s: Wall time in seconds since the epoch; used only for dates and timestamps.
 
     Returns:
-        More than 0 and at most `LONGEST_S`.
+        A wait above 0 and not longer than `LONGEST_S`.
 
-    Source: RFC 9110, section 10.2.3; the order is the official OpenAI client's.
+    Source: RFC 9110, section 10.2.3; the order is the same as in the official OpenAI client.
     """
     for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         asked = [_wait_s(part, unit_s, epoch_s) for part in headers.get(name, "").split(",")]
@@ -72,24 +72,24 @@ def _wait_s(text: str, unit_s: float, epoch_s: float) -> float | None:
 
 
 def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
-    """What `x-should-retry` says, or None when it says neither `true` nor `false`."""
+    """The value of `x-should-retry`; None if it is neither `true` nor `false`."""
     value = headers.get("x-should-retry", "").strip().lower()
     return {"true": True, "false": False}.get(value)
 
 
 def duration_of(text: str) -> float | None:
-    """The seconds of a duration such as `6m0s`, `20ms` or `1 minute`; None where it is none."""
+    """Parse a duration such as `6m0s`, `20ms` or `1 minute`, in seconds; None for other texts."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
 
 
 def stated_s(message: str) -> float | None:
-    """After how many seconds to try again, as a message in lower case says it: `retry in 1.3s`."""
+    """Find the wait in a lower-case message such as `retry in 1.3s`, in seconds, or None."""
     found = _STATED.search(message)
     return bounded(duration_of(found[1]) or 0.0) if found else None
 
 
 def bounded(seconds: float) -> float | None:
-    """A wait of at most `LONGEST_S`; None where there is nothing to wait for, or nonsense."""
+    """Limit a wait to `LONGEST_S`; None if it is not above 0, or longer than a year."""
     return min(seconds, LONGEST_S) if 0 < seconds <= _YEAR_S else None

@@ -1,4 +1,4 @@
-"""The provider that a run starts itself: OpenAI's API for `llm.chat()`, all APIs for SDKs."""
+"""The provider that a run starts itself: OpenAI's API for `llm.chat()`, and all APIs for SDKs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Simulated(OpenAi):
     """`api = "simulated"`."""
 
-    # In words, for the modules that have these paths take their time to load.
+    # Written out here, because the modules that define these paths are slow to load.
     serves: ClassVar[Mapping[str, str]] = {
         **OpenAi.serves,
         "/v1/messages": "anthropic",
@@ -24,7 +24,7 @@ class Simulated(OpenAi):
     }
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """OpenAI's below its `/v1`, all others beside it."""
+        """The URL of a path. OpenAI's paths are below `/v1`, and all others are next to it."""
         if path in OpenAi.serves:
             return super().resource_url(base_url, name, version, path)
         path = path.replace("/v1/models/", "/v1beta/models/")

@@ -1,9 +1,9 @@
-"""Chat completions taken apart, for APIs that say the same otherwise.
+"""Take chat completions apart, for APIs with another format.
 
-`llm.chat()` takes messages and parameters as chat completions have them. An API of another shape
-writes them as its own; what it has no counterpart for is refused by its name before anything is
-sent, since leaving it out would ask for something else. What chat completions do not know is the
-API's own, and goes as it is.
+`llm.chat()` accepts the messages and parameters of chat completions. Other APIs translate them. If
+a part has no counterpart, an error names it before anything is sent, because omitting it would
+change the request. Parts that chat completions do not have belong to the API and are sent
+unchanged.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "system": (),
     "developer": (),
     "user": (),
     "assistant": ("tool_calls", "refusal"),
-    # The name is not sent: the call has said which function it was.
+    # The name is not sent: the call already names the function.
     "tool": ("tool_call_id", "name"),
 }
-"""By role, what a message may hold beside it and its content."""
+"""For each role, the fields that a message may contain besides role and content."""
 NO_COUNTERPART: dict[str, Any] = {"n": 1, "modalities": ["text"]} | dict.fromkeys(
     ("logit_bias", "functions", "function_call", "audio", "prediction", "web_search_options")
 )
-"""What no other API has."""
+"""Parameters that no other API supports, each with the value that has no effect."""
 OF_OPENAI = NO_COUNTERPART | {"logprobs": False, "top_logprobs": 0, "store": False}
 OF_OPENAI |= dict.fromkeys(
     ("verbosity", "reasoning_effort", "prompt_cache_key", "safety_identifier")
 )
-"""What no other provider has."""
+"""Parameters that no other provider supports, each with the value that has no effect."""
 
 
 class Translator(NamedTuple):
-    """Names the API in what it refuses.
+    """Reads the parts of chat completions for one API. Its errors name that API.
 
     Attributes:
-        api: As `pool.toml` has it.
-        no_counterpart: The parameters of chat completions that it has nothing for, each with the
-            value that asks for nothing: with that, or None, it is left out.
+        api: The API's name in `pool.toml`.
+        no_counterpart: The parameters without a counterpart, each with the value that has no
+            effect. A parameter with this value or None is omitted.
     """
 
     api: str
     no_counterpart: Mapping[str, Any]
 
     def refuse(self, what: str) -> NoReturn:
-        """Say what of a call has no counterpart.
+        """Raise an error for a part that has no counterpart.
 
         Raises:
             TypeError: Always.
@@ -55,21 +55,23 @@ class Translator(NamedTuple):
         raise TypeError(f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for')
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that ask for something, once all of them may.
+        """Return the parameters that have an effect.
 
         Raises:
-            TypeError: One of them has no counterpart.
+            TypeError: A parameter has no counterpart.
         """
         asked = {name: value for name, value in given.items() if value is not None}
         for name, nothing in self.no_counterpart.items():
             if name in asked and asked.pop(name) != nothing:
-                self.refuse(
-                    f"{name!r} (parameters = {{ {name} = false }} in pool.toml leaves it out)"
-                )
+                self.refuse(f"{name!r} (parameters = {{ {name} = false }} in pool.toml omits it)")
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
-        """Takes out of the parameters how long an answer may be, under its new or old name."""
+        """Remove and return the maximum length of an answer, under its new or old name.
+
+        Raises:
+            TypeError: Both names are used.
+        """
         newer: int | None = parameters.pop("max_completion_tokens", None)
         older: int | None = parameters.pop("max_tokens", None)
         if newer is not None and older is not None:
@@ -79,11 +81,10 @@ class Translator(NamedTuple):
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
-        """Each message with its role before and its place behind it.
+        """Yield the role of each message, the message itself, and its place for errors.
 
         Raises:
-            TypeError: A role is unknown, or a message holds more than the role and the content and
-                what is read of messages of that role.
+            TypeError: A role is unknown, or a message has a field that its role does not allow.
         """
         for number, message in enumerate(messages):
             role: Any = message.get("role")
@@ -104,17 +105,17 @@ class Translator(NamedTuple):
         field: str = "content",
         own: str = "assistant",
     ) -> tuple[list[Any], list[dict[str, Any]]]:
-        """What stands at the head as the system's, and the turns of the conversation.
+        """Return the system messages at the beginning, and the turns of the conversation.
 
         Args:
-            messages: All of it.
-            made: By role, makes the content of a message; `late` of what the system says in the
-                midst.
-            field: Of a turn, where that is.
+            messages: All messages.
+            made: For each role, the function that makes the content of a message. `late` is for
+                system messages between turns.
+            field: The field of a turn that contains its content.
             own: The API's word for the model's role.
 
         Raises:
-            TypeError: As `turns`.
+            TypeError: As in `turns`.
         """
         system: list[Any] = []
         turns: list[dict[str, Any]] = []
@@ -123,7 +124,7 @@ class Translator(NamedTuple):
             if role in {"system", "developer"} and not turns:
                 system += made["system"](message, place)
             elif role == before == "tool":
-                # Results in a row are answers to one turn of the model, and one turn themselves.
+                # Consecutive results answer the same turn of the model, so they form one turn.
                 turns[-1][field].append(made[role](message, place))
             elif role == "tool":
                 turns.append({"role": "user", field: [made[role](message, place)]})
@@ -136,10 +137,12 @@ class Translator(NamedTuple):
         return system, turns
 
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
-        """The content as parts, each with its place: a text is one, no content is none.
+        """Return the content as parts, each with its place; a text becomes one part.
+
+        Empty if the message has no content.
 
         Raises:
-            TypeError: It is neither a text nor a list of parts.
+            TypeError: The content is neither a text nor a list of parts.
         """
         content = message.get("content")
         if content is None:
@@ -157,20 +160,20 @@ class Translator(NamedTuple):
     def content(
         self, message: Message, place: str, part: Callable[[Mapping[str, Any], str], Any]
     ) -> str | list[Any]:
-        """The content, of which `part` makes each part; a text stays one.
+        """Return the content, with `part` applied to each part; a text remains a text.
 
         Raises:
-            TypeError: As `parts`.
+            TypeError: As in `parts`.
         """
         if isinstance(text := message.get("content"), str):
             return text
         return [part(one, where) for one, where in self.parts(message, place)]
 
     def said(self, message: Message, place: str) -> str:
-        """What the model said in a message of its own: its text, or its refusal.
+        """Return the text of a message from the model, or its refusal.
 
         Raises:
-            TypeError: It has parts of another kind.
+            TypeError: The message contains parts of another kind.
         """
         texts: list[str] = []
         for part, where in self.parts(message, place):
@@ -186,10 +189,10 @@ class Translator(NamedTuple):
         return "".join(texts) or (refusal if isinstance(refusal, str) else "")
 
     def calls(self, message: Message, place: str) -> Iterator[tuple[str, str, str]]:
-        """Id, function and arguments of each tool call in a message.
+        """Yield the id, function name and arguments of each tool call in a message.
 
         Raises:
-            TypeError: One has another shape.
+            TypeError: A call has another form.
         """
         for number, call in enumerate(message.get("tool_calls") or ()):
             where = f"{place}.tool_calls[{number}]"
@@ -200,30 +203,30 @@ class Translator(NamedTuple):
                     self.refuse(f"{where} that calls no function")
 
     def id_of(self, given: object, place: str) -> str:
-        """The id by which a call and its result find each other.
+        """Check and return the id that connects a call with its result.
 
         Raises:
-            TypeError: There is none.
+            TypeError: The id is missing.
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
-                f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
+                f'llm.chat() requires {place} for api = "{self.api}": a text that is not empty'
             )
         return given
 
     def called(self, message: Message, place: str) -> str:
-        """The id of the call of which a message has the result.
+        """Return the id of the call whose result a message contains.
 
         Raises:
-            TypeError: There is none.
+            TypeError: The id is missing.
         """
         return self.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
 
     def image(self, part: Mapping[str, Any], place: str) -> Image:
-        """The image of a part of type `image_url`.
+        """Return the image in a part of type `image_url`.
 
         Raises:
-            TypeError: It is neither a data URL in base64 nor an address.
+            TypeError: The image is neither a base64 data URL nor an address.
         """
         said: Any = part.get("image_url")
         url, detail = "", None
@@ -240,15 +243,15 @@ class Translator(NamedTuple):
         if url.startswith(("https://", "http://")):
             return Image(url, detail, "", "")
         raise TypeError(
-            f'llm.chat() got {place}.image_url, which must have the URL of an image: "https://..."'
-            ' or "data:image/png;base64,..."'
+            f"llm.chat() got {place}.image_url, which must be the URL of an image:"
+            ' "https://..." or "data:image/png;base64,..."'
         )
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
-        """The tools, those that chat completions know as what they are, and others as given.
+        """Yield the tools: functions as in chat completions as `Function`, all others unchanged.
 
         Raises:
-            TypeError: One is no table, or of chat completions' type `custom`.
+            TypeError: A tool is not a mapping, or has the type `custom` of chat completions.
         """
         for number, tool in enumerate(tools):
             match tool:
@@ -260,13 +263,13 @@ class Translator(NamedTuple):
                 case Mapping():
                     yield tool
                 case _:
-                    raise TypeError(f"llm.chat() got tools[{number}], which must be a table")
+                    raise TypeError(f"llm.chat() got tools[{number}], which must be a dict")
 
     def schema(self, response_format: object) -> Mapping[str, Any] | None:
-        """The `json_schema` of a `response_format`; None: it asks for text, or for any JSON.
+        """Return the `json_schema` in a `response_format`; None for text or JSON of any schema.
 
         Raises:
-            TypeError: It is something else.
+            TypeError: The format is unknown.
         """
         wanted: Mapping[str, Any] | None = None
         match response_format:
@@ -280,14 +283,14 @@ class Translator(NamedTuple):
 
 
 def of_kind(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The blocks or items of a turn that are of one type."""
+    """The blocks or items in a turn that have this type."""
     return [one for one in turn if one.get("type") == kind]
 
 
 def object_of(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object, where chat completions have JSON text.
+    """Decode the arguments of a call, which are JSON text in chat completions.
 
-    Source for what is broken: docs.claude.com, "Fine-grained tool streaming", on invalid JSON.
+    Source for invalid JSON: docs.claude.com, "Fine-grained tool streaming".
     """
     found = part_of(arguments or "{}", dict[str, Any])
     return {"INVALID_JSON": arguments} if found is None else found
@@ -297,10 +300,10 @@ class Image(NamedTuple):
     """An image in a message.
 
     Attributes:
-        url: As it was given.
-        detail: How closely to look, if that was said.
-        media_type: Of a data URL; empty: it is an address.
-        content: Of a data URL, in base64.
+        url: The URL as the caller wrote it.
+        detail: The level of detail, if set.
+        media_type: The media type of a data URL; empty for an address.
+        content: The base64 content of a data URL; empty for an address.
     """
 
     url: str
@@ -313,8 +316,8 @@ class Function(NamedTuple):
     """A function that a model may call.
 
     Attributes:
-        schema: JSON schema of its parameters.
-        strict: Whether calls must match it; None: not said.
+        schema: The JSON schema of its parameters.
+        strict: Whether calls must match the schema; None if not set.
     """
 
     name: str
@@ -323,6 +326,6 @@ class Function(NamedTuple):
     strict: bool | None
 
     def said(self, schema: str) -> dict[str, Any]:
-        """The function as an API has it that calls the schema so."""
+        """The function in the form of an API whose schema field is called `schema`."""
         described = {} if self.description is None else {"description": self.description}
         return {"name": self.name, schema: self.schema, **described}

@@ -1,4 +1,7 @@
-"""What servers mean by the words and codes of their errors: `vocabulary.toml`, read once needed."""
+"""The meanings of words and codes in servers' errors.
+
+They are in `vocabulary.toml`, which is read at the first failure.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES = re.compile(r"^    \{.*\n", re.MULTILINE)
-"""To parse them would take 50 ms, for which the first failure of a run would stop all others."""
+"""Parsing the examples would take 50 ms and block all requests at the first failure of a run."""
 
 
 _Sign = tuple[str, bool, re.Pattern[str]]
-"""A meaning, whether it is a code by which it is known, and the code or the words."""
+"""A meaning, whether a code identifies it, and the pattern for the code or words."""
 
 
 @functools.cache
 def vocabulary() -> dict[str, Any]:
-    """The file without its examples; its beginning says what it has.
+    """Read the file without its examples. The file's header describes the format.
 
-    A run without failures does not read it.
+    A run without failures does not read the file.
     """
     import tomllib  # noqa: PLC0415 - see above
 
@@ -34,7 +37,7 @@ def vocabulary() -> dict[str, Any]:
 
 @functools.cache
 def _signs(status: int) -> list[_Sign]:
-    """What is heard on a status: codes before words, and behind both what is to be heard last."""
+    """The patterns for a status: first codes, then words, then entries with `last = true`."""
     found: list[tuple[int, _Sign]] = []
     for meaning, its_own in vocabulary()["meanings"].items():
         for entry in vocabulary()[meaning]:
@@ -49,12 +52,12 @@ def _signs(status: int) -> list[_Sign]:
 
 
 def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[str, bool]]:
-    """What an error may mean, the surest first, and whether it is a code that says so.
+    """Yield the possible meanings of an error, most certain first, and whether a code matched.
 
     Args:
-        codes: Its own, in lower case.
-        text: Its message in lower case, and behind it the codes.
-        status: On which it is heard.
+        codes: The error's codes, in lower case.
+        text: The error's message in lower case, followed by the codes.
+        status: The HTTP status.
     """
     for meaning, is_code, pattern in _signs(status):
         if any(map(pattern.fullmatch, codes)) if is_code else pattern.search(text):
@@ -62,6 +65,6 @@ def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[
 
 
 def status_of(word: str) -> int | None:
-    """The HTTP status that a code, type or status of an error stands for, if it is known."""
+    """Return the HTTP status that an error's code, type or status stands for; None if unknown."""
     known: dict[str, int] = vocabulary()["status"]
     return next((known[code] for code in known if re.fullmatch(code, word.lower())), None)

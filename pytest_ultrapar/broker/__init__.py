@@ -1,10 +1,10 @@
-"""Who may send what, where and when: the broker, the only owner of all limits.
+"""The broker is the only owner of all limits. It decides when and where each request is sent.
 
-Begin with `scheduler.py`, which brings waiting requests and free lanes together. `limits.py`,
-`lanes.py`, `waiting.py` and `groups.py` hold the state of a run, `lane_table.py` what changes it;
-`throttles.py` keeps a limit, and `health.py` says when a lane pauses. `budget.py` and
-`day_ledger.py` count what is spent and not given back; `spending_file.py` remembers it. `broker.py`
-joins them as a pure state machine. `host.py` puts it on an event loop: in this process
-(`local.py`), in one of its own (`server.py`, `client.py`), or in virtual time (`play.py`).
-`shares.py` and `demand.py` are for limits that hosts share.
+Begin with `scheduler.py`, which matches waiting requests with free lanes. `limits.py`, `lanes.py`,
+`waiting.py` and `groups.py` define the state of a run, and `lane_table.py` changes it.
+`throttles.py` enforces a limit, and `health.py` decides when a lane pauses. `budget.py` and
+`day_ledger.py` count money and daily units, and `spending_file.py` stores the money spent.
+`broker.py` combines all of these in a pure state machine. `event_loop.py` runs this state machine
+on an event loop: in this process (`local.py`), in a separate process (`server.py`, `client.py`), or
+in virtual time (`virtual_time.py`). `shares.py` and `demand.py` are for limits that hosts share.
 """

@@ -1,4 +1,4 @@
-"""An assignment: plain data that says which lanes workers prefer, and which cases run together."""
+"""The assignment: the lanes that workers prefer, and the groups of cases that run together."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Cases that are scheduled by the same rule.
+    """Cases that are scheduled with the same rule.
 
-    A group ends when the episodes of all its cases have ended, never when pytest has reported them.
+    A group ends when the episodes of all its cases have ended. Pytest may report them later.
 
     Attributes:
-        name: Unique in the assignment, not empty.
-        cases: Case ids; a case belongs to at most one group, and a case in none is free.
-        lanes: The only lanes these cases may use; None allows every lane of their model.
-        after: Names of groups that must have ended before this one starts.
-        start_after_s: Seconds after the run's start (and after the groups in `after`) before this
-            one starts.
-        exclusive: Groups that name the same lock here never run at the same time.
-        at_once: At most so many episodes of the group are open at once; None is unlimited.
+        name: Not empty, and unique in the assignment.
+        cases: Case ids. A case belongs to at most one group. Cases without a group have no rule.
+        lanes: The only lanes that these cases may use; None allows every lane of their model.
+        after: Names of groups that must end before this one starts.
+        start_after_s: Delay before this group starts, in seconds. It counts from the run's start
+            or, if `after` names groups, from the end of the last of them.
+        exclusive: The name of a lock. Groups with the same lock never run at the same time.
+        at_once: The maximum number of the group's episodes open at the same time; None: no maximum.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What the assignment hook returns, carried out by scheduler and broker.
+    """The return value of the assignment hook. The scheduler and the broker carry it out.
 
     Attributes:
-        home: The lanes that each worker id prefers (affinity). They serve their own workers first;
-            idle seats go to whoever has work (work stealing). A worker that is not named has no
-            preference.
-        groups: Rules for sets of cases, in the order in which they should be dispatched.
+        home: The lanes that each worker prefers (affinity), by worker id. A lane serves the workers
+            that prefer it first; other workers use its idle seats (work stealing). A worker that is
+            not listed has no preference.
+        groups: Rules for sets of cases, in the order in which the sets should be dispatched.
     """
 
     home: dict[str, tuple[LaneId, ...]] = {}
@@ -55,7 +55,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def is_restricted(self) -> bool:
-        """Whether a rule may keep an episode from a lane of its model that is free."""
+        """Whether a rule may keep an episode from a free lane of its model."""
         return any(
             group.lanes is not None
             or group.after
@@ -67,15 +67,15 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
-    """Refuse an assignment that names what does not exist or can never be finished.
+    """Refuse an assignment with unknown names, or one that can never finish.
 
     Args:
-        assignment: What the hook returned.
+        assignment: The return value of the hook.
         lanes: Ids of all lanes of the pool.
 
     Raises:
-        ConfigError: For an unknown lane or group, a name used twice, a case in two groups, groups
-            that wait for each other, or a number out of range.
+        ConfigError: There is an unknown lane or group, a name used twice, a case in two groups,
+            groups that wait for each other, or a number out of range.
     """
     for worker, home in assignment.home.items():
         _check_lanes(f"home of {worker}", home, lanes)
@@ -119,8 +119,8 @@ def _check_order(groups: dict[str, Group]) -> None:
         for name in group.after:
             if name not in groups:
                 refuse(
-                    f"assignment: group {group.name!r} comes after {name!r}, which is no group; "
-                    f"there are {', '.join(map(repr, list(groups)[:8]))}"
+                    f"assignment: group {group.name!r} comes after the unknown group {name!r}; "
+                    f"the groups are {', '.join(map(repr, list(groups)[:8]))}"
                 )
     try:
         TopologicalSorter({group.name: group.after for group in groups.values()}).prepare()

@@ -1,4 +1,4 @@
-"""The broker at the other end of a socket, for a controller without an event loop."""
+"""A client of the broker's process, for a controller without an event loop."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 READ_BYTES = 1 << 16
 _ANSWER_S = 30.0
-"""Longest wait for one answer."""
+"""How long to wait for one answer, in seconds."""
 
 
 class BlockingBrokerClient:
-    """Asks the broker's process and waits for the answer; threads that share it take turns."""
+    """Sends requests to the broker's process and waits for the answers; threads take turns."""
 
     def __init__(self, path: str | Path, token: str, *, name: str = "controller") -> None:
         """Connect as a controller.
@@ -34,10 +34,10 @@ class BlockingBrokerClient:
         Args:
             path: The broker's socket.
             token: The broker's token.
-            name: Shown in nothing but messages.
+            name: The name of this client. It appears only in messages.
 
         Raises:
-            BrokerGoneError: When nothing listens there or the token is wrong.
+            BrokerGoneError: No broker listens on the socket, or the token is wrong.
         """
         self._lock = threading.Lock()
         self._reader = wire.FrameReader()
@@ -54,52 +54,52 @@ class BlockingBrokerClient:
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 
     def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on.
+        """Put an assignment in force.
 
         Raises:
-            ConfigError: When it cannot be carried out on the broker's pool.
-            BrokerGoneError: When the broker is gone.
+            ConfigError: The broker's pool does not allow it.
+            BrokerGoneError: The broker is gone.
         """
         error = self._ask(wire.Assign(assignment), wire.Assigned).error
         if error is not None:
             raise ConfigError(error)
 
     def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary.
+        """Return a snapshot of the run, for the progress line and the summary.
 
         Raises:
-            BrokerGoneError: When the broker is gone.
+            BrokerGoneError: The broker is gone.
         """
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
     def signs(self) -> dict[str, float]:
-        """When each connected worker last gave a sign, monotonic seconds of the host.
+        """When the broker last received data from each worker, in monotonic seconds of the host.
 
         Raises:
-            ConnectionError: When the broker is gone.
+            ConnectionError: The broker is gone.
         """
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
     def episode_ended(self, case_id: str) -> None:
-        """Say that a case needs no further lease, as when an earlier journal has its result.
+        """Report that a case needs no more leases, for example because a journal has its result.
 
         Raises:
-            BrokerGoneError: When the broker is gone.
+            BrokerGoneError: The broker is gone.
         """
         with self._lock:
             self._send(wire.EpisodesOver((case_id,)))
 
     def hold_claims(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Say until when the claims of this host hold (`LaneBroker.hold_claims`).
+        """Report when the claims of this host end (`LaneBroker.hold_claims`).
 
         Raises:
-            BrokerGoneError: When the broker is gone.
+            BrokerGoneError: The broker is gone.
         """
         with self._lock:
             self._send(wire.HoldClaims(until_s, list(taken), list(again)))
 
     def close(self) -> None:
-        """End the connection; any number of times."""
+        """Close the connection. Idempotent."""
         self._socket.close()
 
     def _ask(self, message: wire.ClientMessage, answer: type[Answer]) -> Answer:
@@ -126,7 +126,7 @@ class BlockingBrokerClient:
             while (frame := self._reader.next_frame()) is None:
                 chunk = self._socket.recv(READ_BYTES)
                 if not chunk:
-                    raise ConnectionResetError("it ended the connection")
+                    raise ConnectionResetError("it closed the connection")
                 self._reader.feed(chunk)
             answer: wire.ServerMessage = self._decoder.decode(frame)
         except (OSError, msgspec.MsgspecError, wire.FrameError) as error:

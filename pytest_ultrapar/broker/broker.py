@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
-from pytest_ultrapar.broker.news import NewsBook
+from pytest_ultrapar.broker.notices import NoticeBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     OF_REQUEST,
@@ -27,6 +27,7 @@ from pytest_ultrapar.broker.protocol import (
     GroupProgress,
     Refusal,
 )
+from pytest_ultrapar.broker.refusal_cause import next_lanes
 from pytest_ultrapar.broker.retry_budget import ParkedRetry
 from pytest_ultrapar.broker.scheduler import (
     Homes,
@@ -36,9 +37,8 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.suspicion import next_lanes
+from pytest_ultrapar.broker.timers import TimerQueue
 from pytest_ultrapar.broker.waiting import Waiting, WorkerState
-from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
-    from pytest_ultrapar.broker.demand import Wants
+    from pytest_ultrapar.broker.demand import HostDemand
     from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,
         LeaseOutcome,
         LeaseRequest,
-        Most,
         ShareStatus,
+        TokenBounds,
     )
     from pytest_ultrapar.broker.retry_budget import RetryBudget
-    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.shares import HeldUnits, Row
     from pytest_ultrapar.broker.waiting import HeldLease
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -73,16 +73,17 @@ __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
 
 class LaneBroker:
-    """Grants leases so that no limit is ever exceeded and nobody waits for a lane that is free.
+    """Grants leases so that no limit is ever exceeded and no request waits while a lane is free.
 
-    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to
-    tell whom. The same calls with the same times give the same actions. A time before the last one
-    counts as the last one, so a clock that goes backwards never admits more.
+    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
+    messages to send, with their receivers. The same calls at the same times return the same
+    actions. If a time is earlier than in the previous call, the time of the previous call is used
+    again, so that a clock that goes backwards never admits more.
 
-    Between two calls this holds: no waiting request could be served by a lane that is free, apart
-    from lanes held for their home workers, from seats that are kept for cases with a place
-    (`places`), and while claims hold no more; and every lane that only a rate, a pause or such a
-    case keeps from serving one comes up by `next_wake_s()`.
+    Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
+    reserved for their home workers, seats reserved for cases with a place (`places`), and times
+    after the host's claims have ended. If a lane is blocked only by a rate, a pause or a
+    reservation, `next_wake_s()` is no later than the end of that block.
     """
 
     def __init__(
@@ -98,25 +99,26 @@ class LaneBroker:
         budgets: Budgets | None = None,
         shared: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Start with nothing in flight, and every lane up of which nothing else is known.
+        """Start with no requests in flight. All lanes are up, except for those in `known`.
 
         Args:
             pool: The lanes and limits.
-            seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
-                nothing for so long is removed.
-            wait_for_servers_s: How long a server is waited for that is not there (`LaneHealth`).
-            known: Lanes that are removed or pause when the first worker connects.
-            days: What counts units per day, by limit; a limit without holds nobody per day.
-            late_s: How late sends may be at first.
-            budgets: What counts money; without, budgets hold nobody.
-            shared: Rows that hosts share, by limit and word: closed until the first `share`.
+            seed: The seed for the random part (jitter) of pauses.
+            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+                no request for that long is removed.
+            wait_for_servers_s: How long to wait for a server that is absent (`LaneHealth`).
+            known: Lanes to remove or pause when the first worker connects.
+            days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
+            late_s: The initial estimate of how late requests are sent.
+            budgets: Counts the money spent; None if there is no budget.
+            shared: The rows that hosts share, by limit and word. They are closed until the first
+                call of `share`.
 
         Raises:
-            ValueError: A row is shared that nothing counts.
+            ValueError: A shared row has no counter.
         """
         self._known = tuple(known)
-        self._wakes = WakeQueue()
+        self._wakes = TimerQueue()
         self._table = LaneTable(
             pool,
             self._wakes,
@@ -128,11 +130,11 @@ class LaneBroker:
             budgets=budgets,
             shared=shared,
         )
-        self._news = NewsBook(self._table)
+        self._news = NoticeBook(self._table)
         self._groups = GroupBook(self._wakes, self._table.look_at)
         self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
-        # Workers in order of their last granted opening request, the longest without one in front.
+        # Workers by the time of their last granted opening request, the oldest in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
         self._scheduler = Scheduler(self._table, self._groups, self._rotation)
@@ -146,20 +148,21 @@ class LaneBroker:
     def handle(
         self, who: str, message: wire.ClientMessage, now_s: float
     ) -> tuple[wire.Answer | None, list[Action]]:
-        """Do what a client says.
+        """Carry out a client's message.
 
         Args:
-            who: The worker that says it; empty: the controller.
-            message: What it says. A `Hello` is a matter of connections: `connect`.
-            now_s: As everywhere.
+            who: The worker that sent the message; empty for the controller.
+            message: The message, except for `Hello`, which `connect` handles.
+            now_s: Now, monotonic seconds.
 
         Returns:
-            What to answer it, None where nothing is asked; and what to tell whom beside.
+            The answer to the message (None if the sender expects no answer), and the actions for
+            other receivers.
 
         Raises:
-            ValueError: The state of its requests does not allow that.
+            ValueError: The message does not fit the state of the worker's requests.
         """
-        # The two of every request come first, and without a pattern, which costs more.
+        # Check for the two messages of every request first, without `match`, which is slower.
         if isinstance(message, wire.Release):
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
@@ -191,15 +194,15 @@ class LaneBroker:
         return answer, actions
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
-        """Make a worker known.
+        """Add a worker.
 
         Raises:
-            ValueError: When one of that name is connected.
+            ValueError: A worker with that name is already connected.
         """
         now_s = self._advance(now_s)
         if worker in self._workers:
             raise ValueError(
-                f"a worker named {worker!r} is connected already; names must be unique"
+                f"a worker named {worker!r} is already connected; names must be unique"
             )
         if math.isinf(self._table.started_s):
             self._table.look_at_days(now_s)
@@ -209,21 +212,22 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
-        # To the front: a worker that comes late, such as one in place of a dead one, has had least.
+        # To the front: a worker that connects late, such as the replacement of a dead worker, has
+        # had the fewest leases.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
     def request(self, worker: str, request: LeaseRequest, now_s: float) -> list[Action]:
-        """Ask for a lease: granted or refused now, or when the time has come.
+        """Request a lease. The broker grants or refuses it now or later.
 
         Raises:
-            ValueError: When the worker is not connected or a request of that id is waiting.
+            ValueError: The worker is not connected, or a request with that id is already waiting.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
         if request.request_id in state.waiting or request.request_id in state.parked:
             raise ValueError(
-                f"request {request.request_id} of {worker} is waiting already; ids must be unique"
+                f"request {request.request_id} of {worker} is already waiting; ids must be unique"
             )
         state.trying.discard(request.case_id)
         self._table.asks(request.case_id)
@@ -251,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Take back a waiting request; nothing happens when it does not wait (any more)."""
+        """Withdraw a waiting request. Does nothing if the request is not waiting (any more)."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -263,11 +267,10 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back; nothing happens when the worker does not hold it (any more).
+        """Give a lease back. Does nothing if the worker does not hold it (any more).
 
-        A lease that is not given back ends by itself when its request can no longer be in flight.
-
-        Sends already counted against a rate stay counted, whatever the outcome.
+        A lease that is not given back ends automatically when its request can no longer be in
+        flight. Sends that were counted against a rate stay counted, regardless of the outcome.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
@@ -290,21 +293,21 @@ class LaneBroker:
                 headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
-        said = outcome
+        effective = outcome
         if held.is_check:
             self._table.end_check(lane, now_s)
-            said = lane.health.suspicion.checked(outcome, feedback.words)
+            effective = lane.health.suspicion.checked(outcome, feedback.words)
         lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
-        is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
-        said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
-        if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
-            # The only request finds a closed port: the server is not busy but gone.
-            said = "connect"
-        # What estimates the limit comes first: where it is cut, the lane need hardly pause.
-        pause_s = self._observe(held, said, feedback, now_s)
+        is_busy = feedback.is_wordless and _is_busy(lane.instance, outcome, pending, now_s)
+        effective = "cancelled" if feedback.is_own else "congestion" if is_busy else effective
+        if effective == "congestion" and feedback.exceeded == "in_flight" and not pending:
+            # The lane's only request found a closed port: the server is not busy but gone.
+            effective = "connect"
+        # Update the estimate first: if that reduces the limit, the lane hardly needs a pause.
+        pause_s = self._observe(held, effective, feedback, now_s)
         verdict = lane.health.decide(
-            said,
+            effective,
             feedback.retry_after_s,
             held.granted_s,
             now_s,
@@ -314,7 +317,7 @@ class LaneBroker:
             words=feedback.words,
         )
         if verdict is not None:
-            self._news.decided(lane, verdict, said, feedback)
+            self._news.decided(lane, verdict, effective, feedback)
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
@@ -324,19 +327,19 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most: Most, now_s: float
+        self, worker: str, lease_id: int, most: TokenBounds, now_s: float
     ) -> tuple[bool, list[Action]]:
-        """Reserve what the request of a lease may cost, of which nothing was known at its grant.
+        """Reserve the cost of a lease's request, which was unknown at the grant.
 
         Args:
-            worker: Whose lease it is.
-            lease_id: Which one.
-            most: What it may cost.
-            now_s: As everywhere.
+            worker: The worker that holds the lease.
+            lease_id: The lease.
+            most: The maximum cost.
+            now_s: Now, monotonic seconds.
 
         Returns:
-            Whether that was there; if not, nothing must be sent on the lease. And what to tell whom
-            beside.
+            Whether there was enough money (if not, send no request on this lease), and the actions
+            for other receivers.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -344,9 +347,9 @@ class LaneBroker:
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
-        """A request goes out so long after its grant; later sends make up for what is too long.
+        """Report that a request was sent `late_s` after its grant. Later sends make up for it.
 
-        To be said as it is sent; nothing happens when the worker does not hold the lease (any
+        Call it when the request is sent. Does nothing if the worker does not hold the lease (any
         more).
         """
         now_s = self._advance(now_s)
@@ -356,7 +359,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def episodes_ended(self, worker: str, case_ids: Iterable[str], now_s: float) -> list[Action]:
-        """Say that cases need no further lease. Idempotent; any worker may say so, or none."""
+        """Report that cases need no more leases. Idempotent. The controller may also call this."""
         now_s = self._advance(now_s)
         state = self._workers.get(worker)
         for case_id in case_ids:
@@ -367,9 +370,10 @@ class LaneBroker:
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
-        """The worker is gone: its requests vanish, its leases come back, its episodes are closed.
+        """Remove a worker: drop its requests, take its leases back and close its episodes.
 
-        Each seat returns after the lane's orphan grace. Nothing happens when it is not connected.
+        Each of its seats becomes free after the lane's `orphan_grace_s`. Does nothing if the worker
+        is not connected.
         """
         now_s = self._advance(now_s)
         state = self._workers.pop(worker, None)
@@ -386,7 +390,7 @@ class LaneBroker:
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
                 held.lane.health.suspicion.is_being_checked = False
-            # It may have died between a send that was late and its word of it.
+            # The worker may have died between a late send and its report.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
                 held.sent_late(late_s)
@@ -402,12 +406,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force; a later one changes rules, not what is open or ended.
+        """Put an assignment in force. It may replace an earlier one.
 
-        The run's start, for `start_after_s`, is the time of the first one.
+        A later assignment changes the rules, but not cases that are open or have ended.
+        `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: When it cannot be carried out on this pool; nothing has changed then.
+            ConfigError: This pool does not allow the assignment. The earlier one stays in force.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -427,25 +432,27 @@ class LaneBroker:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> list[Action]:
-        """Use so many whole units of the shared rows from now on, and nothing from `until_s` on.
+        """Allow these shares of the shared rows until `until_s`, and nothing after that.
 
-        A row that is not named, and one with 0, is closed: nothing is granted on it, what is in
-        flight goes on, and who waits waits. Lowering takes nothing back, but what is not sent by
-        `until_s` is not sent any more (`Lease.ends_s`). Shares are of rows in
-        whole units (`shares.declared_row`); of counted rows (`rpd`, `tpd`, `budget`) they are what
-        may still be spent from this call on. Whoever divides goes by what was spent when it was
-        asked: what `Holding.spent` has grown by since then is to be subtracted before this call.
+        A row whose share is missing or 0 is closed: no lease is granted on it, requests in flight
+        continue, and waiting requests stay in the queue. If a share shrinks, no lease is taken
+        back, but a lease that is not used by `until_s` ends (`Lease.ends_s`). Shares are in whole
+        units (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`), the share is the
+        number of units that may still be spent after this call. The ledger computed it from the
+        spending at the time of its snapshot: before you call this, subtract the growth of
+        `HeldUnits.spent` since then.
 
         Args:
             shares: Units by limit and word.
-            until_s: Until when they hold, monotonic seconds of this host.
-            now_s: As everywhere.
-            most: Of counted rows: what no host has spent. Who needs more waits for the next day, or
-                is refused, as where a host alone has used up its day or its money.
+            until_s: The end of the shares, monotonic seconds of this host.
+            now_s: Now, monotonic seconds.
+            most: For counted rows: the units that no host has spent. A request that needs more
+                waits for the next day or is refused, just as if a single host had used up the daily
+                quota or the money.
 
         Raises:
-            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
-                then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases
+                no share has changed.
         """
         now_s = self._advance(now_s)
         self._table.set_shares(shares, until_s, now_s, most)
@@ -454,16 +461,17 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Grant nothing from `until_s` on, until this is called again: others may have the cases.
+        """Set when this host's claims end: from then until the next call, no lease is granted.
 
-        Before the first call all cases are this host's alone. What is in flight goes on; what was
-        granted and is not sent by then is not sent any more (`Lease.ends_s`).
+        Other hosts may have taken over the cases by then. Before the first call all cases belong to
+        this host. Requests in flight continue. A lease that is not used by `until_s` ends
+        (`Lease.ends_s`).
 
         Args:
-            until_s: Until when this host's claims hold, monotonic seconds of this host.
-            taken: Ids of cases that other hosts have by now: their requests are refused.
-            again: Ids of cases that were taken and are this host's again.
-            now_s: As everywhere.
+            until_s: The end of this host's claims, monotonic seconds of this host.
+            taken: Ids of cases that other hosts have taken over. Their requests are refused.
+            again: Ids of cases that had been taken over and belong to this host again.
+            now_s: Now, monotonic seconds.
         """
         now_s = self._advance(now_s)
         self._table.claims_until_s = until_s
@@ -482,14 +490,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def _refuse_taken(self, worker: WorkerState, request: LeaseRequest) -> None:
-        why = "another host has this case by now, since this one was silent for too long"
+        why = "another host has taken over this case, because this host did not report in time"
         self._refuse(worker, request, why, TAKEN)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
-        """What this host still holds of each shared row.
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
+        """The units that this host still holds of each shared row.
 
-        The sum over all hosts of what they hold and of what they are given beyond it must never be
-        more than the row.
+        The sum of all hosts' holdings, plus new grants, must never exceed the row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -499,15 +506,15 @@ class LaneBroker:
         unclaimed: Mapping[str, int],
         bears: Mapping[LaneId, float] | None = None,
         in_groups: Mapping[str, int] | None = None,
-    ) -> Wants:
-        """What this host could use now.
+    ) -> HostDemand:
+        """The units and cases that this host could use now.
 
         Args:
-            now_s: As everywhere.
-            unclaimed: By model, cases of no group that any host could claim now.
-            bears: By lane, requests in flight that this host's client bears at most; a lane that is
-                missing bears any number.
-            in_groups: By group, cases of it that any host could claim now.
+            now_s: Now, monotonic seconds.
+            unclaimed: By model, the number of cases outside groups that any host could claim now.
+            bears: By lane, the maximum number of requests in flight that this host's client can
+                handle. A lane that is not listed has no maximum.
+            in_groups: By group, the number of its cases that any host could claim now.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -516,32 +523,32 @@ class LaneBroker:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take_news` has any that should not wait."""
+        """Whether there is urgent news for `take_notices` to return."""
         return self._news.is_fresh
 
-    def take_news(self, now_s: float) -> list[News]:
-        """What this host learned of keys, instances and lanes since the last call.
+    def take_notices(self, now_s: float) -> list[LaneNotice]:
+        """Return this host's news about keys, instances and lanes since the last call.
 
-        Removals are said again from time to time.
+        News of removals is repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
-    def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
-        """Do as another host has learned; news that were heard before change nothing."""
+    def apply_notices(self, news: Iterable[LaneNotice], now_s: float) -> list[Action]:
+        """Apply the news of another host. Repeated news has no effect."""
         now_s = self._advance(now_s)
-        self._news.hear(news, now_s)
+        self._news.apply_notices(news, now_s)
         return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:
-        """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""
+        """Let time pass. Call this at `next_wake_s()`. Calls at other times are harmless."""
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """When to call `tick` if nothing else happens; None when time alone changes nothing."""
+        """When to call `tick` if no other call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
+        """A snapshot of all counts. It may show a pause that has ended, until the next `tick`."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -576,36 +583,37 @@ class LaneBroker:
     def load_reported(
         self, provider: str, instance: str, load: ServerLoad, now_s: float
     ) -> list[Action]:
-        """Hear what a server says of its queue.
+        """Apply a server's report about its queue.
 
-        It counts for limits that are estimated and that no other instance shares.
+        The report affects only estimated limits that no other instance shares.
         """
         now_s = self._advance(now_s)
         self._table.load_reported(provider, instance, load, now_s)
         return self._finish(now_s)
 
     def close(self, now_s: float) -> None:
-        """The run is over: the units of a day that nobody used are given back."""
+        """End the run, and give unused daily units back."""
         self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
-        """What became of the limits that are estimated, since the last call; oldest first."""
+        """Return the changes of estimated limits since the last call, oldest first."""
         return self._table.take_changes()
 
     def take_pauses(self) -> list[LanePause]:
-        """The pauses of lanes that ended since the last call, in the order in which they began."""
+        """Return the lane pauses that ended since the last call, in the order of their starts."""
         return self._table.take_pauses()
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)
-        # What was due goes before what has just come: else a request would find a lane paused that
-        # should be up by now, and wait although it is free.
+        # Handle due wakes before the new event. Otherwise a request could wait for a lane whose
+        # pause is already over.
         while (wake := self._wakes.pop_due(now_s)) is not None:
             wake.due(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not as soon as they are removed: whoever is being withdrawn right now must not be told.
+        # Do this here and not when lanes are removed: a request that is being withdrawn must not
+        # get a refusal.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -613,9 +621,9 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
-        # Until nothing is left: a grant or refusal that ends a reservation of tokens puts the lanes
-        # that were reserved into `changed` again. Where claims hold no more, what has changed
-        # stands there until they do.
+        # Repeat until no lane is left: a grant or refusal that ends a reservation of tokens puts
+        # the reserved lanes into `changed` again. After the claims have ended, the lanes stay in
+        # `changed` until there are new claims.
         holds = now_s < self._table.claims_until_s
         while self._table.idle or (holds and self._table.changed):
             if holds:
@@ -629,10 +637,10 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
+        """Pass a returned lease to its limit's estimator. The first refusal creates the estimator.
 
         Returns:
-            After a refusal: seconds that the lane should pause, None for a back-off.
+            After a refusal, how many seconds the lane should pause; None means a back-off.
         """
         lane = held.lane
         if outcome in LIMITED and self._table.give_headroom(held, feedback, now_s):
@@ -643,11 +651,11 @@ class LaneBroker:
             limit = self._table.estimate(lane, held.at_grant, now_s)
         controller = limit.controller
         assert controller is not None
-        is_crowded = outcome == "congestion"
-        if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
-            controller.n_cuts, now_s, is_refused=is_crowded
+        is_congested = outcome == "congestion"
+        if (is_congested or outcome in ANSWERED) and lane.instance.learn(
+            controller.n_cuts, now_s, is_refused=is_congested
         ):
-            self._table.estimate_anew(limit, now_s)
+            self._table.discard_estimate(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
         timeout_s = lane.lane.request_s
@@ -658,7 +666,7 @@ class LaneBroker:
         )
         is_over = controller.forgiven_s == now_s
         if is_over:
-            # The pace of the storm holds no send back any more.
+            # The storm of refusals is over, so its pace no longer delays sends.
             limit.pace_ready_s = -math.inf
             limit.reckon()
         if limit.adopt_cap() or is_over:
@@ -666,7 +674,7 @@ class LaneBroker:
         return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
-        """Queue the parked retries of an instance that its budget now allows."""
+        """Queue those parked retries of an instance that its retry budget now allows."""
         budget = instance.retries
         while (
             taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
@@ -687,13 +695,15 @@ class LaneBroker:
             self._wakes.ensure(budget, next_s)
 
     def _refuse_parked(self, now_s: float) -> None:
-        """Refuse the parked retries that no lane is left for."""
+        """Refuse the parked retries that no lane can serve."""
         for instance in self._parking:
             for retry in list(instance.retries.parked.values()):
                 model = self._table.models[retry.request.model]
                 group = self._groups.get(retry.request.group)
                 lane_set = self._lane_set(model, group, retry.request, now_s)
-                if why := self._scheduler.futile(model.name, lane_set, retry.request, now_s):
+                if why := self._scheduler.reason_unservable(
+                    model.name, lane_set, retry.request, now_s
+                ):
                     self._unpark(retry.worker, retry.request.request_id)
                     self._refuse(retry.worker, retry.request, *why)
 
@@ -710,9 +720,9 @@ class LaneBroker:
         *,
         parked: ParkedRetry | None = None,
     ) -> Waiting | None:
-        """The request with everything its names stand for; None after refusing or parking it.
+        """Look up the objects that a request names; None if it was refused or parked.
 
-        One that is `parked` may go now: it is not parked again.
+        A request that was `parked` is not parked again.
         """
         model = self._table.models.get(request.model)
         if model is None:
@@ -727,12 +737,12 @@ class LaneBroker:
         lanes, futile = self._left(lane_set, request)
         if futile is None:
             lane_set = self._table.lane_set(model, lanes, now_s) if lanes else lane_set
-            futile = self._scheduler.futile(model.name, lane_set, request, now_s)
+            futile = self._scheduler.reason_unservable(model.name, lane_set, request, now_s)
         if futile is not None:
             self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        # Where an instance is removed, all go elsewhere, and nobody need be spared.
+        # All requests of a removed instance go elsewhere, so its server needs no protection.
         if failed is not None and parked is None and not failed.instance.is_removed:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
@@ -750,10 +760,10 @@ class LaneBroker:
         if request.refused_by:
             failed = self._table.lanes.get(request.refused_by[-1])
         if failed is not None and not opens:
-            # Elsewhere if possible: what failed there seconds ago may well fail again.
+            # Prefer another lane: the one that failed is likely to fail again within seconds.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
-        # A follow-up waits for the seats of its own lane, whatever others have free.
+        # A follow-up waits for a seat on its own lane, even if other lanes have free seats.
         waits_for = lane_set
         if prefers is not None and prefers.is_up:
             waits_for = self._table.lane_set(model, (prefers,), now_s)
@@ -778,7 +788,7 @@ class LaneBroker:
     def _lane_set(
         self, model: ModelState, group: GroupState | None, request: LeaseRequest, now_s: float
     ) -> LaneSet:
-        """The lanes that may serve a request, if they are up."""
+        """The lanes that may serve a request when they are up."""
         lane_set = self._lanes_of(model, group, now_s)
         if not request.is_bound:
             return lane_set
@@ -788,7 +798,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """Of lanes those that may answer a request, or why none; no lanes: it is all of them."""
+        """Return the lanes that may serve a request (empty: all), or why no lane may serve it."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
@@ -798,7 +808,7 @@ class LaneBroker:
         among = lanes or lane_set.lanes
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in among):
-            # Left in, a lane that is too small for it would be reserved for it for ever.
+            # Exclude lanes whose limits are too small: they would stay reserved for it forever.
             lanes = [lane for lane in among if lane.fits(request.tokens)]
             if not lanes:
                 return (), (too_large(request.tokens, among), NO_LANE)
@@ -853,11 +863,11 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
         budget.probe_lost(now_s)
 
 
-def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
-    """Whether a wordless refusal is congestion although its worker does not call it so.
+def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
+    """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker went by what was known when it sent. By now the instance has answered something; or
-    it has not had the time, and others of its first requests may be answered yet.
+    The worker judged by the state of the instance when the request was sent. Since then the
+    instance has answered a request, or it may still answer others of its first requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

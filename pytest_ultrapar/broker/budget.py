@@ -1,16 +1,17 @@
-"""Budgets: what a run may spend, held as any other limit, over all of its sessions.
+"""Budgets: the money that a run may spend in all its sessions. Enforced like any other limit.
 
-Guarantee: what was spent and what is reserved for requests without an answer are together never
-more than the budget, as long as no request costs more than was reserved for it. What a request may
-cost is a bound where it says `max_tokens`; without, it is an estimate, and one that turns out
-larger passes the budget by so much, once for each request in flight.
+Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
+as long as no request costs more than was reserved for it. The cost of a request has an upper bound
+if the request sets `max_tokens`. Otherwise the reservation is an estimate: each request in flight
+whose answer is larger may exceed the budget by the difference.
 
-**When nobody answers**, a request may have been billed: what was reserved for it counts as spent.
+**If no answer comes**, the request may have been billed. Its reservation then counts as spent.
 
-**Over crashes** what is spent and reserved is in a file: `spending_file`.
+**After a crash**, the record of the spent and reserved money is still in a file (`spending_file`).
 
-**Near its end** a budget begins a case only if it covers what such a case takes, beside what the
-open ones still take (`Cases`): else it would pay for answers of cases that cannot be finished.
+**Near the end of a budget**, a case begins only if the money left is enough for this case and for
+the rest of all open cases (`Cases`). Otherwise the run would pay for answers of cases that it
+cannot finish.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 from pytest_ultrapar.broker.spending_file import ALL_LANES
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -27,22 +28,22 @@ from pytest_ultrapar.pool.money import amount_of, budget_units, money
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
-    from pytest_ultrapar.broker.shares import Tranche
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, TokenBounds
+    from pytest_ultrapar.broker.shares import GrantedUnits
     from pytest_ultrapar.broker.spending_file import SpendingFile
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.money import ModelPrice
 
 
-class Purse:
-    """What one limit may spend, in units (`pool.money`).
+class BudgetBalance:
+    """The money that may be spent under one limit, in units (`pool.money`).
 
     Attributes:
         amount: The budget.
-        spent: By requests that are over, those of earlier sessions among them.
-        reserved: For those that are not.
-        is_shut: Whether nothing is reserved any more, whatever is left.
-        tranche: What of it this host may spend; None where hosts do not share it.
+        spent: Units spent on finished requests, in this session and in earlier ones.
+        reserved: Units reserved for requests in flight.
+        is_shut: Whether all reservations are refused, regardless of the amount left.
+        tranche: The part that this host may spend; None if hosts do not share the budget.
     """
 
     def __init__(self, amount: int, spent: int = 0) -> None:
@@ -50,33 +51,33 @@ class Purse:
         self.spent = spent
         self.reserved = 0
         self.is_shut = False
-        self.tranche: Tranche | None = None
+        self.tranche: GrantedUnits | None = None
 
     @property
     def left(self) -> int:
-        """What may still be reserved; below 0 where requests cost more than was reserved."""
+        """The units that can still be reserved. Below 0 if requests cost more than was reserved."""
         left = self.left_of_all
         return left if self.tranche is None else min(left, self.tranche.usable)
 
     @property
     def left_of_all(self) -> int:
-        """The same, if this host had all that it knows to be left."""
+        """All units left as far as this host knows, regardless of the part that it may spend."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
-        """Set apart what a request may cost.
+        """Reserve the possible cost of a request.
 
         Raises:
-            ValueError: So much is not left.
+            ValueError: `units` is more than is left.
         """
         if units > self.left:
-            raise ValueError(f"{units} units do not fit into {self.left}")
+            raise ValueError(f"cannot reserve {units} units: {self.left} are left")
         self.reserved += units
         if self.tranche is not None:
             self.tranche.reserve(units)
 
     def settle(self, reserved: int, used: int) -> None:
-        """Count what a request cost in place of what was reserved for it."""
+        """Replace a request's reservation with its cost."""
         self.reserved -= reserved
         self.spent += used
         if self.tranche is not None:
@@ -84,12 +85,12 @@ class Purse:
 
 
 class Part:
-    """What a case has taken so far of the lanes of one model, in units.
+    """The units that a case has used so far on the lanes of one model.
 
     Attributes:
-        used: By requests that are over.
-        reserved: For those that are not.
-        peak: The most that both were together.
+        used: Units spent on finished requests.
+        reserved: Units reserved for requests in flight.
+        peak: The largest sum of both so far.
     """
 
     def __init__(self) -> None:
@@ -97,17 +98,17 @@ class Part:
 
 
 Way = tuple[str, ...]
-"""The limits above a lane that have a budget."""
+"""Those limits above a lane that have a budget."""
 
 
 class OpenCase:
     """A case that has begun.
 
     Attributes:
-        model: Its own.
-        parts: What it took of each model that it asked.
-        taken: The same by limit: used, and reserved.
-        ways: By model where it was asked last.
+        model: The case's own model.
+        parts: The units used, by the model that received the requests.
+        taken: The units used and reserved, by limit.
+        ways: By model, the budgets that the last request to this model was charged to.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
@@ -115,11 +116,11 @@ class OpenCase:
         self.parts: dict[str, Part] = {}
         self.taken: dict[str, int] = {}
         self._ways = ways
-        # Cases that are alike have equal ones, and so one sum of needs.
+        # Cases with equal ways share one sum of needs.
         self.ways: tuple[tuple[str, Way], ...] = ((lane.model, ways[lane.lane_id]),)
 
     def reserve(self, lane: Lane, units: int) -> None:
-        """A request may cost so much."""
+        """Reserve units for a request."""
         model, way = lane.model, self._ways[lane.lane_id]
         self.parts.setdefault(model, Part()).reserved += units
         if (model, way) not in self.ways:
@@ -127,7 +128,7 @@ class OpenCase:
         self._take(lane, units)
 
     def settle(self, lane: Lane, *, reserved: int, needed: int, used: int) -> None:
-        """It is over: so much was reserved for it, so much would have been enough."""
+        """Settle a request that is over, with its reserved, needed and used units."""
         part = self.parts[lane.model]
         part.reserved -= reserved
         part.peak = max(part.peak, part.used + part.reserved + max(needed, used))
@@ -140,96 +141,98 @@ class OpenCase:
 
 
 CASE_QUANTILE = 0.8
-"""Of what cases took: a new one is taken to need so much. In 128 plays of runs on half their cost
-0.3 % of the cases that were begun ended without money, and 3.3 cases' cost was left, mostly since a
-request reserves more than it uses; with 0.9 it was 0.1 % and 4.0, with 0.7 0.6 % and 2.7."""
+"""A new case is expected to cost as much as this quantile of earlier cases. 128 simulated runs had
+half the money that they needed. In these runs, 0.3 % of the started cases ran out of money. The
+money left at the end was the cost of 3.3 cases, mostly because requests reserve more than they use.
+With 0.9 the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
-    """Which cases may begin, by what cases of their model took so far, roles included; pure.
+    """Decides which cases may begin, based on the cost of earlier cases of their model. Pure.
 
-    A case *needs* of a purse what it uses, and beside that what is reserved for one of its requests
-    beyond what that uses. Until a first case of a model has ended, its needs are not known.
+    The cost includes requests to roles. A case *needs* the units that it uses, plus the units that
+    one of its requests reserves but does not use. The needs of a model's cases are unknown until
+    the first of them has ended.
     """
 
-    def __init__(self, pool: Pool, purses: Mapping[str, Purse]) -> None:
-        """Know nothing yet.
+    def __init__(self, pool: Pool, purses: Mapping[str, BudgetBalance]) -> None:
+        """Start without knowing any cases.
 
         Args:
-            pool: Its lanes.
-            purses: By limit.
+            pool: The pool whose lanes the cases use.
+            purses: The budgets, by limit.
         """
         self._purses = purses
         self._ways: dict[LaneId, Way] = {
             lane.lane_id: tuple(name for name in lane.limits if name in purses)
             for lane in pool.lanes
         }
-        # By model: the different ways of its lanes.
+        # By model: the distinct ways of its lanes.
         self._choices: dict[str, dict[Way, None]] = {}
         for lane in pool.lanes:
             self._choices.setdefault(lane.model, {})[self._ways[lane.lane_id]] = None
         self._open: dict[str, OpenCase] = {}
-        # By the case's model and the asked one: what was used, and the peak.
-        self._seen: dict[str, dict[str, tuple[High, High]]] = {}
-        self._dearest: dict[str, float] = {}
+        # By the case's model, then by the model that received the requests: units used, and peak.
+        self._seen: dict[str, dict[str, tuple[HighQuantile, HighQuantile]]] = {}
+        self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets above a lane: cases of one model begin alike on all lanes below the same."""
+        """The budgets above a lane. Lanes of a model with the same budgets allow the same cases."""
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
-        """A case has its first lease; an empty id is no case's."""
+        """Record that a case got its first lease. Does nothing if the id is empty."""
         if case_id:
             self._open[case_id] = OpenCase(lane, self._ways)
 
     def of(self, case_id: str) -> OpenCase | None:
-        """A case that is open."""
+        """The open case with that id, or None."""
         return self._open.get(case_id)
 
     def ended(self, case_id: str) -> None:
-        """A case is over: the next ones will be alike."""
+        """Record that a case has ended, and learn from its cost."""
         case = self._open.pop(case_id, None)
         if case is None or not any(part.used for part in case.parts.values()):
             return
         seen = self._seen.setdefault(case.model, {})
         for model in case.parts:
             if model not in seen:
-                seen[model] = High(0, CASE_QUANTILE), High(0, CASE_QUANTILE)
+                seen[model] = HighQuantile(0, CASE_QUANTILE), HighQuantile(0, CASE_QUANTILE)
         for model, (used, peak) in seen.items():
             part = case.parts.get(model)
             used.add(0 if part is None else part.used)
             peak.add(0 if part is None else part.peak)
-        self._dearest[case.model] = sum(peak.value for _, peak in seen.values())
+        self._costliest[case.model] = sum(peak.value for _, peak in seen.values())
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Cases are gone with their worker, and tell nothing of others."""
+        """Forget cases that were lost with their worker, without learning from their cost."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
     def needs(self, lane: Lane) -> dict[str, int]:
-        """What a case may need that begins on a lane, by limit; 0 where that is not known."""
+        """How many units a case that begins on a lane may need, by limit; 0 if unknown."""
         own = self._ways[lane.lane_id]
         takes = self._takes(lane.model)
         return dict.fromkeys(own, 0) | self._needs(takes, {lane.model: own})
 
     def may_begin(self, lane: Lane) -> bool:
-        """Whether a case that begins on a lane can be finished, and so can all that are open."""
+        """Whether the money is enough to finish a new case on this lane and all open cases."""
         own, needs = self._ways[lane.lane_id], self.needs(lane)
-        # Where hosts share a budget, what a role takes is given to this host once it asks.
+        # If hosts share a budget, this host can request the money for roles later.
         left = {
             name: purse.left if name in own else purse.left_of_all
             for name, purse in self._purses.items()
             if name in needs
         }
-        # Mostly there is plenty, and then it is not summed up.
-        most = len(self._open) * max(self._dearest.values(), default=0)
+        # Usually there is plenty of money: then skip the exact sum.
+        most = len(self._open) * max(self._costliest.values(), default=0)
         if self._seen and all(units + most <= left[name] for name, units in needs.items()):
             return True
         claimed = self._claimed()
         return all(units + claimed.get(name, 0) <= left[name] for name, units in needs.items())
 
     def _claimed(self) -> dict[str, int]:
-        """What open cases may still need beyond what is reserved for them, by limit."""
+        """The units that open cases may still need beyond their reservations, by limit."""
         claimed: dict[str, int] = {}
         known: dict[object, dict[str, int]] = {}
         for case in self._open.values():
@@ -244,7 +247,10 @@ class Cases:
         return claimed
 
     def _takes(self, model: str) -> dict[str, tuple[int, int]]:
-        """What a case uses and its peak, by the asked model: until one has ended, of those open."""
+        """The expected usage and peak of a case, by the model that receives the requests.
+
+        Until a case of this model has ended, they come from its open cases.
+        """
         if seen := self._seen.get(model):
             return {one: (int(used.value), int(peak.value)) for one, (used, peak) in seen.items()}
         takes: dict[str, tuple[int, int]] = {}
@@ -257,7 +263,7 @@ class Cases:
     def _needs(
         self, takes: Mapping[str, tuple[int, int]], ways: Mapping[str, Way]
     ) -> dict[str, int]:
-        """What a case needs, by limit; `ways` are those of the models whose lanes are known."""
+        """The units that a case needs, by limit; `ways` lists the models with known lanes."""
         sums: dict[str, tuple[int, int]] = {}
         for asked, (used, peak) in takes.items():
             for name in ways[asked] if asked in ways else self._richest(asked):
@@ -266,7 +272,7 @@ class Cases:
         return {name: sum(both) for name, both in sums.items()}
 
     def _richest(self, model: str) -> Way:
-        """The limits of the lane of a model that has most left."""
+        """The limits of the model's lane with the most money left."""
         choices = self._choices[model]
         if len(choices) == 1:
             return next(iter(choices))
@@ -277,43 +283,48 @@ class Cases:
 
 
 class Budgets:
-    """The purses of a run by limit, its prices, and the file in which spending is remembered.
+    """The budgets of a run, its prices, and the file that records the spending.
 
     Attributes:
-        purses: Of the limits that have a budget.
-        cases: Which cases may begin.
-        currency: Of all of them.
-        trouble: Why spending cannot be remembered, a sentence: nothing is granted from then on.
-            Empty while it can.
+        purses: The budgets, by limit; limits without a budget are left out.
+        cases: Decides which cases may begin.
+        currency: The currency of all budgets.
+        trouble: A sentence that says why spending cannot be recorded; no lease is granted from then
+            on. Empty if there is no such problem.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
-        """Begin with what earlier sessions have spent.
+        """Start with the spending of earlier sessions.
 
         Args:
-            pool: Its limits and prices; each lane below a budget has a price.
-            file: Of the run; None remembers nothing, for plays and tests.
+            pool: The pool with the limits and prices. Each lane below a budget must have a price.
+            file: The spending file of the run; None for simulations and tests, which record no
+                spending.
         """
         self.currency = pool.currency
         self.trouble = ""
         spent = spent_by_limit(pool, file.spent if file is not None else {})
         self.purses = {
-            name: Purse(budget_units(limit.budget), spent.get(name, 0))
+            name: BudgetBalance(budget_units(limit.budget), spent.get(name, 0))
             for name, limit in pool.limits.items()
             if limit.budget is not None
         }
         self.cases = Cases(pool, self.purses)
         self._prices = {(one.provider, one.model): one for one in pool.prices}
-        self._answers: dict[str, High] = {}
+        self._answers: dict[str, HighQuantile] = {}
         self._file = file
 
     def tariff(self, lane: Lane) -> Tariff:
-        """What requests cost on a lane."""
-        answer = self._answers.setdefault(lane.model, High(ANSWER_TOKENS))
+        """The prices and estimates for requests on a lane."""
+        answer = self._answers.setdefault(lane.model, HighQuantile(ANSWER_TOKENS))
         return Tariff(self._prices[lane.provider, lane.model], answer)
 
     def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
-        """Remember a reservation, before its lease goes out; False: it must not, for `trouble`."""
+        """Record a reservation. Call this before the lease is granted.
+
+        Returns:
+            Whether the lease may be granted. If not, `trouble` says why.
+        """
         if self._file is not None:
             try:
                 self._file.reserved(lease_id, lane.lane_id, units)
@@ -322,12 +333,12 @@ class Budgets:
         return not self.trouble
 
     def settled(self, lease_id: int, units: int) -> None:
-        """Remember what became of it."""
+        """Record the actual cost of a reservation."""
         if self._file is not None:
             try:
                 self._file.settled(lease_id, units)
             except ResultsError as error:
-                # The file has what was reserved, which is no less.
+                # The reservation stays in the file, and the cost cannot be higher.
                 self._shut(error)
 
     def _shut(self, error: ResultsError) -> None:
@@ -336,7 +347,7 @@ class Budgets:
             purse.is_shut = True
 
     def why_not(self, limit: str, units: int, request: LeaseRequest) -> tuple[str, str]:
-        """Why a request is refused that needs so much, and which kind that is."""
+        """The reason for refusing a request that needs `units`, and the kind of the refusal."""
         if self.trouble:
             return self.trouble, NO_LANE
         purse = self.purses[limit]
@@ -346,10 +357,10 @@ class Budgets:
         )
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
-            what = f"a case of {request.model}: it may take {needed} with its dearest request"
+            what = f"a case of {request.model}: it may cost {needed} with its costliest request"
         elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
-            remedy = "bound its answer with max_tokens, or raise the budget"
+            remedy = "limit its answer with max_tokens, or raise the budget"
         return (
             f"the budget of {limit} ({whole}) has no room for {what}, and {left} is left; {remedy}",
             BUDGET,
@@ -379,36 +390,37 @@ NEVER_BILLED = frozenset(
         "bad_request",
     )
 )
-"""Outcomes that say that the provider did no work: nothing was sent, or it refused to begin. An
-error inside of an answer has such an outcome, too, and says `maybe_billed`."""
+"""Outcomes without work by the provider: no request was sent, or the provider refused it at once.
+An error inside an answer may also have such an outcome; `maybe_billed` is then set."""
 
 
 class Tariff:
-    """What requests cost on one lane."""
+    """The cost of requests on one lane."""
 
-    def __init__(self, price: ModelPrice, answer: High) -> None:
-        """Know what tokens cost.
+    def __init__(self, price: ModelPrice, answer: HighQuantile) -> None:
+        """Create the tariff of a lane.
 
         Args:
-            price: Of the lane's model.
-            answer: How long the model's answers are that nothing bounds, for all lanes of it.
+            price: The price of the lane's model.
+            answer: Estimates the length of the model's unbounded answers, over all its lanes.
         """
         self._price = price
         self._answer = answer
 
-    def most(self, most: Most) -> int:
-        """What a request may cost at most, or by estimate, in units."""
+    def most(self, most: TokenBounds) -> int:
+        """The maximum cost of a request in units, or an estimate if there is no maximum."""
         guessed = math.ceil(most.n_guessed * self._answer.early)
         return self._price.most(most.most_in, most.most_out + guessed)
 
     def learn(self, tokens_out: int, n_answers: int) -> None:
-        """Take into account how long answers were."""
+        """Learn from the length of answers."""
         self._answer.add(tokens_out / n_answers)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
-        """What a lease that came back has cost: by its answer, else all that was reserved.
+        """The cost of a lease that was given back, computed from its answer if there is one.
 
-        Tokens that a cache had count as any others: nobody tells the broker how many there were.
+        Without an answer it is the whole reservation. Cached tokens are charged like all others,
+        because the broker does not know their number.
         """
         if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
@@ -422,12 +434,12 @@ class Tariff:
 
 
 def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
-    """Units by limit.
+    """The spent units, by limit.
 
     Args:
-        pool: As it is now.
-        spent: By lane, of which some may be gone: they count for the pool, for their provider and
-            for their key as far as those are called as before.
+        pool: The current pool.
+        spent: The spent units, by lane. The units of a lane that no longer exists count for the
+            pool, and for its provider and key if these still have the same names.
     """
     paths = {lane.lane_id: lane.limits for lane in pool.lanes}
     found: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The broker at the other end of a socket."""
+"""A client of the broker's process, for workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.interface import BrokerInterface
 from pytest_ultrapar.broker.protocol import Grant, Refusal
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     """Connect to the broker's process as a worker.
 
     Args:
-        path: Its socket.
-        token: Its token.
-        worker: This process's name in assignments; one connection per name.
+        path: The broker's socket.
+        token: The broker's token.
+        worker: The name of this process in assignments. Each name can have only one connection.
 
     Raises:
-        ConnectionError: When nothing listens there, or the broker refuses the token or the name.
+        ConnectionError: No broker listens on the socket, or it refuses the token or the name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -43,16 +43,16 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     except (TimeoutError, ConnectionError) as error:
         await client.close()
         raise ConnectionError(
-            f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
+            f"the broker at {path} refused {worker!r}: the token is wrong or the name is in use"
         ) from error
     client.give_signs()
     return client
 
 
-class BrokerClient(BrokerPort, asyncio.Protocol):
-    """A `BrokerPort` over a Unix socket; make one with `connect_broker`.
+class BrokerClient(BrokerInterface, asyncio.Protocol):
+    """A `BrokerInterface` over a Unix socket. Use `connect_broker` to create one.
 
-    Messages of one round of the loop go out in one write.
+    All messages of one iteration of the event loop are sent in one write.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,7 +66,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         self._lost: str | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancelling it withdraws the request."""
+        """Request a lease and return a future for it. Cancel the future to withdraw the request."""
         future: asyncio.Future[Lease] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
@@ -79,14 +79,14 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         return future
 
     def tell(self, message: wire.ClientMessage) -> None:
-        """Say what needs no answer."""
+        """Send a message that needs no answer."""
         self._send(message)
         if isinstance(message, wire.SentLate):
-            # The request goes out in this round of the loop.
+            # The request is sent in this iteration of the event loop.
             self._flush()
 
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer."""
+        """Send a message, and return a future for the answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
@@ -96,24 +96,24 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         return future
 
     def give_signs(self) -> None:
-        """Let the broker hear now and every `wire.SIGN_S` seconds that the loop runs."""
+        """Send a heartbeat now and every `wire.SIGN_S` seconds while the event loop runs."""
         if self._lost is None:
             self._send(wire.Alive())
             self._loop.call_later(wire.SIGN_S, self.give_signs)
 
     async def close(self) -> None:
-        """End the connection; all leases still held come back and all waiting futures fail."""
+        """Close the connection. The broker takes back all leases, and all waiting futures fail."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
         self._lose("the connection to the broker was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Store the transport. The event loop calls this."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop: answers of the broker."""
+        """Handle messages from the broker. The event loop calls this."""
         self._reader.feed(data)
         try:
             while (frame := self._reader.next_frame()) is not None:
@@ -121,10 +121,10 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         except (msgspec.MsgspecError, ValueError):
             if self._transport is not None:
                 self._transport.abort()
-            self._lose("the broker sent what is no message of this version")
+            self._lose("the broker sent a message that this version cannot read")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop: the broker is gone."""
+        """Fail all futures, because the broker is gone. The event loop calls this."""
         self._lose(f"the broker is gone: {exc}" if exc else "the broker is gone")
 
     def _receive(self, message: wire.ServerMessage) -> None:

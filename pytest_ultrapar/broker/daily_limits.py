@@ -1,4 +1,4 @@
-"""Which files remember the limits per day of a run, and the ledgers made of them."""
+"""The daily limits of a run, the files that store their counts, and their ledgers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
-"""What counts one limit's days."""
+"""The ledgers of one limit, each with the kind of limit that it counts."""
 
 
 class DailyLimit(msgspec.Struct, frozen=True):
-    """One row of a limit that counts days, and where its count is kept.
+    """One daily row of a limit, and the file that stores its count.
 
     Attributes:
-        limit: Name of the limit.
-        word: Of its kind: `rpd` or `tpd`.
-        late_s: How long after its grant a request may be at the provider, seconds.
-        name: Of the file; empty: the count is kept for this run only.
-        directory: Of the file.
-        amount: Units per day, where they are not the limit's own: shards of one host count together
-            against the undivided limit.
+        limit: The name of the limit.
+        word: The row's kind: `rpd` or `tpd`.
+        late_s: How long after its grant a request may still be at the provider, in seconds.
+        name: The name of the file; empty if the count is kept for this run only.
+        directory: The directory of the file.
+        amount: Units per day if they differ from the limit's; 0 otherwise. They differ for the
+            count of all shards on a machine, which uses the undivided limit.
     """
 
     limit: str
@@ -44,23 +44,23 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """What is counted, for people: `requests per day of lab/key0`."""
+        """The counted units and their limit, for messages: `requests per day of lab/key0`."""
         return f"{LIMIT_KINDS[self.word].counts} per day of {self.limit}"
 
     @property
     def memory(self) -> DayMemory:
-        """The file, if it has a name."""
+        """The file. Use this only if `name` is not empty."""
         from pytest_ultrapar.broker.day_file import DayMemory  # noqa: PLC0415 - few pools count days
 
         return DayMemory(Path(self.directory), self.name, self.shown)
 
     def ledger(self, limit: Limit, clock: DayClock, now_s: float) -> DayLedger:
-        """The count, as the file has it now.
+        """Create the ledger, starting from the current count in the file.
 
         Raises:
             ConfigError: The file cannot be read or trusted.
         """
-        from zoneinfo import ZoneInfo  # noqa: PLC0415 - as the next
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - as below
 
         from pytest_ultrapar.broker.day_ledger import DayLedger  # noqa: PLC0415 - few pools count days
 
@@ -77,20 +77,21 @@ def counted_days(
     directory: Path,
     shard: str = "",
 ) -> tuple[DailyLimit, ...]:
-    """What counts days on the paths of these lanes.
+    """Find the daily limits that apply to these lanes.
 
-    A key that is used on several servers has a file for each of them: all must allow a send. A
-    shard has two counts, its own against its part and that of the host against the whole: earlier
-    runs may have used up a part of that, and other shards of this host do. So has a run of a
-    cluster: what the ledger of its server knows, and the host's.
+    A key that is used on several servers has a file for each of them, and each of these counts must
+    have room for a send. A shard has two counts: one for its own part of the limit, and one for the
+    whole limit. Earlier runs and other shards on this machine use the second count, too. A cluster
+    run also has two: the count on its server and the count of this machine.
 
     Args:
-        pool: For its limits.
-        lanes: Those that the run may use.
-        identities: Of their keys (`pool.keys.key_identity`); lanes of a simulated provider that the
-            run starts itself have none, since nobody counts before or after that.
-        directory: Of the files.
-        shard: Which part of the limits the pool has: `2/4`; or what names a cluster; empty: all.
+        pool: The pool with the limits.
+        lanes: The lanes that the run may use.
+        identities: The identities of their keys (`pool.keys.key_identity`). Lanes of a simulated
+            provider that the run starts itself are left out: their counts end with the run.
+        directory: The directory of the files.
+        shard: The part of the limits that this pool contains, such as `2/4`, or the name of a
+            cluster; empty if the pool contains the whole limits.
     """
     found: dict[DailyLimit, None] = {}
     for lane in lanes:
@@ -119,7 +120,7 @@ def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: 
     names = {
         "pool": ", ".join(sorted(provider.name for provider in pool.providers)),
         "key": "",
-        # The family ends the limit's name, however many names the key has.
+        # The limit's name ends with the model family, however many names the key has.
         "key_model": limit.name.rpartition("/")[2],
         "lane": f"{lane.provider}/{lane.instance}",
     }
@@ -130,7 +131,7 @@ def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: 
 def open_days(
     pool: Pool, counted: Iterable[DailyLimit], clock: DayClock, now_s: float
 ) -> dict[str, Days]:
-    """The ledgers by limit.
+    """Open the ledgers, by limit.
 
     Raises:
         ConfigError: A file cannot be read or trusted.

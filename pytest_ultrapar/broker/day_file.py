@@ -1,8 +1,9 @@
-"""The file of one count per day: read, locked, and written whole before its units are spent.
+"""The file of one daily count. It is locked and rewritten as a whole before its units are spent.
 
-Each write replaces the file and is on disk when it returns (`system/files.py`): what a kill or a
-power failure leaves is the file before or after, never a part. The lock is a file of its own, since
-the one that is replaced cannot be locked, and `flock` for the reasons of `key_lock`.
+Each write replaces the file, and the new file is on disk when the write returns
+(`system/files.py`). A kill or a power failure leaves the old file or the new one, never a partial
+one. The lock is a separate file, because a file that is replaced cannot be locked. It uses `flock`
+for the reasons given in `key_lock_file`.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ if TYPE_CHECKING:
 DIRECTORY_VARIABLE = "ULTRAPAR_STATE_DIR"
 VERSION = 2
 _VERSIONS = (b"1", b"2")
-"""Those that are read. Entries of the first have two more numbers at their front."""
+"""The versions that can be read. Entries of version 1 start with two additional numbers."""
 _MAGIC = b"ultrapar day"
 _LOCK_WAIT_S, _LOCK_LOOK_S = 2.0, 0.002
-"""Others hold the lock for one write: 0.6 ms on a virtual disk, some 40 ms on one that spins."""
+"""A process holds the lock for one write, which takes 0.6 ms on a virtual disk and 40 ms on a
+spinning one."""
 
 Span = tuple[int, int]
-"""When units were sent: from and until, by the wall clock in seconds."""
+"""When units were sent: start and end, in seconds of the wall clock."""
 
 
 class DayRecord(msgspec.Struct, frozen=True):
-    """What stands in a file.
+    """The content of a file.
 
     Attributes:
-        shown: What is counted, for people.
-        sent: Units by when they were sent, `Span` and number: some entries for each 5 minutes.
+        shown: The counted units and their limit, for messages.
+        sent: The start, the end and the units of each span. Each 5 minutes add a few entries.
     """
 
     shown: str
@@ -53,11 +55,11 @@ class DayRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, shown: str, spans: Mapping[Span, int]) -> DayRecord:
-        """The record of these spans."""
+        """Create a record from these spans."""
         return cls(shown, sorted((*span, units) for span, units in spans.items()))
 
     def spans(self) -> Counter[Span]:
-        """Units by span."""
+        """The units by span."""
         found = Counter[Span]()
         for *_, begin, end, units in self.sent:
             found[begin, end] += units
@@ -65,20 +67,21 @@ class DayRecord(msgspec.Struct, frozen=True):
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """`$ULTRAPAR_STATE_DIR`, else `$XDG_STATE_HOME/ultrapar`, else `~/.local/state/ultrapar`.
+    """The directory of the files: `$ULTRAPAR_STATE_DIR`, if this variable is set.
 
-    It need not be there; the first write makes it.
+    Otherwise it is `$XDG_STATE_HOME/ultrapar` or, if that variable is not set either,
+    `~/.local/state/ultrapar`. The directory may not exist yet: the first write creates it.
 
     Raises:
-        ConfigError: None of them is set, and this user has no home; or others can write there, who
-            could spend a day's limit or give it back.
+        ConfigError: Neither variable is set and this user has no home directory, or other users can
+            write to the directory and could therefore change the counts.
     """
     directory = _state_path(environ)
     advice = (
-        f"; fix that, or name another directory in the environment variable {DIRECTORY_VARIABLE}, "
-        "the same for all runs of this host"
+        f"; fix this, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs on "
+        "this machine"
     )
-    count = cannot(f"count limits in {directory}", advice, error=ConfigError)
+    count = cannot(f"store daily limits in {directory}", advice, error=ConfigError)
     with count, suppress(FileNotFoundError):
         check_private(directory)
     return directory
@@ -88,7 +91,7 @@ def _state_path(environ: Mapping[str, str]) -> Path:
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named).absolute()
     shared = environ.get("XDG_STATE_HOME", "")
-    # The XDG base directory specification: a relative path is invalid and to be ignored.
+    # The XDG Base Directory Specification requires that relative paths are ignored.
     if shared.startswith("/"):
         return Path(shared) / "ultrapar"
     if home := environ.get("HOME"):
@@ -97,41 +100,43 @@ def _state_path(environ: Mapping[str, str]) -> Path:
         return Path.home() / ".local" / "state" / "ultrapar"
     except RuntimeError as error:
         raise ConfigError(
-            "limits per day are kept in a file, and this user has no home directory; name a "
-            f"directory in the environment variable {DIRECTORY_VARIABLE}"
+            "cannot store daily limits: this user has no home directory; set "
+            f"{DIRECTORY_VARIABLE} to a directory"
         ) from error
 
 
 def file_name(counted: str, level: str, name: str, key: str = "") -> str:
-    """The name of the file of one counted thing, the same in all runs of a host.
+    """The file name of one daily count. It is the same in all runs on a machine.
 
     Args:
         counted: `requests` or `tokens`.
-        level: Of the limit: `key`, `provider`, ...
-        name: What identifies it within its level and key: for `key` nothing, for `key_model` the
-            family, for `lane` provider and instance, for `instance` and `provider` the limit's
-            name, for `pool` the providers' names.
-        key: `key_identity` of the key for levels at or below a key, else empty. A key with several
-            identities (it is used on several servers) has one file, and so one ledger, for each;
-            all of them must allow a send, so that a server more or less forgets nothing.
+        level: The level of the limit: `key`, `provider`, ...
+        name: Identifies the limit within its level and key. For `key` it is empty, for `key_model`
+            the family, for `lane` the provider and instance, for `instance` and `provider` the
+            limit's name, for `pool` the names of the providers.
+        key: The `key_identity` of the key if the level is at or below a key, otherwise empty. A key
+            that is used on several servers has several identities, with one file and one ledger for
+            each. Each of them must have room for a send, so that no count is lost if a server is
+            added or removed.
 
     Returns:
-        The counted thing and a digest.
+        `counted`, followed by a digest.
     """
     said = json.dumps([counted, level, name, key], ensure_ascii=True).encode()
     return f"{counted}-{hashlib.sha256(said).hexdigest()[:40]}"
 
 
 class DayMemory:
-    """One file. Several processes may use it: what is read and then written is so under a lock."""
+    """The file of one daily count. Several processes may use it: each update takes a lock."""
 
     def __init__(self, directory: Path, name: str, shown: str) -> None:
-        """Touch nothing yet.
+        """Set the path of the file. Nothing is read or written yet.
 
         Args:
-            directory: `state_directory`; made, private, with the first write.
-            name: `file_name`.
-            shown: What is counted, for messages: "requests per day of lab/key0".
+            directory: The `state_directory`. The first write creates it, readable only by its
+                owner.
+            name: The result of `file_name`.
+            shown: The counted units and their limit, for messages: "requests per day of lab/key0".
         """
         self.path = directory / f"{name}.day"
         self._lock_path = directory / f"{name}.lock"
@@ -140,14 +145,14 @@ class DayMemory:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file; if not, the day begins at zero (a new host or container)."""
+        """Whether the file exists. If not, as on a new machine, the count starts at zero."""
         return os.path.lexists(self.path)
 
     def read(self) -> DayRecord | None:
-        """What the file says; None if there is none.
+        """The content of the file; None if it does not exist.
 
         Raises:
-            ConfigError: It cannot be read or trusted: damaged, or of another version.
+            ConfigError: The file cannot be read, is damaged or was written by another version.
         """
         advice = "; check its owner and permissions"
         read = cannot(f"read {self.path}, which counts {self.shown}", advice, error=ConfigError)
@@ -158,18 +163,18 @@ class DayMemory:
         return None
 
     def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
-        """Replace what the file says; it is on disk when this returns.
+        """Replace the content of the file. The new content is on disk when this returns.
 
         Args:
-            change: Makes the new content of the old one, None if there is no file.
+            change: Returns the new content, given the old content (None if there is no file).
 
         Raises:
-            ConfigError: As `read`, or it cannot be locked or written; the file is as before, or as
-                wanted.
+            ConfigError: As in `read`, or the file cannot be locked or written. The file then
+                contains either the old or the new content.
         """
         advice = (
-            "; fix that, or move its files to another directory and name that in "
-            f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
+            "; fix this, or move the files to another directory and set "
+            f"{DIRECTORY_VARIABLE} to it for all runs on this machine"
         )
         what = f"write {self.path}, which counts {self.shown}"
         with cannot(what, advice, error=ConfigError):
@@ -209,9 +214,9 @@ class DayMemory:
         head, _, rest = content.partition(b"\n")
         words = head.split(b" ")
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
-            self._refuse("is damaged or no file of ultrapar's: restore it, or")
+            self._refuse("is damaged or was not written by ultrapar: restore it, or")
         if words[2] not in _VERSIONS:
-            self._refuse("is of another version of ultrapar: use that one, or")
+            self._refuse("was written by another version of ultrapar: use that version, or")
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):
@@ -230,7 +235,7 @@ class DayMemory:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory, private, so that it outlasts a power failure."""
+    """Create a directory that only its owner can use, and make it survive a power failure."""
     if directory.is_dir():
         return
     _make(directory.parent)

@@ -1,29 +1,30 @@
-"""What holds a limit per day: units (requests or tokens) that are counted, not spaced.
+"""The ledger of a daily limit: it counts units (requests or tokens) and does not space them.
 
-Guarantee: the units that a provider counts are never more than `amount` in any 24 hours, or in any
-calendar day of a zone, over any number of runs and processes, whenever they are killed, as long as
-the host's wall clock is right. After a clock that was wrong the provider's own refusal ends the
-day.
+Guarantee: the provider never counts more than `amount` units in any 24 hours, or in any calendar
+day of a zone. This is true for any number of runs and processes, no matter when they are killed, if
+the machine's wall clock is right. If the clock is wrong, the provider's own refusal stops sends for
+the day.
 
-**When units were sent** is known as a span: from the grant to the answer, or to `late_s` after the
-grant as long as there is none. Bounds of spans are bounds of cells of 5 minutes, so that the file
-stays small. Units come free a day after the end of their span; of calendar days they count on each
-that the span touches. Within `SKEW_S` of midnight both days must have room, as the provider's clock
-is not ours.
+**The time of a send** is known only as a span: from the grant to the answer, or to `late_s` after
+the grant while there is no answer. Spans begin and end at multiples of 5 minutes, so that the file
+stays small. Units become free a day after the end of their span. A calendar day counts the units of
+every span that overlaps it. Within `SKEW_S` of midnight both days must have room, because the
+provider's clock may differ from this machine's.
 
-**Written ahead.** Units are granted out of a block that is in the file, as sent at any time from
-now to `late_s` later. With the next write only what was really sent stays in, and with `settle`
-what was really used; a killed run's last block stays as if it had been used. So the file never
-counts less than what was sent. A block is a fiftieth of the amount: a kill costs at most 2 % of a
-day and what was in flight, and a whole day's amount some 50 writes of 0.6 ms (40 ms on a disk that
-spins: 2 s).
+**Written ahead.** Units are granted from a block that is already in the file. Its span begins now
+and ends `late_s` later. The next write replaces the block with the units that were really sent, and
+`settle` corrects these to the units that were really used. If a run is killed, its last block
+counts as used. So the file never counts less than was sent. A block is a fiftieth of the amount: a
+kill costs at most 2 % of a day, plus the units in flight. A whole day takes about 50 writes. Each
+takes 0.6 ms, or 40 ms on a spinning disk (2 s in total).
 
-**On the loop.** A write stops the loop that the broker runs on: for 0.8 ms in the median of 300 on
-a quiet virtual disk (9 ms at worst), for 6 to 10 ms while others keep that disk busy (67 ms). There
-is one for each block, and one every few minutes and file while requests go on. With xdist only the
-broker's process waits. A thread would save that at the price of one more state for each lane, which
-waits for its block, as no send may leave before that is on disk. The lock is held for one write,
-and the wait for it is as long; the 2 s that it may last are for a machine that stalls.
+**On the event loop.** A write blocks the broker's event loop. Over 300 writes on an idle virtual
+disk, the median was 0.8 ms and the maximum 9 ms. While other processes kept the disk busy, a write
+took 6 to 10 ms (67 ms at worst). There is one write for each block, and one every few minutes per
+file while requests are sent. With xdist only the broker's process waits. A thread would avoid this
+wait, but each lane would need another state, "waiting for its block", because no request may be
+sent before the block is on disk. The lock is held for one write, so waiting for it takes no longer
+than a write. The limit of 2 s for that wait is for a machine that stalls.
 """
 
 from __future__ import annotations
@@ -47,28 +48,28 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 SKEW_S = 5
-"""By so much a provider's midnight may differ from ours."""
+"""The largest difference allowed between the provider's midnight and this machine's."""
 DAY_S = 86_400 + 60
-"""Over which any 24 hours are counted: NTP may slow or hasten a clock by 500 ppm, 43 s per day."""
+"""The length of "any 24 hours": NTP may slow down or speed up a clock by 500 ppm (43 s per day)."""
 _KEPT_S = 26 * 3600
-"""For how long a file keeps what was sent: the longest day of a zone has 25 hours. What a wrong
-clock dated so far ahead is not kept either."""
+"""How long units stay in a file: the longest calendar day has 25 hours. Units that a wrong clock
+dated further into the future than this are also dropped."""
 _BLOCKS = 50
-"""Blocks per amount."""
+"""The number of blocks in the amount of a day."""
 _CELL_S = 300
-"""Midnights of all zones of today are at a quarter of an hour, and so between two cells."""
+"""In all current time zones, midnight falls on a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
-"""Units come free, and days begin, at whole minutes of the wall clock or `SKEW_S` beside them."""
+"""Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
 _RETRY_S = 5.0
-"""How long a file that could not be written is left alone."""
+"""How long to wait before the next attempt to write a file, if a write failed."""
 
 
 class DayReservation(msgspec.Struct):
-    """Units of one send; what `DayLedger.reserve` returns and `settle` wants back.
+    """A reservation for one send. `DayLedger.reserve` returns it, and `settle` takes it back.
 
     Attributes:
-        units: Reserved; what was used once that is known.
-        span: When they were sent, as far as that is known.
+        units: The units reserved or, once that is known, the units used.
+        span: When they were sent, as far as known.
     """
 
     units: int
@@ -76,16 +77,15 @@ class DayReservation(msgspec.Struct):
 
 
 class DayLedger:
-    """Counts units against an amount per day. Same shape as `TokenPacer`, all times the broker's.
+    """Counts units against a daily amount. It is used like `TokenPacer`, in the broker's time.
 
-    A file (`DayMemory`) makes it hold over runs; without one it lives as long as the object, for a
-    simulated provider that the run starts itself, for forecasts and for tests.
+    With a file (`DayMemory`) the count continues from run to run. Without a file it ends with the
+    object, as for forecasts, tests, and a simulated provider that the run starts itself.
 
     Attributes:
         amount: Units per day.
-        trouble: Why the memory could not be written when that was last tried, a sentence; or empty.
-        failing_since_s: From when on nothing is granted for that reason alone; infinity: it is not
-            so.
+        trouble: A sentence that says why the last write of the file failed; empty if it succeeded.
+        failing_since_s: Since when this failure alone has blocked grants; infinity if it does not.
     """
 
     def __init__(
@@ -98,19 +98,20 @@ class DayLedger:
         memory: DayMemory | None = None,
         late_s: float = 300.0,
     ) -> None:
-        """Read the memory, write nothing.
+        """Read the file, and write nothing.
 
         Args:
             amount: Units per day, >= 1.
-            clock: The host's wall clock.
+            clock: The machine's wall clock.
             now_s: Now.
-            zone: Where days begin at midnight; None counts any 24 hours.
-            memory: Where the count is kept over runs; None keeps it in this object only.
-            late_s: How long after its grant a request may still be counted by the provider, as long
-                as nobody knows what became of it: the longest that a request may take.
+            zone: The time zone of the limit's calendar days; None to count over any 24 hours.
+            memory: The file that keeps the count from run to run; None to keep it only in this
+                object.
+            late_s: How long after its grant the provider may still count an unanswered request:
+                the longest time that a request may take.
 
         Raises:
-            ConfigError: The memory cannot be read or trusted.
+            ConfigError: The file cannot be read or trusted.
         """
         self.amount = amount
         self.trouble = ""
@@ -119,14 +120,14 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # What was sent by earlier runs and others, and by us; and what of ours is in the file.
+        # The units sent by earlier and other runs; by this run; by this run according to the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
-        # Units in the file that may be granted as long as what is sent now has the span `_block`.
+        # The units in the file that may still be granted while the span of a send is `_block`.
         self._spare = 0
         self._block: Span = (0, 0)
-        # Units counted on each day that matters now, until the wall clock's next look.
+        # The units counted on each current day, valid until `_used_until_s`.
         self._used: dict[int, int] = {}
         self._used_until_s = -math.inf
         self._retry_s = -math.inf
@@ -138,51 +139,54 @@ class DayLedger:
         self._look(now_s)
 
     def claim(self, now_s: float) -> None:
-        """Write the memory once, at the start of a run that will send.
+        """Write the file once, before the first request of a run.
 
         Raises:
-            ConfigError: It cannot be written: no such directory, no permission, a full disk.
+            ConfigError: The file cannot be written: no such directory, no permission, or a full
+                disk.
         """
         self._look(now_s)
         self._draw(0)
 
     def left(self, now_s: float) -> int:
-        """Units that may still be sent now; never below 0. Writes nothing."""
+        """How many units may still be sent now; never below 0. Writes nothing."""
         self._look(now_s)
         return max(0, self._room())
 
     @property
     def is_kept(self) -> bool:
-        """Whether the count outlives this object."""
+        """Whether the count is kept after this object is gone."""
         return self._memory is not None
 
     def free_at(self, units: int, now_s: float) -> str:
-        """When so many units are free, for people: the wall clock's time, in the limit's zone.
+        """When this many units become free, as wall-clock time in the limit's zone, for messages.
 
-        By what is known now; a time of the past where they are.
+        It is computed from the units that are known now.
         """
         self._look(now_s)
         at_s = self._wall_s + self._free_in_s(units)
         if self._zone is None:
             free = datetime.fromtimestamp(math.ceil(at_s / 60) * 60, UTC)
-            return f"next free {free:%Y-%m-%d %H:%M} UTC"
+            return f"more units free at {free:%Y-%m-%d %H:%M} UTC"
         midnight = datetime.fromtimestamp(round(at_s - SKEW_S), self._zone)
-        return f"resets {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
+        return f"resets at {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
-        """When so many units are free if now there are none, as others have taken what we know of.
+        """When this many units become free, if other hosts have used up the rest of the day.
 
-        Of any 24 hours that is when the first of ours come free: those of others may do so earlier.
+        Without a zone this is when the first units of this host become free. Units of other hosts
+        may become free earlier.
         """
         self._look(now_s)
         return now_s + self._free_in_s(units)
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """The earliest time, not before `now_s`, at which a send of so many units is allowed.
+        """The earliest time, not before `now_s`, at which a send of this many units is allowed.
 
-        `now_s` means that the units are on disk; to that end this may write. Later times are when
-        units come free by what is known now, and a few seconds ahead where the memory could not be
-        written (`trouble`). Infinity when it is larger than the amount.
+        The result `now_s` means that the units are on disk; this call may have written them. A
+        later time is when enough units become free, computed from the units known now. If the file
+        could not be written (`trouble`), it is a few seconds from now. Infinity if the send is
+        larger than the amount.
         """
         if units > self.amount:
             return math.inf
@@ -200,14 +204,14 @@ class DayLedger:
                 self.failing_since_s = min(self.failing_since_s, now_s)
                 self._retry_s = now_s + _RETRY_S
                 return self._retry_s
-        # Another run may have been there before us.
+        # Another run may have taken the units in the meantime.
         return now_s if units <= self._spare else now_s + self._free_in_s(units)
 
     def reserve(self, units: int, now_s: float) -> DayReservation:
         """Count one send at `now_s`.
 
         Raises:
-            ValueError: When no such send is allowed at `now_s` (ask `ready_at_s` first).
+            ValueError: This send is not allowed at `now_s` (call `ready_at_s` first).
         """
         ready_s = self.ready_at_s(units, now_s)
         if ready_s > now_s:
@@ -219,11 +223,11 @@ class DayLedger:
         return DayReservation(units, self._block)
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
-        """Say how many units a send took, when its lease comes back; 0 if nothing was sent.
+        """Record the units that a send used, when its lease is given back; 0 if it was not sent.
 
-        To be said of requests, too (with 1): until then a send counts for `late_s` longer, and for
-        two days when it is near midnight. Not said, all stays reserved. May be said again. Writes
-        only if it took more than was reserved.
+        For a count of requests, call this with 1: until then a send counts for `late_s` longer, and
+        on two days if it is near midnight. Without this call the reservation stays. You may call
+        this more than once. It writes only if more units were used than reserved.
         """
         self._look(now_s)
         before = reservation.span
@@ -233,15 +237,15 @@ class DayLedger:
         self._count(span, units)
         reservation.units, reservation.span = units, span
         if more > self._spare:
-            # It has been sent, so there is no question of room.
+            # The units are already used, so they count even if there is no room.
             self._write()
         elif before == self._block or more > 0:
             self._spare -= more
 
     def close(self, now_s: float) -> None:
-        """Write what is known now, which gives back what was written ahead; for an orderly end.
+        """Write the true count at the normal end of a run. This frees the units written ahead.
 
-        Never raises: what cannot be written stays counted.
+        Never raises: if the write fails, these units stay counted.
         """
         self._look(now_s)
         if self._written != self._ours:
@@ -255,7 +259,7 @@ class DayLedger:
             self.trouble = str(error)
 
     def _look(self, now_s: float) -> None:
-        """Read the clock; all that one event of the broker asks happens at one instant."""
+        """Read the wall clock, only once for all calls with the same `now_s` (one broker event)."""
         if now_s == self._now_s:
             return
         self._now_s = now_s
@@ -272,7 +276,7 @@ class DayLedger:
             self._add_up()
 
     def _draw(self, units: int) -> None:
-        """Have so many units in the file ahead, or fewer where there is no room.
+        """Write this many units ahead, or fewer if there is no room.
 
         Raises:
             ConfigError: The file cannot be read or written.
@@ -286,7 +290,7 @@ class DayLedger:
         def change(found: DayRecord | None) -> DayRecord:
             nonlocal wanted
             if found is not None:
-                # A file that was removed while we run would otherwise take others' units with it.
+                # If the file was removed during the run, keep the last known units of other runs.
                 self._others = found.spans()
                 self._others.subtract(self._written)
                 self._others = +self._others
@@ -310,7 +314,8 @@ class DayLedger:
         return self.amount - max(self._used.values())
 
     def _add_up(self) -> None:
-        # Not in `_written`: what the file still holds would be taken for another run's.
+        # `_written` keeps old spans: the file still contains them, and otherwise they would look
+        # like units of other runs.
         for counter in (self._others, self._ours):
             for begin, end in list(counter):
                 if end + _KEPT_S <= self._wall_s or begin - _KEPT_S > self._wall_s:
@@ -322,7 +327,7 @@ class DayLedger:
         )
 
     def _used_at(self, wall_s: float) -> dict[int, int]:
-        """Units on each day that it may be at a time, if nothing more is sent until then."""
+        """The units on each day that may be current at a time, if no more are sent until then."""
         used = dict.fromkeys(self._days((wall_s - SKEW_S, wall_s + SKEW_S + 1), wall_s), 0)
         for span, units in self._sent():
             for day in self._days(span, wall_s):
@@ -334,16 +339,16 @@ class DayLedger:
         return chain(self._others.items(), self._ours.items())
 
     def _days(self, span: tuple[float, float], wall_s: float) -> range:
-        """The days on which units of a span count; without a zone, whether they do at all."""
+        """The days on which units of a span count. Without a zone, day 0 if they still count."""
         begin, end = span
         if self._zone is None:
             return range(end + DAY_S > wall_s)
         first, last = (_date(at_s, self._zone).toordinal() for at_s in (begin, end - 1))
-        # Either way round: there were zones whose midnight came twice.
+        # The order may be reversed: in some zones, midnight once occurred twice.
         return range(min(first, last), max(first, last) + 1)
 
     def _free_in_s(self, units: int) -> float:
-        """Seconds until so many units are free, if nothing more is sent until then."""
+        """Seconds until this many units are free, if no more are sent until then."""
         if self._zone is None:
             missing = units - self._room()
             for (_, end), n in sorted(self._sent(), key=lambda one: one[0][1]):
@@ -352,7 +357,7 @@ class DayLedger:
                     if missing <= 0:
                         return end + DAY_S - self._wall_s
             return float(DAY_S)
-        # The second midnight is for what counts on both days already.
+        # Units that already count on both days become free only at the second midnight.
         midnight_s = self._wall_s - SKEW_S
         for _ in range(2):
             tomorrow = _date(midnight_s, self._zone).date() + timedelta(days=1)

@@ -1,7 +1,7 @@
-"""The debug log: a line per lease, request, retry and episode, as records of a logger.
+"""The debug log: one line for each lease, request, retry and episode, written with a logger.
 
-Prompts, replies and messages of errors are not in it, so it can be shown to others. Whoever tells
-asks `is_on` first, so a run without the log pays for that alone.
+It contains no prompts, answers or error messages, so you can share it. Callers check `is_on` first,
+so this check is the only cost of a run without the log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
 
-# Of no tree: pytest shows what loggers of its tree say, and a suite may disable them.
+# Keep it out of the logger hierarchy: pytest would show its records, and a suite could disable it.
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-"""Visible ASCII without `"`, `=` and the backslash: stands in a line without quotes."""
+"""Visible ASCII except `"`, `=` and the backslash. Such a value needs no quotes in a line."""
 
 
 def is_on() -> bool:
@@ -40,16 +40,15 @@ def tell(event: str, **values: str | float | None) -> None:
     """Write a line.
 
     Args:
-        event: What happened, in two words.
-        values: What is to be known of it, without those that are None; names ending in `_s` are
-            seconds.
+        event: The event, in two words.
+        values: Details. Values that are None are left out; names ending in `_s` are in seconds.
     """
     told = " ".join(f"{name}={_shown(one)}" for name, one in values.items() if one is not None)
     LOG.handle(logging.LogRecord(LOG.name, logging.DEBUG, "", 0, f"{event:<15} {told}", None, None))
 
 
 def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
-    """Tell of a request for a lease, and when its future is done of what became of it."""
+    """Log a request for a lease, and its result when the future is done."""
     asked_s = boot_s()
     tell_own = partial(tell, request=request.request_id, case=request.case_id)
     opens, group = "yes" if request.opens else "no", request.group or None
@@ -73,8 +72,8 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
                 in_flight=lease.in_flight,
             )
 
-    # The grant is told before what is done with it: at once, since a lease that is there already
-    # is awaited without a pass of the loop, or as the future's first callback.
+    # Log the grant before the lease is used. If the lease is already there, log it now, because the
+    # await then returns without a pass of the event loop; otherwise in the future's first callback.
     if future.done():
         over(future)
     else:
@@ -82,7 +81,7 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
 
 
 def tell_return(lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None) -> None:
-    """Tell of a lease that goes back."""
+    """Log the return of a lease."""
     tell(
         "lease returned",
         lease=lease.lease_id,
@@ -94,18 +93,18 @@ def tell_return(lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None
 
 
 class DebugLog(logging.FileHandler):
-    """Writes what is told to `debug-<worker>.log`, flushed line by line, until it is closed."""
+    """Writes records to `debug-<worker>.log` until it is closed, and flushes each line."""
 
     def __init__(self, directory: Path, worker: str, redact: Callable[[str], str]) -> None:
-        """Begin, at the end of the file where an interrupted run left one.
+        """Open the log. If an interrupted run left a file, append to it.
 
         Args:
-            directory: The run's.
-            worker: `gw0`, ...; without xdist `main`.
-            redact: Takes secrets out of a line.
+            directory: The run's directory.
+            worker: `gw0`, ...; `main` without xdist.
+            redact: Removes secrets from a line.
 
         Raises:
-            ResultsError: It cannot be written.
+            ResultsError: The file cannot be written.
         """
         path = directory / f"debug-{worker}.log"
         with cannot(f"write {path}"):
@@ -116,16 +115,16 @@ class DebugLog(logging.FileHandler):
         tell("log begins", worker=worker)
 
     def format(self, record: logging.LogRecord) -> str:
-        """UTC time, the clock of `attempts.parquet`, event and values; secrets are taken out."""
+        """A line without secrets: UTC time, the time as in `attempts`, the event and the values."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return self._redact(f"{at[:23]}Z {boot_s():.6f} {record.getMessage()}".rstrip())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A full disk ends the log, not the run."""
+        """Close the log, so that a full disk ends the log but not the run."""
         self.close()
 
     def close(self) -> None:
-        """End the log. Idempotent."""
+        """Close the log. Idempotent."""
         LOG.removeHandler(self)
         with contextlib.suppress(OSError):
             super().close()

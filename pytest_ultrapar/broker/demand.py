@@ -1,7 +1,7 @@
-"""What a host could use of the rows that hosts share. Asked about once a second, not per request.
+"""A host's demand for the limits that hosts share. Computed once a second, not per request.
 
-A want is never only what waits already: a host without a share claims no case, and one without
-cases has nobody waiting, so nothing would ever begin.
+It includes not only waiting requests, but also cases that could be claimed. Otherwise no host would
+ever start: a host without a share would claim no cases, and so would have no waiting requests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, Row, SharedTokens, Tranche
+from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, GrantedUnits, Row, SharedTokens
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 
 if TYPE_CHECKING:
@@ -25,48 +25,49 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 TELLING_ANSWERS = 5
-"""So many answers tell how long one takes."""
+"""How many answers it takes to estimate the duration of an answer."""
 ROOM = 1.5
-"""Answers may be so much shorter than they were so far: who wants too little stands still, and who
-wants too much is given what nobody else wants."""
+"""Answers may become faster by this factor. If a host's demand is too low, it runs out of units. If
+it is too high, the host gets only units that no other host wants."""
 SOON_S = 10.0
-"""Counted rows are wanted for so long ahead."""
+"""How far ahead a host requests units of counted rows, in seconds."""
 LOOKED_FOR = 2
-"""Seats of a limit that is looked for may be so many times as many by the next renewal."""
+"""An estimated limit may grow by this factor before the next renewal."""
 PAUSED_S = 2.0
-"""A lane that pauses for longer wants nothing: the next renewals come before."""
+"""A lane that pauses for longer has no demand: shares are renewed before the pause ends."""
 
 
-class LaneWant(msgspec.Struct, frozen=True):
-    """What a host could use of one lane.
+class LaneDemand(msgspec.Struct, frozen=True):
+    """A host's demand for one lane.
 
     Attributes:
-        requests: So many it could have in flight there.
-        unit: The smallest share of rows of tokens that is of use: the largest reservation that
-            waits, or else the last one; 1 where none is known.
+        requests: How many requests it could have in flight there.
+        unit: The smallest useful share of token rows. It is the largest waiting reservation or, if
+            no reservation waits, the last one; 1 if neither is known.
     """
 
     requests: int
     unit: int = 1
 
 
-class RowWant(msgspec.Struct, frozen=True):
-    """What a host could use of one row.
+class RowDemand(msgspec.Struct, frozen=True):
+    """A host's demand for one row.
 
     Attributes:
-        units: All of it together, what it holds included; of counted rows what it could spend soon.
-        unit: A share below this is of no use, but for 0; 1 at least.
+        units: All units that the host could use, including the units that it holds. For counted
+            rows: the units that it could spend soon.
+        unit: The smallest useful share above 0; at least 1.
     """
 
     units: int
     unit: int = 1
 
 
-class Wants(msgspec.Struct, frozen=True):
-    """What a host could use."""
+class HostDemand(msgspec.Struct, frozen=True):
+    """A host's demand for all lanes and rows."""
 
-    lanes: dict[LaneId, LaneWant]
-    rows: dict[Row, RowWant]
+    lanes: dict[LaneId, LaneDemand]
+    rows: dict[Row, RowDemand]
 
 
 def wants_of(
@@ -77,40 +78,42 @@ def wants_of(
     now_s: float,
     *,
     groups: Mapping[GroupState, int],
-) -> Wants:
-    """What a host could use now; the arguments are those of `LaneBroker.wants`."""
-    of_model, largest, dearest = _demand(table, workers, unclaimed)
+) -> HostDemand:
+    """A host's current demand. `LaneBroker.wants` describes the arguments."""
+    of_model, largest, costliest = _demand(table, workers, unclaimed)
     of_lane = {lane: of_model[lane.model.name] for lane in table.lanes.values()}
     demand = _add_groups(table, workers, groups, of_model, of_lane)
     lanes = {lane: _usable(lane, n, bears, now_s) for lane, n in of_lane.items()}
     units = {lane: _unit(lane, largest[lane.model.name]) for lane in lanes}
     spread = _spread(lanes, demand)
-    rows: dict[Row, RowWant] = {}
+    rows: dict[Row, RowDemand] = {}
     for row in table.shared:
         limit = table.limit(row.limit)
         n: float = _on_limit(limit, lanes, demand)
         if row.word not in (SEATS_ROW, BUDGET_ROW):
             n = min(n, sum(lanes[lane] * spread[lane] for lane in limit.lanes))
         unit = max((units[lane] for lane in limit.lanes if lanes[lane]), default=1)
-        most_money = max((dearest[lane.model.name] for lane in limit.lanes), default=0)
+        most_money = max((costliest[lane.model.name] for lane in limit.lanes), default=0)
         if row.word == BUDGET_ROW:
             tranche = limit.shares.rows[BUDGET_ROW]
-            assert isinstance(tranche, Tranche)
+            assert isinstance(tranche, GrantedUnits)
             unit = max(1, most_money or tranche.last_units)
         rows[row] = _row_want(row.word, limit, n, unit)
         if limit.controller is not None and not limit.lanes[0].is_declared:
             rows[row] = _undivided(rows[row], row.word, limit)
-    return Wants({one.lane.lane_id: LaneWant(n, units[one]) for one, n in lanes.items()}, rows)
+    return HostDemand(
+        {one.lane.lane_id: LaneDemand(n, units[one]) for one, n in lanes.items()}, rows
+    )
 
 
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """By model: requests that could be in flight, the most tokens and money that one waits for."""
+    """By model: possible requests in flight, and the most tokens and money that a request needs."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
-    dearest: Counter[str] = Counter()
+    costliest: Counter[str] = Counter()
     priced: set[object] = set()
     for worker in workers:
         for held in worker.leases.values():
@@ -126,19 +129,20 @@ def _demand(
             model = waiting.model.name
             (openings if waiting.opens else busy)[model] += 1
             largest[model] = max(largest[model], waiting.request.tokens)
-            # Cases that begin on the same lanes are alike.
-            alike = waiting.lane_set if waiting.opens else waiting
-            if waiting.lane_set.is_priced and alike not in priced:
-                priced.add(alike)
+            # Cases that begin on the same lanes need the same amount.
+            same = waiting.lane_set if waiting.opens else waiting
+            if waiting.lane_set.is_priced and same not in priced:
+                priced.add(same)
                 for lane in waiting.lane_set.lanes:
                     needs = table.needs(lane, waiting.request)
-                    dearest[model] = max([dearest[model], *needs.values()])
-    # An open episode that thinks at the moment asks again; those of roles count where they ask.
+                    costliest[model] = max([costliest[model], *needs.values()])
+    # An open episode without a request in flight sends another one. Requests of roles count under
+    # the role's model.
     n_open = table.progress.n_open()
     demand: Counter[str] = Counter()
     for model in table.models:
         demand[model] = max(busy[model], n_open[model]) + openings[model] + unclaimed.get(model, 0)
-    return demand, largest, dearest
+    return demand, largest, costliest
 
 
 def _add_groups(
@@ -148,14 +152,14 @@ def _add_groups(
     of_model: Counter[str],
     of_lane: dict[LaneState, int],
 ) -> Counter[str]:
-    """Count what groups could use on their own lanes only; returns the demand of each model.
+    """Add the demand of groups to their own lanes only; return the demand by model.
 
     Args:
         table: All lanes.
         workers: All workers.
-        groups: For each the cases that could be claimed now.
-        of_model: What requests could be in flight; those that are open or wait are in it.
-        of_lane: The same by lane; changed here.
+        groups: By group, how many of its cases could be claimed now.
+        of_model: By model, requests that could be in flight, including open and waiting cases.
+        of_lane: The same by lane. This function changes it.
     """
     demand = of_model.copy()
     waiting = Counter(
@@ -173,7 +177,7 @@ def _add_groups(
         for model in models:
             demand[model.name] += n_claimable
             for lane in model.lanes:
-                # What a group has under way is of no use for lanes that are not its own.
+                # The open and waiting cases of a group use no lanes outside the group.
                 of_lane[lane] -= n_own
         for lane in lanes:
             of_lane[lane] += n_own + n_claimable
@@ -192,7 +196,7 @@ def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: 
         most = min(most, 1)
     for limit in lane.path:
         if limit.controller is not None:
-            # It grows where all of this is used.
+            # The cap grows later if all of it is used.
             most = min(most, limit.controller.cap())
         most = min(most, limit.most_seats)
     return int(most)
@@ -205,10 +209,11 @@ def _unit(lane: LaneState, waiting: int) -> int:
 
 
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
-    """Which part of what a lane could take falls on it, where the model has more lanes than work.
+    """The fraction of each lane's possible requests to expect, if lanes outnumber the requests.
 
-    A case that is left could go to each of twenty keys, and is sent on one: its host would keep
-    half the rate of each from others. Lanes on which the host has no share are no help to the rest.
+    For example, the last case could use any of twenty keys, but uses only one. Without this
+    fraction, its host would withhold half the rate of each key from other hosts. Lanes on which the
+    host has no share do not reduce the fraction of the others.
     """
     of_model: dict[str, list[LaneState]] = {}
     for lane in lanes:
@@ -224,50 +229,51 @@ def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneSt
 
 
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
-    """Requests that all lanes of a limit could have in flight: no model more than it has cases."""
+    """How many requests all lanes of a limit could have in flight, up to each model's demand."""
     by_model: Counter[str] = Counter()
     for lane in limit.lanes:
         by_model[lane.model.name] += lanes[lane]
     return sum(min(n, demand[model]) for model, n in by_model.items())
 
 
-def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
+def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowDemand:
     if word == SEATS_ROW:
         n = max(n, limit.seats.in_flight)
-        return RowWant(int(min(n, limit.most_seats)))
+        return RowDemand(int(min(n, limit.most_seats)))
     kind = LIMIT_KINDS.get(word)
     weight = 1 if kind is not None and kind.counts == "requests" else unit
     per_s = _per_s(limit, n)
     row = limit.shares.rows[word]
-    if isinstance(row, Tranche):
+    if isinstance(row, GrantedUnits):
         soon = math.ceil(n if per_s == math.inf else max(n, per_s * SOON_S))
-        return RowWant(soon * weight, weight)
+        return RowDemand(soon * weight, weight)
     whole = row.row
     if not n or per_s == math.inf:
-        return RowWant(whole.units if n else 0, min(weight, whole.units))
+        return RowDemand(whole.units if n else 0, min(weight, whole.units))
     units = math.ceil(per_s * whole.window_s * weight) + weight
-    return RowWant(min(whole.units, units), min(weight, whole.units))
+    return RowDemand(min(whole.units, units), min(weight, whole.units))
 
 
-def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
-    """A row of a limit that is looked for from the start: no two hosts have a part of it.
+def _undivided(want: RowDemand, word: str, limit: LimitState) -> RowDemand:
+    """Adapt the demand for a row whose limit is estimated, so that only one host uses the row.
 
-    Several that look for one limit would each try beyond it, and each pay for what others try. Who
-    has a part says by its unit that more is of use as it comes free.
+    If several hosts estimated the same limit, each of them would probe beyond it, and each would
+    get refusals caused by the others. A host without a share of the row requests the whole row or
+    nothing. The host with a share takes more units as they become free.
     """
     row, controller = limit.shares.rows[word], limit.controller
     assert controller is not None
-    if isinstance(row, Tranche) or not want.units:
+    if isinstance(row, GrantedUnits) or not want.units:
         return want
     if word == SEATS_ROW:
-        # Not all of them: what a host has is in use for some time after its death.
+        # Do not request all seats: if a host dies, its seats stay in use for some time.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
-        return RowWant(min(row.row.units, soon), 1 if row.share else row.row.units)
-    return RowWant(row.row.units, want.unit if row.share else row.row.units)
+        return RowDemand(min(row.row.units, soon), 1 if row.share else row.row.units)
+    return RowDemand(row.row.units, want.unit if row.share else row.row.units)
 
 
 def _per_s(limit: LimitState, n: float) -> float:
-    """Requests per second that so many in flight can make at most; infinity: nobody knows."""
+    """The maximum number of requests per second with `n` in flight; infinity if unknown."""
     n_answered = sum(lane.n_served for lane in limit.lanes)
     service_s = sum(lane.service_s for lane in limit.lanes)
     if n_answered < TELLING_ANSWERS or service_s <= 0:

@@ -1,11 +1,11 @@
-"""Groups of cases while a run is on: which may start, and how many of their episodes are open."""
+"""Groups of cases during a run: which may start, and how many of their episodes are open."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import Line
 
 
-class GroupState(Wake):
-    """One group while a run is on. Wakes when its delay is over.
+class GroupState(Timer):
+    """One group during a run. Wakes when its delay is over.
 
     Attributes:
-        rule: What the assignment says of it; None while no assignment has named it.
-        rank: Its place in the assignment.
-        n_left: Its cases that have not ended.
-        n_open: Its open episodes.
-        has_opened: Whether any episode of it was ever opened.
-        startable_s: When `after` and `start_after_s` let it start; infinity while not known.
-        admits: Whether its gate is open. Lines are linked exactly while it is.
+        rule: Its rule in the assignment; None until an assignment lists the group.
+        rank: Its position in the assignment.
+        n_left: How many of its cases have not ended.
+        n_open: How many of its episodes are open.
+        has_opened: Whether any of its episodes has ever been opened.
+        startable_s: When `after` and `start_after_s` allow it to start; infinity while unknown.
+        admits: Whether its gate is open. Its lines are linked only while the gate is open.
         lines: Its lines with at least one request.
-        sets: The lanes it may use, by model; filled as requests come.
+        sets: The lanes it may use, by model; filled as requests arrive.
     """
 
     def __init__(self, name: str, now_s: float) -> None:
@@ -46,11 +46,11 @@ class GroupState(Wake):
         self._shut_since_s = now_s
 
     def shut_s(self, now_s: float) -> float:
-        """Seconds, up to `now_s`, during which its gate was shut."""
+        """How many seconds its gate has been shut in total, up to `now_s`."""
         return self._shut_s if self.admits else self._shut_s + (now_s - self._shut_since_s)
 
     def set_gate(self, now_s: float, *, admits: bool) -> None:
-        """Open or shut the gate and show or hide the waiting lines."""
+        """Open or shut the gate, and show or hide the waiting lines."""
         if admits is self.admits:
             return
         if admits:
@@ -66,16 +66,16 @@ class GroupState(Wake):
 
 
 class GroupBook:
-    """All groups of the assignment, and which cases have ended.
+    """All groups of the assignment, and the cases that have ended.
 
-    Groups of one `exclusive` word share a lock: a group takes it when the first request of it comes
-    that could start otherwise, and releases it when its last case has ended, or when that request
-    left again and nothing was ever opened.
+    Groups with the same `exclusive` name share a lock. A group takes the lock when it gets the
+    first request that could start if it held the lock. It releases the lock when its last case has
+    ended, or when that request is withdrawn or refused before any episode was opened.
 
-    Where a gate opens, the lanes that its requests may use are looked at again.
+    When a gate opens, the lanes that its requests may use are checked again.
     """
 
-    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
+    def __init__(self, wakes: TimerQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
         self._wakes = wakes
         self._look_at = look_at
         self._groups: dict[str, GroupState] = {}
@@ -87,13 +87,13 @@ class GroupBook:
         self.start_s: float | None = None
 
     def find(self, name: str, now_s: float) -> GroupState | None:
-        """The group of that name; None for the empty name.
+        """The group with that name; None for the empty name.
 
-        Before the first assignment an unknown group is made on the spot and its requests wait for
-        it.
+        If there is no assignment yet, an unknown group is created, and its requests wait for the
+        assignment.
 
         Raises:
-            LookupError: When the assignment names no such group.
+            LookupError: The assignment has no group with that name.
         """
         if not name:
             return None
@@ -114,17 +114,17 @@ class GroupBook:
         return self._groups.values()
 
     def get(self, name: str) -> GroupState | None:
-        """The group of that name; None when there is none."""
+        """The group with that name, or None."""
         return self._groups.get(name)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
-        """Put an assignment in force and open the gates it opens.
+        """Put an assignment in force, and open the gates that it allows to open.
 
-        Counts of open episodes and ended cases are kept, so that a later assignment (a worker came
-        back under a new name) changes rules only.
+        Open episodes and ended cases stay counted. A later assignment changes only rules. One is
+        made when a worker is replaced with one that has a new name.
 
         Returns:
-            Groups with waiting requests that the assignment does not name.
+            The groups with waiting requests that are missing from the assignment.
         """
         if self.start_s is None:
             self.start_s = now_s
@@ -156,7 +156,7 @@ class GroupBook:
         return [state for state in orphans if state.lines]
 
     def end_case(self, case_id: str, now_s: float) -> None:
-        """Count a case as ended, once; open the gates that waited for it."""
+        """Count a case as ended, and open the gates that waited for it. Idempotent."""
         if case_id in self.ended:
             return
         self.ended.add(case_id)
@@ -170,7 +170,7 @@ class GroupBook:
             self._release_lock(group, now_s)
 
     def refresh(self, group: GroupState, now_s: float) -> None:
-        """Open or shut the group's gate as its rule says at `now_s`."""
+        """Open or shut the group's gate, as its rule requires at `now_s`."""
         admits = self._decide(group, now_s)
         if admits is group.admits:
             return
@@ -179,9 +179,9 @@ class GroupBook:
             self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
-        """Release the lock when nobody of the group waits and it is not under way (any more)."""
-        is_under_way = group.has_opened and (group.n_left or group.n_open)
-        if not group.lines and not is_under_way:
+        """Release the lock if the group has no waiting request and is not running (any more)."""
+        is_running = group.has_opened and (group.n_left or group.n_open)
+        if not group.lines and not is_running:
             self._release_lock(group, now_s)
 
     def _schedule(self, group: GroupState, now_s: float) -> None:
@@ -191,7 +191,7 @@ class GroupBook:
         if group.startable_s == math.inf and not any(
             self._groups[name].n_left for name in rule.after
         ):
-            # With predecessors the delay counts from the end of the last of them, else from the
+            # With predecessors, the delay counts from the end of the last one, otherwise from the
             # run's start.
             group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
         if now_s < group.startable_s < math.inf:
@@ -220,5 +220,5 @@ class GroupBook:
         for candidate in self._sharers.get(lock, ()):
             if candidate is not group:
                 self.refresh(candidate, now_s)
-        # Last, as it would take the lock again before any other could.
+        # Do this last. Otherwise the group would take the lock again before any other group.
         self.refresh(group, now_s)

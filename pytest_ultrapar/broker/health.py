@@ -1,4 +1,4 @@
-"""Whether a lane can be used: what each outcome does to it, and the circuit breaker."""
+"""The health of a lane: the effect of each outcome on it, and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_ultrapar.apis.failure_classes import (
     backoff_s,
     is_doubted,
 )
-from pytest_ultrapar.broker.suspicion import Suspicion
+from pytest_ultrapar.broker.refusal_cause import RefusalCheck
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 from pytest_ultrapar.records import Microseconds
@@ -33,23 +33,24 @@ if TYPE_CHECKING:
 
 
 RETRY_AFTER_JITTER = 0.1
-"""A pause is up to this share longer than asked for, so that lanes do not return together."""
+"""A pause is up to this share longer than requested, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
-"""Where servers are not waited for: a lane that once answered is removed when it has taken no
-connection for so long, and so is one whose instance has never answered anything."""
+"""If the run does not wait for servers: after this many seconds without a connection, a lane is
+removed. The first applies if its instance has answered before, the second if it has not."""
 NEVER_ANSWERED_S = 60.0
 """The same for other failures of an instance that has never answered."""
 _LATE_S = 5.0
-"""Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
+"""If a process wakes this much later than the end of a pause, it was suspended or the clock has
+jumped."""
 _HOPELESS_COUNT = 5
-"""Fewer failures, or refusals, than that in a row never remove a lane, however long they took: they
-may be the requests' own fault. The breaker's own five is `failure_classes.FAILURES.after`."""
+"""Fewer failures or refusals in a row than this never remove a lane, however long they took: the
+requests may be the cause. The breaker's own threshold is `failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The lane pauses until `until_s`; `reason` is one sentence for people."""
+    """The lane pauses until `until_s`. `reason` is one sentence for users."""
 
     until_s: float
     reason: str
@@ -58,7 +59,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The lane, or what of it `scope` says, is removed for the rest of the run."""
+    """The lane, or everything within `scope`, is removed for the rest of the run."""
 
     scope: Scope
     reason: str
@@ -66,7 +67,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The lane's pause is over before its time: its probe came back."""
+    """The lane's pause ends early: its probe came back."""
 
 
 Verdict = Pause | Removal | Resume
@@ -74,22 +75,23 @@ Verdict = Pause | Removal | Resume
 
 @dataclass(eq=False, repr=False)
 class LaneHealth:
-    """Decides from the outcomes of a lane's leases when it pauses, or what of it is removed.
+    """Decides when a lane pauses or is removed, based on the outcomes of its leases.
 
-    Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
-    after the last pause had ended says something new.
+    Pure: the caller passes time and randomness. Outcomes of one burst count once: only a request
+    granted after the end of the last pause gives new information.
 
     Attributes:
-        lane: For names in reasons.
+        lane: The lane, for its names in reasons.
         rng: Source of all jitter, seeded by the caller.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-            nothing for so long is removed: no case that was open when it fell silent still waits.
-        wait_for_servers_s: How long a server is waited for that is not there, or loads its model;
-            0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
-        has_answered: Whether the lane's instance has ever answered.
-        base_url: Of the lane's instance, for reasons; empty where none is known.
-        on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
-        suspicion: Which requests it refused by the word of a key, model or instance.
+            no request for that long is removed: by then, every case that was open at its last
+            answer has ended.
+        wait_for_servers_s: How long to wait for a server that is absent or loading its model. If
+            this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
+        has_answered: Returns whether the lane's instance has ever answered.
+        base_url: The URL of the lane's instance, for reasons; empty if unknown.
+        on_trial: Whether the lane's breaker is half-open, so that the next lease is its probe.
+        suspicion: The requests that the provider refused because of a key, model or instance.
     """
 
     lane: Lane
@@ -102,7 +104,7 @@ class LaneHealth:
 
     def __post_init__(self) -> None:
         """Start healthy."""
-        # Without the scheme: a report breaks what looks like a link.
+        # Leave out the scheme: a report breaks text that looks like a link.
         self._address = self.base_url.partition("//")[2]
         self._failing = ""
         self._breaker = Breaker(self.rng)
@@ -111,7 +113,7 @@ class LaneHealth:
         self._rate_count = 0
         self._rate_since_s = 0.0
         self.on_trial = False
-        self.suspicion = Suspicion()
+        self.suspicion = RefusalCheck()
 
     @property
     def n_opened(self) -> int:
@@ -120,7 +122,7 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """What is wrong with a server that is waited for, and how long; empty: none is."""
+        """The problem of the server that the lane waits for, and for how long; empty if none."""
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
@@ -138,24 +140,24 @@ class LaneHealth:
         request: LeaseRequest | None = None,
         words: int = 0,
     ) -> Verdict | None:
-        """What the outcome of a lease does to the lane.
+        """Decide how a lease's outcome affects the lane.
 
         Args:
-            outcome: What became of the request: a `LeaseOutcome`, or `lost` with its holder.
-            retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not
-                given.
+            outcome: The outcome of the request: a `LeaseOutcome`, or `lost` if its holder is lost.
+            retry_after_s: How many seconds the provider asked to wait. A value that is not finite
+                and > 0 is ignored.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
-            pending: Requests of the lane that are out beside it.
-            pause_s: After a refusal that names no time to come back: how long the lane should
-                pause, since its limit was lowered; None for a back-off.
-            request: What was asked, where a refusal may be its own; None: it is a probe, or of no
-                case.
+            pending: How many other requests of the lane are in flight.
+            pause_s: After a refusal that does not say how long to wait: how long the lane should
+                pause now that its limit was lowered; None for a back-off.
+            request: The request, if it may itself be the reason for a refusal; None for a check,
+                and for a request that belongs to no case.
             words: As in `Feedback`.
 
         Returns:
-            None when nothing changes. A `Pause` ends later than the one before it, except after a
-            `Resume` or where it takes the place of one.
+            None if nothing changes. A `Pause` ends later than the one before it, unless it follows
+            or replaces a `Resume`.
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
@@ -166,35 +168,35 @@ class LaneHealth:
             is_back = self._breaker.answered(granted_s, now_s)
             return self.resume(now_s) if self.suspicion.answered() or is_back else None
         if outcome in OF_HOST and self.has_answered():
-            # It was there before, so that it is the way to it which fails.
+            # The server was there before, so this is a network failure.
             outcome = "connect"
         if outcome not in OF_LANE:
-            # Not sent, not read, given up or lost.
+            # The request was not sent, not read, given up or lost.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
         its_class = CLASSES[outcome]
         if request is not None and (
             is_first or is_doubted(outcome, retry_after_s, self.episode_timeout_s)
         ):
-            # A server that refuses is at work.
+            # A server that refuses is running.
             is_back = self._breaker.answered(granted_s, now_s)
             self.suspicion.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
-            back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
+            back = f" (it asks for a retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
             why = f"{self._why(outcome, back)}: removed for the rest of the run"
             return Removal(its_class.removes, why)
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
-        # A refusal for rate is an answer, too: whoever gives it is at work.
+        # A refusal by a rate limit also shows that the server is running.
         is_back = self._breaker.answered(granted_s, now_s)
         if is_back:
             self._failed_until_s = -math.inf
         verdict = self._limited(retry_after_s, granted_s, now_s, after_cut_s=pause_s)
-        # Another refusal may ask for longer than this one: then that is waited, not the probe.
+        # Another refusal may have asked for a longer wait. This wait then ends the pause.
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Nothing could be sent in that time: it counts for no silence of the lane."""
+        """Do not count a time in which no request could be sent as the lane's silence."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -202,21 +204,22 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """The provider asked another host to leave the lane alone until then.
+        """Pause until the time that the provider stated to another host.
 
         Returns:
-            None when it pauses for so long already.
+            None if the lane already pauses until then or longer.
         """
         return self._pause_until(until_s, f"on another host: paused {until_s - now_s:.2f} s")
 
     def wake(self, now_s: float) -> Pause | Removal | None:
-        """The time of the lane's pause has come.
+        """End the lane's pause when its time is over.
 
         Returns:
-            None when it may be used, at first by one request if `on_trial`; or that it is removed,
-            since it has been silent for too long.
+            None if the lane may be used (by only one request at first if it is `on_trial`). A
+            removal if it has been silent for too long.
         """
-        # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
+        # If the process wakes much too late, it was suspended or the clock has jumped. The lane was
+        # then not silent.
         is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
         removal = self._given_up(now_s) if is_in_time else None
         if removal is not None:
@@ -225,31 +228,31 @@ class LaneHealth:
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":
-            # The pause was to end when the lane is given up, which it was not.
+            # The pause was supposed to end with the lane's removal, but that did not happen.
             self._failed_until_s = breaker.until_s
             return self._pause()
         self.on_trial = breaker.state == "half_open"
         return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
-        """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
+        """Record that the only request of a lane on trial was granted. It ends by `end_s`."""
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
         self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
-        self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
+        self._failed_reason = f"lane {lane} failed and is waiting for the answer to one request"
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
-        """Nothing is sent until then, while a check is out; `resume` or an answer ends that."""
+        """Pause until then, while a check is in flight. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
-            f"lane {self.lane.lane_id} is held while a check shows whether it is dead"
+            f"lane {self.lane.lane_id} is paused while a check shows whether it still works"
         )
         return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """The probe or check is back; what a refusal for rate asked for still holds."""
+        """End the wait for a probe or check. A pause requested by a rate limit stays in force."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf
@@ -274,10 +277,10 @@ class LaneHealth:
         after_cut_s: float | None,
     ) -> Pause | Removal | None:
         if after_cut_s is not None and retry_after_s is None:
-            # The lower limit is the cure; it may need a moment to show.
-            said = f"and lowered: paused {after_cut_s:.2f} s"
+            # The lower limit is the remedy; it may take a moment to have an effect.
+            said = f"and its limit was lowered: paused {after_cut_s:.2f} s"
             return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
-        # What was sent before the last pause ended belongs to the burst that the pause answers.
+        # Requests sent before the last pause ended belong to the burst that caused the pause.
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -289,7 +292,7 @@ class LaneHealth:
         if self._rate_count >= _HOPELESS_COUNT and refused_s >= longest_s:
             return Removal(
                 "lane",
-                f"lane {lane} has answered nothing but refusals for {refused_s:.0f} s: "
+                f"lane {lane} has returned nothing but refusals for {refused_s:.0f} s: "
                 "removed for the rest of the run",
             )
         if retry_after_s is not None:
@@ -304,15 +307,16 @@ class LaneHealth:
             said = f"and asked for {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
-            # One draw per burst: the largest of fifty draws would be no jitter at all.
+            # Draw the jitter once per burst: the largest of fifty draws would always be near the
+            # maximum.
             return None
-        # Not for much longer than it has refused so far: it may be back as soon.
+        # Not much longer than the lane has refused so far: it may be back just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
-        said = f"without a time to wait ({self._rate_count} in a row)"
+        said = f"without a requested wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:
-        # The longest wait that was asked for counts: answers of one burst overtake each other.
+        # Use the longest requested wait, because answers of one burst overtake each other.
         if until_s <= self._rate_until_s:
             return None
         self._rate_until_s = until_s
@@ -332,7 +336,7 @@ class LaneHealth:
         n = breaker.n_in_row
         how = f"{n} times in a row" if n > 1 else "once"
         if rule is NOBODY_LISTENS:
-            what = f"is not there ({outcome} {how})"
+            what = f"is unavailable ({outcome} {how})"
         elif n >= rule.after:
             what = f"failed {how} ({outcome})"
         else:
@@ -343,18 +347,18 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal, when it has been silent for as long as its failures allow."""
+        """A removal, if the lane has been silent for as long as its kind of failure allows."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return None
-        # As `_no_later_than_hopeless` has it, to the last bit.
+        # Compute the same sum as in `_no_later_than_hopeless`, so that both are rounded equally.
         if now_s < since_s + self._bound_s():
             return None
-        what = "failed and answered nothing"
+        what = "failed without an answer"
         if breaker.rule is NOBODY_LISTENS:
             is_loading = self._failing == "loading"
-            what = "was loading its model" if is_loading else "could not be connected to"
+            what = "was loading its model" if is_loading else "could not be reached"
         return Removal(
             "lane",
             f"lane {self.lane.lane_id} {what} {breaker.n_in_row} times in a row over "
@@ -376,7 +380,7 @@ class LaneHealth:
         if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return until_s
         hopeless_s = breaker.silent_since_s + self._bound_s()
-        # It lies behind us where a jump of the clock was forgiven: then this probe decides.
+        # This time is in the past if a jump of the clock was ignored: then this probe decides.
         return min(until_s, hopeless_s) if hopeless_s > now_s else until_s
 
     def _pause(self) -> Pause:
@@ -387,27 +391,27 @@ class LaneHealth:
 
 RECENT_S = 30.0
 RECENT_LEAST = 10
-"""More failures than answers among this many or more of the last `RECENT_S` seconds open, too.
-"""
+"""The breaker also opens if, in the last `RECENT_S` seconds, at least this many requests came back
+and more of them failed than did not."""
 JITTER = 0.1
-"""An opening is up to this share longer, so that lanes do not return together."""
+"""The breaker stays open up to this share longer, so that lanes do not return together."""
 State = Literal["closed", "open", "half_open", "probing"]
 
 
 class Breaker:
-    """Closed lets all through, open none, half-open one at a time until that one is answered.
+    """Lets all requests pass when closed, none when open, and one at a time when half-open.
 
-    Pure: time and randomness are given; a time before the last one counts as the last one. What was
-    granted before the last opening says nothing new and changes nothing.
+    Pure: the caller passes time and randomness. A time earlier than the last one counts as the last
+    one. Requests granted before the breaker last opened give no new information and are ignored.
 
     Attributes:
-        state: `probing` is half-open with its one request out.
+        state: `probing` means half-open, with its one request in flight.
         until_s: While open: when it becomes half-open.
         n_opened: How often it went from closed to open.
-        silent_since_s: Since when nothing was answered, None after an answer: when the first
-            request that failed was granted, or the last answer came, whichever is later.
-        n_in_row: Failures that counted since the last answer.
-        rule: Of the failure that opened it last; None after an answer.
+        silent_since_s: Since when the lane has been silent; None after an answer. It is the later
+            of two times: the grant of the first failed request and the last answer.
+        n_in_row: How many failures were counted since the last answer.
+        rule: The rule of the last failure that opened the breaker; None after an answer.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -427,12 +431,12 @@ class Breaker:
         self.silent_since_s: float | None = None
 
     def answered(self, granted_s: float, now_s: float) -> bool:
-        """A request was answered.
+        """Record an answer.
 
         Returns:
-            Whether the breaker closed by it: the answer was the probe's.
+            Whether it closed the breaker, because it was the answer to the probe.
         """
-        # No calls down to the return: this is on the way of every lease.
+        # Make no function calls up to the first `return False`: every lease passes through here.
         if now_s > self._now_s:  # noqa: PLR1730
             self._now_s = now_s
         if self.state == "closed":
@@ -457,27 +461,27 @@ class Breaker:
     def failed(
         self, rule: BreakerRule, granted_s: float, now_s: float, *, pending: int = 0
     ) -> bool:
-        """A request failed in a way that counts.
+        """Record a failure that counts.
 
-        Failures often come back at once and answers after seconds. So a few failures in a row are
-        no news while many more requests are out: of 100 sent together to a provider that fails one
-        in twenty, the five failures are the first to come back.
+        Failures often come back immediately, but answers only after seconds. So a few failures in a
+        row mean little while many more requests are in flight. For example, if 100 requests are
+        sent together to a provider that fails one in twenty, the five failures come back first.
 
         Args:
-            rule: When this kind of failure opens, and for how long.
+            rule: When this kind of failure opens the breaker, and for how long.
             granted_s: When the request was granted.
             now_s: When it failed.
-            pending: Requests of the lane that are out beside it.
+            pending: How many other requests of the lane are in flight.
 
         Returns:
-            Whether the breaker opened by it, until `until_s`.
+            Whether it opened the breaker (until `until_s`).
         """
         self._now_s = now_s = max(now_s, self._now_s)
         if self.state == "closed":
             if granted_s < self._fresh_s:
                 return False
         elif not self._is_probe(granted_s):
-            # Sent before it opened: what is known already.
+            # The request was sent before the breaker opened, so it gives no new information.
             return False
         self.n_in_row += 1
         if self.silent_since_s is None:
@@ -488,17 +492,17 @@ class Breaker:
                 recent.next_second(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
-            # Two rules: a dead server shows in a row, and one that fails two requests of three
-            # never does.
+            # Two rules are necessary: a dead server fails many times in a row, but a server that
+            # fails two of three requests never does.
             in_row = self.n_in_row >= rule.after and _tells(self.n_in_row, pending)
             if not in_row and not recent.is_mostly_failed(pending):
                 return False
             self.n_opened += 1
         if rule is not self.rule:
-            # A server that restarts is back in seconds, one that fails is not: pauses of the one
-            # kind say nothing of how long the other should be.
+            # A server that restarts is back in seconds, but a server that fails is not. So the
+            # pauses after one kind of failure say nothing about the other kind.
             self.rule, self._exponent = rule, 0
-        # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
+        # The exponent is bounded only because 2.0**1024 overflows.
         open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))
         self._exponent += 1
         self.state = "open"
@@ -506,10 +510,10 @@ class Breaker:
         return True
 
     def void(self, granted_s: float) -> bool:
-        """A request came back without news: not sent, given up, or lost with its holder.
+        """Record a request that gives no information: not sent, given up, or lost with its holder.
 
         Returns:
-            Whether it was the probe, so that the next request may be one.
+            Whether it was the probe, so that the next request may be the new probe.
         """
         if self.state != "probing" or granted_s < self._fresh_s:
             return False
@@ -517,15 +521,15 @@ class Breaker:
         return True
 
     def wake(self, now_s: float) -> None:
-        """A pause of the lane is over: let one through, also when a probe never came back."""
+        """Let one request pass after the lane's pause, even if the last probe never came back."""
         self._now_s = now_s = max(now_s, self._now_s)
         if self.state == "probing" or (self.state == "open" and now_s >= self.until_s):
             self.state = "half_open"
 
     def probe(self, granted_s: float) -> None:
-        """The one request of a half-open breaker is granted."""
-        # One, whatever the seats: a server that just recovers would be brought down again by all
-        # that has waited for it.
+        """Record that the one request of a half-open breaker was granted."""
+        # Only one request is sent, regardless of the seats: a server that has just recovered would
+        # fail again under the load of all waiting requests.
         self.state = "probing"
         self._fresh_s = granted_s
 
@@ -534,12 +538,13 @@ class Breaker:
 
 
 class _Recent:
-    """How many requests of the last `RECENT_S` seconds came back, and how many of them failed.
+    """Counts the requests that came back in the last `RECENT_S` seconds, and how many failed.
 
-    Counted by seconds: a lane of 300 requests a second would fill a list of 9,000.
+    It keeps one count for each second, because a lane with 300 requests a second would fill a list
+    of 9,000 entries.
 
     Attributes:
-        n_now: Requests of the second that ends at `until_s`, `n_failed_now` of which failed.
+        n_now: Requests in the second that ends at `until_s`; `n_failed_now` of them failed.
     """
 
     def __init__(self) -> None:
@@ -549,7 +554,7 @@ class _Recent:
         self.until_s = -math.inf
 
     def next_second(self, now_s: float) -> None:
-        """A new second begins."""
+        """Begin a new second."""
         seconds = self._seconds
         seconds.append((self.until_s, self.n_now, self.n_failed_now))
         self._n += self.n_now
@@ -562,31 +567,31 @@ class _Recent:
         self.until_s = now_s + 1.0
 
     def is_mostly_failed(self, pending: int) -> bool:
-        """Whether more failed than did not, of enough to tell."""
+        """Whether more requests failed than did not, if there are enough of them to judge."""
         n = self._n + self.n_now
         n_failed = self._n_failed + self.n_failed_now
         return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether failures are enough to judge by: half as many as the requests that are still out."""
+    """Whether there are enough failures to judge: at least half as many as requests in flight."""
     return 2 * n_failed >= pending
 
 
 PAUSES_FILE = "pause-history.jsonl"
-"""Of the pauses that are over, in the run's directory."""
+"""The file in the run's directory that records the pauses that have ended."""
 
 
 class LanePause(msgspec.Struct, frozen=True):
-    """A time for which a lane was paused.
+    """One pause of a lane.
 
     Attributes:
-        provider: As in the pool.
-        instance: As in the pool.
+        provider: The provider's name in the pool.
+        instance: The instance's name in the pool.
         key: The key's name in the pool.
-        cause: `rate`, it was refused for its rate, or `breaker`, failures opened its breaker.
+        cause: `rate`: a rate limit refused a request; `breaker`: failures opened the breaker.
         t_s: When it began, on the monotonic clock of the host, as in `attempts`.
-        t_end_s: When it was over.
+        t_end_s: When it ended.
     """
 
     provider: str
@@ -598,11 +603,11 @@ class LanePause(msgspec.Struct, frozen=True):
 
 
 class PauseRecord(msgspec.Struct, frozen=True):
-    """A pause as the file holds it, with the time that people read.
+    """A pause as it is recorded in the file, with its wall-clock time.
 
     Attributes:
         at_us: When it began, UTC.
-        host: In a run that was merged of several: whose lane it was, where the host has a name.
+        host: In a merged run, the name of the host, if it has one.
     """
 
     at_us: Microseconds
@@ -611,11 +616,12 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
 
 class PauseLog:
-    """Notes the times for which a lane was paused.
+    """Records the pauses of a lane.
 
     Attributes:
-        n: Pauses begun, by cause; one that goes on for another cause counts for both.
-        over: Those that ended and that nobody has taken yet: cause, begin and end.
+        n: How many pauses began, by cause. A pause that continues for another cause counts for
+            both causes.
+        over: The ended pauses that were not taken yet: cause, start and end.
     """
 
     def __init__(self) -> None:
@@ -626,7 +632,7 @@ class PauseLog:
         self.over: list[tuple[Cause, float, float]] = []
 
     def begin(self, cause: Cause, now_s: float) -> None:
-        """The lane pauses from now on; nothing happens when it does so already for that cause."""
+        """Begin a pause. Does nothing if the lane is already paused for this cause."""
         if cause == self._cause:
             return
         self.end(now_s)
@@ -634,14 +640,14 @@ class PauseLog:
         self.n[cause] = self.n.get(cause, 0) + 1
 
     def end(self, now_s: float) -> None:
-        """The lane is up, or removed."""
+        """End the pause, because the lane is up or removed."""
         self._paused_s = self.paused_s(now_s)
         if self._cause is not None and now_s > self._since_s:
             self.over.append((self._cause, self._since_s, now_s))
         self._cause = None
 
     def paused_s(self, now_s: float) -> dict[str, float]:
-        """Seconds paused up to now, by cause."""
+        """How many seconds the lane has paused up to now, by cause."""
         paused_s = dict(self._paused_s)
         if self._cause is not None:
             this_s = max(0.0, now_s - self._since_s)

@@ -1,4 +1,4 @@
-"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and removed."""
+"""All lanes and limits of a run. Takes and returns seats and sends, pauses and removes lanes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
-from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
-from pytest_ultrapar.broker.shares import Row, Tranche
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, TokenBounds
+from pytest_ultrapar.broker.shares import GrantedUnits, Row
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
 from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.shares import HeldUnits
     from pytest_ultrapar.broker.waiting import HeldLease, WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
 
 MANY = 1000
-"""Stands for seats without a limit."""
+"""The number of seats of a lane without a limit."""
 SPENT = 50
-"""Cases that a host claims at once where they will be refused."""
+"""How many cases a host claims at once if they are certain to be refused."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts requests by episode, and seconds by request. A few steps for each lease."""
+    """Counts the requests of each episode and the durations of requests, at little cost."""
 
     def __init__(self) -> None:
-        # Requests of each open episode by model, its own first, by case id.
+        # By case id: the requests of an open episode, by model. Its own model comes first.
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        # Of episodes that are over, by their own model: how many requests they made of it, and how
-        # many of others, in roles.
+        # By the own model of ended episodes: how many requests they sent to this model, and how
+        # many to other models, which have roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
-        """A request of a case got a lease; those of unnamed cases are not counted."""
+        """Count a request that got a lease. Requests without a case id are not counted."""
         if case_id:
             self._open[case_id][model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
-        """A lease was given back."""
+        """Count a lease that was given back."""
         if outcome == "unsent" or held.is_check:
             return
         seconds = now_s - held.granted_s
@@ -70,26 +70,26 @@ class Progress:
         self._seconds[held.lane.model.name][_bin(seconds)] += 1
 
     def ended(self, case_id: str) -> None:
-        """An episode is over; nothing happens for one that asked for nothing or ended before."""
+        """Count an ended episode. Ignored if it sent no requests or was already counted."""
         if asked := self._open.pop(case_id, None):
             model = next(iter(asked))
             self._ended[model][asked.pop(model)] += 1
             self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Episodes are gone with their worker, to be begun anew."""
+        """Forget episodes that were lost with their worker and start again elsewhere."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
     def n_open(self) -> Counter[str]:
-        """Open episodes by model."""
+        """The number of open episodes, by model."""
         return Counter(next(iter(asked)) for asked in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
-        """A snapshot, a row for each model that was asked.
+        """Return a snapshot, with a row for each model that got requests.
 
         Args:
-            held: All leases that are out.
+            held: All leases that have not been given back.
             now_s: The time.
         """
         still_open: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -122,29 +122,31 @@ def _bin(seconds: float) -> int:
 
 
 class LaneTable:
-    """The lanes of a pool in use.
+    """The current state of all lanes and limits of a pool.
 
     Attributes:
-        changed: Lanes to look at again, since something on their path got free. The scheduler
-            empties it.
-        removed: Lanes that were removed; the scheduler refuses who waits for them and empties it.
-        idle: Limits whose day or money may be used up, as nothing is in flight on them any more.
-            The scheduler refuses who waits for them in vain and empties it.
+        changed: Lanes to check again, because a limit on their path became free. The scheduler
+            empties this.
+        removed: Lanes that were removed. The scheduler refuses the requests that wait for them, and
+            empties this.
+        idle: Limits whose daily quota or money may be used up, because no requests are in flight on
+            them any more. The scheduler refuses the requests that cannot be served, and empties
+            this.
         episode_timeout_s: How long an episode may last.
-        wait_for_servers_s: How long a server may be away.
-        days: What counts units per day, by limit.
-        budgets: What counts money; None where nothing does.
-        short: Models and budgets of lanes on which cases wait to begin until money is free.
-        in_flight: Leases out; `peak`: the most at any time.
-        started_s: When the first worker connected, infinity before.
-        progress: How it went so far with each model.
+        wait_for_servers_s: How long a server may be absent.
+        days: The ledgers that count daily units, by limit.
+        budgets: Counts money; None if no limit has a budget.
+        short: Models and budgets of lanes on which new cases wait for money to be freed.
+        in_flight: The number of leases that have not been given back. `peak` is its maximum so far.
+        started_s: When the first worker connected; infinity before that.
+        progress: The counts for each model so far.
         shared: The rows that hosts share.
     """
 
     def __init__(
         self,
         pool: Pool,
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         rng: random.Random,
         *,
         episode_timeout_s: float,
@@ -163,7 +165,7 @@ class LaneTable:
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
-        # By lane that is checked, all that wait for that.
+        # By the lane that is being checked: all lanes that wait for this check.
         self._held: dict[LaneState, list[LaneState]] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -181,12 +183,12 @@ class LaneTable:
             for name, limit in pool.limits.items()
         }
         self._sharing = [self._limits[name] for name in words]
-        self._shares_end = Wake()
+        self._shares_end = Timer()
         self._shares_end.due = self.close_shares
-        # By lane, since when nothing could be sent on it for want of a share.
+        # By lane: since when no request could be sent on it because the host has no share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
-        # By open case, the limits whose seats it had.
+        # By open case: the limits whose seats it has used.
         self._open_on: dict[str, dict[LimitState, None]] = {}
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
@@ -222,7 +224,7 @@ class LaneTable:
             _set_balance(model.lanes)
 
     def _wakened(self, limit: LimitState) -> LimitState:
-        """A limit whose lanes are looked at when a send may go, or a day has units again."""
+        """Make a limit wake its lanes when it allows a send or has daily units again."""
 
         def due(_: float) -> None:
             self.look_at(limit.lanes)
@@ -233,7 +235,7 @@ class LaneTable:
         return limit
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
-        """The set of those lanes of a model, the same object for the same lanes."""
+        """The set of these lanes of a model. It is the same object for the same lanes."""
         key = tuple(lanes)
         lane_set = model.sets.get(key)
         if lane_set is None:
@@ -243,14 +245,14 @@ class LaneTable:
         return lane_set
 
     def watch(self, lane: LaneState, now_s: float) -> None:
-        """Wake up when the rate that keeps a lane with free seats waiting is ready."""
+        """Set a wake for when the rate that blocks a lane with free seats allows a send."""
         if not (lane.is_up and lane.rated and lane.has_seat()):
             return
         bound: LimitState | None = None
         for limit in lane.rated:
             if limit.ready_s > now_s:
                 if limit.wake_s <= limit.ready_s:
-                    # All lanes of that limit are looked at then, this one among them.
+                    # All lanes of that limit, including this one, are checked at that time.
                     lane.rate_label = limit.wait_label
                     return
                 if bound is None or limit.ready_s > bound.ready_s:
@@ -260,10 +262,10 @@ class LaneTable:
             self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> float:
-        """Take one unit of every limit on the lane's path; all must be free.
+        """Take one unit of every limit on the lane's path. Call this only if all have one free.
 
         Returns:
-            How long ago the time of the send was (`LimitState.take`).
+            How late the send is (`LimitState.take`).
         """
         behind_s, wake_s = 0.0, lane.on_time_s()
         for limit in lane.path:
@@ -281,11 +283,12 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(self, lease_id: int, held: HeldLease, most: Most) -> bool:
+    def pay(self, lease_id: int, held: HeldLease, most: TokenBounds) -> bool:
         """Reserve money for a lease.
 
         Returns:
-            Whether that much was there and can be remembered; else nothing must be sent on it.
+            Whether there was enough money and the reservation was recorded. If not, the lease must
+            not be used to send a request.
         """
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
@@ -304,13 +307,13 @@ class LaneTable:
             held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
-        self.money_is_shut()
+        self.refuse_unaffordable()
         return False
 
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
-        """Count what a lease cost, of which money was reserved."""
+        """Replace the money reserved for a lease with its actual cost."""
         lane, tariff = held.lane, held.lane.tariff
         assert self.budgets is not None
         assert tariff is not None
@@ -324,34 +327,34 @@ class LaneTable:
         if held.case is not None and not held.is_check:
             needed = held.bounded
             if held.n_guessed:
-                # Not what was guessed: of that the first answers tell far too much.
-                needed += tariff.most(Most(0, feedback.tokens_out or 0))
+                # Do not use the estimate: estimates from the first answers are far too high.
+                needed += tariff.most(TokenBounds(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
-            self.money_is_shut()
+            self.refuse_unaffordable()
         self._look_at_short()
 
-    def money_is_shut(self) -> None:
-        """Have those refused who wait for money in vain, as nothing is in flight."""
+    def refuse_unaffordable(self) -> None:
+        """Make the scheduler refuse the requests that wait for money that is never freed."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
     def answered(self, held: HeldLease, now_s: float) -> None:
-        """The provider answered; the case may ask again, if it is open."""
+        """Record an answer. If the case is open, it may soon send its next request."""
         held.lane.answered(held.granted_s, now_s)
         for limit in held.lane.path:
             limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
 
     def begins(self, case_id: str, lane: LaneState) -> None:
-        """An open case has a lease on a lane; it may be its first one there."""
+        """Record that an open case got a lease on a lane. It may be its first one there or not."""
         self._open_on.setdefault(case_id, {}).update(dict.fromkeys(lane.path))
         for limit in lane.path:
             limit.places.begin(case_id)
 
     def asks(self, case_id: str) -> None:
-        """A case wants a lease, or none any more."""
+        """Record that a case requests a lease or ends."""
         for limit in self._open_on.get(case_id, ()):
             limit.places.thinks.pop(case_id, None)
             if limit.places.keep:
@@ -367,7 +370,7 @@ class LaneTable:
             limit.places.end(case_id)
 
     def not_kept(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
-        """Those of some lanes whose free seats are not kept for cases with a place."""
+        """The lanes in `lanes` whose free seats are not kept for cases with a place."""
         return [lane for lane in lanes if not self._is_kept(lane, now_s)]
 
     def _is_kept(self, lane: LaneState, now_s: float) -> bool:
@@ -379,7 +382,7 @@ class LaneTable:
         return False
 
     def case_ended(self, case_id: str) -> None:
-        """An episode is over, and needs no more."""
+        """Record the end of an episode."""
         self._leave(case_id)
         self.progress.ended(case_id)
         if self.budgets is not None:
@@ -387,7 +390,7 @@ class LaneTable:
             self._look_at_short()
 
     def cases_lost(self, case_ids: Collection[str]) -> None:
-        """Episodes are gone with their worker."""
+        """Forget episodes that were lost with their worker."""
         for case_id in case_ids:
             self._leave(case_id)
         self.progress.lost(case_ids)
@@ -396,18 +399,18 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Money may be free: look at those again who wait to begin until some is."""
+        """Check the cases that wait for money again, because there may be enough now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
-            self.money_is_shut()
+            self.refuse_unaffordable()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """Those of some lanes on which a case may begin, as far as money goes.
+        """The lanes in `lanes` on which the money left is enough to begin a case.
 
         Args:
-            lanes: Those that are free.
-            few: Only those on which few cases are open.
+            lanes: Free lanes.
+            few: Whether to return only lanes with few open cases.
         """
         if few:
             lanes = [one for one in lanes if all(limit.places.has_few() for limit in one.path)]
@@ -418,7 +421,7 @@ class LaneTable:
         rich: set[tuple[str, Way]] = set()
         for lane in lanes:
             key = lane.model.name, cases.way(lane.lane)
-            # What is short stays so until a request or a case is over.
+            # Money is freed only when a request or a case ends.
             if key in rich or (key not in self.short and cases.may_begin(lane.lane)):
                 rich.add(key)
                 found.append(lane)
@@ -428,7 +431,7 @@ class LaneTable:
         return found
 
     def needs(self, lane: LaneState, request: LeaseRequest) -> dict[str, int]:
-        """What a request, or the case that it opens, needs on a lane, by limit."""
+        """How much money a request (or the case that it opens) needs on a lane, by limit."""
         if self.budgets is None:
             return {}
         if request.opens:
@@ -436,8 +439,10 @@ class LaneTable:
         units = lane.units(request)
         return {one.name: units for one in lane.metered if one.purse is not None}
 
-    def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
-        """A limit that has not the money, and gets none back; and what is needed of it."""
+    def limit_without_money(
+        self, lane: LaneState, request: LeaseRequest
+    ) -> tuple[LimitState, int] | None:
+        """A limit without enough money and without requests in flight, and the units required."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -445,25 +450,25 @@ class LaneTable:
         return None
 
     def give_back(self, lane: LaneState) -> None:
-        """Return the seats of a lease."""
+        """Return the seats of a lease to all limits on its lane's path."""
         self.in_flight -= 1
         self._free_seat(lane)
 
     def part_ends_s(self, lane: LaneState) -> float:
-        """Until when this host's claims, and its parts of a lane's limits, hold."""
+        """When this host's claims end or, if that is earlier, its shares of a lane's limits."""
         is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
         self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
     ) -> None:
-        """A lease is out; it ends by itself when what was sent at `send_by_s` is over."""
+        """Start a lease's term. It ends when a request sent at `send_by_s` must have ended."""
         end_s = send_by_s + lane.lane.request_s
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
     def _end_terms(self, terms: LeaseTerms, now_s: float) -> None:
-        """Free the seats of leases that nobody gave back although nothing can be in flight."""
+        """Free the seats of leases that were not given back by the end of their terms."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
@@ -476,7 +481,10 @@ class LaneTable:
             self._wakes.ensure(terms, next_s)
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
-        """A lease lost its holder: free its seat when the provider can be at work no more."""
+        """Free the seat of a lease whose holder is lost, after the lane's orphan grace.
+
+        By then, the provider must have finished the request.
+        """
         grace_s = lane.grace_s()
         self.in_flight -= 1
         lane.outcomes["lost"] += 1
@@ -484,7 +492,7 @@ class LaneTable:
             self._free_seat(lane)
             return
         lane.orphans += 1
-        grace = Wake()
+        grace = Timer()
         grace.due = lambda _: self._orphan_over(lane)
         self._wakes.ensure(grace, now_s + grace_s)
 
@@ -493,43 +501,44 @@ class LaneTable:
         self._free_seat(lane)
 
     def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """The lease just granted is the only one until it is back, or its term over."""
+        """Pause the lane until the lease just granted is given back or its term ends."""
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """The lease just granted is for a check of the lane, which is held until it is back.
+        """Pause the lane until the lease just granted, which is a check of it, is given back.
 
-        So are lanes that would be removed with it, if they never answered.
+        This also pauses lanes that have never answered and that a failed check would remove
+        together with this lane.
         """
         suspicion = lane.health.suspicion
         suspicion.is_being_checked = True
-        alike = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
-        self._held[lane] = [lane, *(one for one in alike if one is not lane)]
+        others = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
+        self._held[lane] = [lane, *(one for one in others if one is not lane)]
         for one in self._held[lane]:
             self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)
 
     def end_check(self, lane: LaneState, now_s: float) -> None:
-        """The lease of a check is back, or lost."""
+        """End a check whose lease was given back or lost."""
         for one in self._held.pop(lane, ()):
             self.apply(one, one.health.resume(now_s), now_s)
 
     def count_retry(self, after: LaneId, lane: LaneState) -> None:
-        """A request that failed on the lane `after` got a lease on `lane`."""
+        """Count a retry: the request failed on the lane `after` and got a lease on `lane`."""
         lane.n_retries += 1
         failed = self.lanes.get(after)
         if failed is not None and failed is not lane:
             failed.n_moved += 1
 
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
-        """Space sends wider if that may be the answer to a refusal.
+        """Space sends wider, if that can prevent such a refusal.
 
-        A request may have come too early only since the one before it came late, or since the
-        provider counts in slices of what it declares. That is no matter of limits that are
-        estimated already, and none of those by which the run bounds itself.
+        A request may arrive too early only because the one before it arrived late, or because the
+        provider counts in shorter windows than it declares. Limits that are already being
+        estimated are not changed, and neither are the run's own limits.
 
         Returns:
-            Whether it is the answer: nothing need be lowered.
+            Whether wider spacing is the solution, so that no limit has to be lowered.
         """
         lane = held.lane
         if not feedback.is_too_many or feedback.exceeded == "in_flight" or not lane.is_declared:
@@ -537,21 +546,22 @@ class LaneTable:
         if lane.counted is not None and lane.counted.controller is not None:
             return False
         counted = [limit for limit in lane.rated if not _is_the_runs_own(limit.declared)]
-        # All are told, whatever the first of them says.
+        # Pass the refusal to each limit, even if the spacing of an earlier one was widened.
         is_answer = False
         for limit in counted:
             is_answer |= limit.give_headroom(feedback.exceeded, held.granted_s, now_s)
         return is_answer
 
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
-        """Begin to estimate the limit of a lane that was refused: it is lower than declared.
+        """Start to estimate the limit of a lane after a refusal: it is lower than declared.
 
-        So fixed mode, too, settles where the provider does not refuse, and goes on trying whether
-        it bears more, up to what is declared.
+        In this way, fixed mode also settles on the rate that the provider accepts. From time to
+        time it tries more, up to the declared limit.
 
         Args:
-            lane: Where the request was refused; nobody estimates its limit yet.
-            at_grant: Requests that were in flight there when it was granted, its own included.
+            lane: The lane of the refusal. Its limit is not estimated yet.
+            at_grant: How many requests were in flight on the lane when the refused request was
+                granted, including itself.
             now_s: Now.
         """
         limit = self._counted(lane)
@@ -569,11 +579,12 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
-    def estimate_anew(self, limit: LimitState, now_s: float) -> None:
-        """Forget an estimate: what lowered the limit had nothing to do with it."""
+    def discard_estimate(self, limit: LimitState, now_s: float) -> None:
+        """Discard an estimate, because its refusals had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
-        # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
+        # In adaptive mode the limit is unknown, so the search starts again. In fixed mode, the
+        # declared limit applies again.
         is_declared = limit.lanes[0].is_declared
         start = ceiling if is_declared and ceiling < math.inf else START
         controller = self._control(limit, ceiling, start)
@@ -583,7 +594,7 @@ class LaneTable:
         self.look_at(limit.lanes)
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
-        """Carry out what a lane's health demands."""
+        """Carry out a verdict on a lane's health."""
         if isinstance(verdict, Pause):
             self._pause(lane, verdict, now_s)
         elif isinstance(verdict, Resume):
@@ -594,16 +605,16 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed with one, itself among them; none without a scope."""
+        """The lanes that are removed together with a lane, including it; none without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
         return [one for one in left if _is_removed_with(lane.lane, one.lane, scope)]
 
     def know(self, known: KnownLane, now_s: float) -> None:
-        """Carry out what is known of a lane before its first request.
+        """Apply a check's result to a lane before its first request.
 
-        It concerns that lane alone: whoever knows of it knows of the others, too.
+        It affects only this lane, because the check also has results for the other lanes.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:
@@ -617,11 +628,11 @@ class LaneTable:
             self.apply(lane, verdict, now_s)
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
-        """Have the scheduler look at these lanes."""
+        """Make the scheduler check these lanes again."""
         self.changed.update(dict.fromkeys(lanes))
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
-        """Let the limits of one instance alone hear what its server says."""
+        """Pass a server's load to the limits that only its instance uses."""
         for lane in self.lanes.values():
             lane.is_unheard &= (lane.lane.provider, lane.lane.instance) != (provider, instance)
         for limit in self._estimated:
@@ -640,17 +651,17 @@ class LaneTable:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Use so many units of the shared rows, until then (`LaneBroker.share`).
+        """Use these shares of the shared rows until `until_s` (see `LaneBroker.share`).
 
         Raises:
-            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
-                then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases
+                no share has changed.
         """
         for row, units in shares.items():
             if row not in self.shared:
                 raise ValueError(f"{' of '.join(reversed(row))} is not shared")
             if not isinstance(units, int) or units < 0:
-                raise ValueError(f"a share is a whole number >= 0 (got {units!r} of {row!r})")
+                raise ValueError(f"a share must be a whole number >= 0 (got {units!r} of {row!r})")
         if until_s <= now_s:
             self.close_shares(now_s)
             return
@@ -662,7 +673,7 @@ class LaneTable:
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
             tranche = limit.shares.rows[word]
-            assert isinstance(tranche, Tranche)
+            assert isinstance(tranche, GrantedUnits)
             is_less, tranche.most = left < tranche.most, left
             if is_less and not limit.seats.in_flight:
                 self.idle.append(limit)
@@ -674,7 +685,7 @@ class LaneTable:
             self._shares_end.wake_s = math.inf
 
     def close_shares(self, now_s: float) -> None:
-        """Nobody knows what may be used: grant nothing on what is shared."""
+        """Stop granting leases on shared limits, because this host's shares are unknown."""
         for limit in self._sharing:
             for row in limit.shares.rows.values():
                 row.close()
@@ -690,39 +701,39 @@ class LaneTable:
                     lane.seat_label = limit.seat_label
             self._touched.append(limit)
             self.look_at(limit.lanes)
-        # Silence of a lane that nobody could ask is none.
+        # Without a share, no request can be sent on a lane, so its silence does not count.
         for lane in {lane: None for limit in self._sharing for lane in limit.lanes}:
             if lane.is_share_closed:
                 self._closed_s.setdefault(lane, now_s)
             elif lane in self._closed_s:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
-        """What is still held of each shared row."""
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
+        """The units that this host still holds of each shared row."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}
 
     def room(self) -> dict[str, int]:
-        """By model, requests that could be in flight beside those that are (`BrokerStatus`)."""
+        """How many more requests could be in flight, by model (see `BrokerStatus`)."""
         return {model.name: room_on(model.lanes) for model in self.models.values()}
 
     def lanes_of(self, rule: Group) -> list[LaneState]:
-        """The lanes that cases of a group may use."""
+        """The lanes that the cases of a group may use."""
         if rule.lanes is None:
             return list(self.lanes.values())
         return [self.lanes[lane_id] for lane_id in rule.lanes]
 
     def limit(self, name: str) -> LimitState:
-        """One of the pool's limits."""
+        """The pool's limit with this name."""
         return self._limits[name]
 
     def look_at_days(self, now_s: float) -> None:
-        """Take into account what earlier runs have used of the day."""
+        """Adjust the daily limits to the units that earlier runs have used."""
         for name in self.days:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """The run is over, and with it all pauses; what was really used of days is written down."""
+        """End all pauses, and write the daily units that were really used, when the run ends."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
@@ -730,13 +741,13 @@ class LaneTable:
             lane.pauses.end(now_s)
 
     def take_changes(self) -> list[LimitChange]:
-        """Changes of the limits that are estimated, since the last call; oldest first."""
+        """Return the changes of estimated limits since the last call, oldest first."""
         controllers = [limit.controller for limit in self._estimated if limit.controller]
         changes = [one for controller in controllers for one in controller.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def take_pauses(self) -> list[LanePause]:
-        """Pauses of lanes that ended since the last call, in the order in which they began."""
+        """Return the lane pauses that ended since the last call, in the order of their starts."""
         pauses = []
         for lane in self.lanes.values():
             over, lane.pauses.over = lane.pauses.over, []
@@ -745,10 +756,10 @@ class LaneTable:
         return sorted(pauses, key=lambda pause: pause.t_s)
 
     def settle(self, now_s: float) -> None:
-        """Tell the lanes which limits became full or free by everything that happened at `now_s`.
+        """Update the lanes whose limits became full or free through the events at `now_s`.
 
-        Once per event and not per seat: a seat that returns and is granted again at the same
-        instant changes nothing, and that is the usual case under load.
+        This runs once per event, not once per seat. Under load, a seat that is given back is
+        usually granted again at the same time, which changes nothing.
         """
         for limit in self._touched:
             is_full = limit.seats.is_full
@@ -767,7 +778,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit by which a lane's requests are counted; one of its own if the pool has none."""
+        """The limit that counts a lane's requests. It is created if the pool does not have one."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -779,9 +790,10 @@ class LaneTable:
     def _control(
         self, limit: LimitState, ceiling: float, start: float = START
     ) -> AdaptiveController:
-        """Have a new controller estimate a limit.
+        """Set a new controller, which estimates a limit.
 
-        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
+        Lanes that share the limit share the estimate: a refusal or free seats on one lane affect
+        all of them.
         """
         controller = AdaptiveController(limit.name, ceiling, start=start)
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
@@ -826,7 +838,7 @@ class LaneTable:
         lane.in_flight -= 1
         for limit in lane.path:
             if limit.seats.is_full or limit.places.keep:
-                # Else it kept nobody waiting, so its other lanes need no look.
+                # If a limit has free seats, no request waits for it: skip its other lanes.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):
@@ -843,7 +855,7 @@ class LaneTable:
         lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
-        # Follow-ups that wait for this lane may go to any other of the model from now on.
+        # Follow-ups that wait for this lane may use any other lane of the model from now on.
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:
@@ -878,7 +890,7 @@ class LaneTable:
 
 
 def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
-    # By the secret's own name: a key may stand at several providers, and is refused at all of them.
+    # Compare the secret's name: several providers may use one key, and all of them refuse it.
     if scope in {"key", "key_model"}:
         is_of_model = scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name
@@ -890,25 +902,25 @@ def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
 
 
 def _is_the_runs_own(limit: Limit) -> bool:
-    """Whether a limit bounds the run and is not what a provider counts by."""
+    """Whether a limit is one that the user sets for the run, not one that a provider enforces."""
     return limit.level in {"pool", "provider"} or not limit.rows
 
 
 def _set_balance(lanes: list[LaneState]) -> None:
-    # A limit shared by all lanes of a model says nothing about which of them is emptier.
+    # A limit that all lanes of a model share does not show which of them has more free seats.
     shared = set.intersection(*(set(lane.seats) for lane in lanes)) if len(lanes) > 1 else set()
     for lane in lanes:
         lane.balance = tuple(seats for seats in lane.seats if seats not in shared)
 
 
 def room_on(lanes: Collection[LaneState]) -> int:
-    """Requests that could be in flight on some lanes beside those that are (`BrokerStatus`)."""
+    """How many more requests could be in flight on these lanes (see `BrokerStatus`)."""
     lanes = [lane for lane in lanes if not lane.is_removed]
     if not lanes:
-        # Whoever asks is refused at once: that takes no part of anything.
+        # Requests are refused immediately, so they use no part of any limit.
         return 0
     if all(lane.is_spent for lane in lanes):
-        # Here, too: to claim nothing would keep the run waiting for ever.
+        # Requests are refused here, too. But if the host claimed no cases, the run would not end.
         return SPENT
     free: dict[LimitState, float] = {}
     room = NO_PART
@@ -926,18 +938,19 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """From when on nothing that a run sent counts against another run's first send.
+    """When the sends of a later run can no longer exceed a limit together with this run's sends.
 
-    A run spaces its own sends, so that any window is within its limit (`Pacer`). So do
-    two runs together when their last and first send are as far apart: no window needs to pass, and
-    nobody needs to know when the last send was, only that there was none later. Tokens are counted
-    over the whole window, which has to pass. What a day has left is remembered elsewhere. Nobody
-    remembers the earlier run's headroom, so it is taken for the most that there can be.
+    A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
+    for two runs in sequence, if the last send of one and the first send of the other are just as
+    far apart. So the window of a spaced limit does not have to pass, and an upper bound for the
+    time of the last send is enough. Tokens are counted over the whole window, which does have to
+    pass. Daily units are counted in files. The headroom of this run is not known, so the maximum is
+    used.
 
     Args:
-        limits: Those on which the run's sends fell.
-        over_s: When the run's last lease may have been granted at the latest; it may have been used
-            a little later.
+        limits: The limits that apply to the run's sends.
+        over_s: The latest time at which the run's last lease can have been granted. The lease may
+            have been used a little later.
     """
     waits_s = [
         (kind.window_s + longest_spare_s(kind.window_s)) / (amount if kind.is_spaced else 1)

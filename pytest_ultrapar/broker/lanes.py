@@ -1,7 +1,7 @@
-"""Lanes while a run is on, their instances and models, and the sets of them that requests wait for.
+"""Lanes during a run, their instances and models, and the sets of lanes that requests wait for.
 
-A lane lies on a path of limits (`limits`) and belongs to an instance. Who waits for it stands in
-`waiting`; who is served when, says `scheduler`.
+A lane has a path of limits (`limits`) and belongs to an instance. `waiting` contains the requests
+that wait for lanes, and `scheduler` decides which request is served next.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ultrapar.broker.budget import Purse, Tariff
+    from pytest_ultrapar.broker.budget import BudgetBalance, Tariff
     from pytest_ultrapar.broker.headroom import Headroom
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.limits import LimitState
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""From so many on, the longest tells how long a request may take: the next one takes longer with a
-chance of 1 in 21 at most, if they are alike."""
+"""After this many answers, the longest one is used as the longest time that a request may take. If
+requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
 
 
 @dataclass(eq=False)
 class ModelState:
-    """The lanes of one model, and how many requests may be served by them now.
+    """The lanes of one model, and the number of requests that they could serve now.
 
     Attributes:
-        lanes: In the order of the pool.
-        n_waiting: Waiting requests for the model, those that no group lets through left out.
-        n_follow_ups: Those of them that are follow-ups.
+        lanes: Its lanes, in the order of the pool.
+        n_waiting: Waiting requests for the model, excluding those that a group blocks.
+        n_follow_ups: How many of these are follow-ups.
         down: Its lanes that are paused or removed.
-        sets: Every set of its lanes that some request was ever bound to.
-        whole: All its lanes as a set.
+        sets: Every set of its lanes that any request has been bound to.
+        whole: The set of all its lanes.
     """
 
     name: str
@@ -59,11 +59,12 @@ class ModelState:
     whole: LaneSet | None = None
 
 
-class LeaseTerms(Wake):
-    """The leases of one lane that are out, oldest first; wakes when the oldest may be over.
+class LeaseTerms(Timer):
+    """The leases of one lane that were not given back yet, oldest first.
 
-    All of a lane have the same term, so that their order is that of their ends and a lease costs
-    one entry in a dict; it wakes once per term, not once per lease.
+    All leases of a lane have terms of the same length, so they end in the order in which they
+    began. Each lease costs only one entry in a dict. This object wakes when the oldest term ends:
+    once per term, not once per lease.
     """
 
     def __init__(self) -> None:
@@ -71,15 +72,15 @@ class LeaseTerms(Wake):
         self._out: dict[int, tuple[WorkerState, float]] = {}
 
     def begin(self, lease_id: int, worker: WorkerState, end_s: float) -> None:
-        """A lease was granted that ends at `end_s`, which is no earlier than that of the last."""
+        """Add a granted lease that ends at `end_s`, not earlier than the last one."""
         self._out[lease_id] = worker, end_s
 
     def end(self, lease_id: int) -> None:
-        """A lease came back."""
+        """Remove a lease that was given back."""
         del self._out[lease_id]
 
     def pop_over(self, now_s: float) -> Iterator[tuple[int, WorkerState]]:
-        """Leases whose term has ended, which are forgotten here."""
+        """Remove and yield the leases whose terms have ended."""
         while self._out:
             lease_id, (worker, end_s) = next(iter(self._out.items()))
             if end_s > now_s:
@@ -88,49 +89,51 @@ class LeaseTerms(Wake):
             yield lease_id, worker
 
     def next_end_s(self) -> float | None:
-        """When the oldest lease ends by itself; None when none is out."""
+        """When the term of the oldest lease ends; None if there is no lease."""
         for _, end_s in self._out.values():
             return end_s
         return None
 
 
 @dataclass(eq=False, slots=True)
-class LaneState(Wake):
+class LaneState(Timer):
     """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
 
     Attributes:
-        path: Every limit a lease takes a unit of.
-        seats: The seats of those with a cap.
-        rated: Those that may let a request wait although seats are free.
-        metered: Those that count tokens, days or money.
-        purses: The money of those that count it.
-        balance: The seats that tell this lane from the others of its model, by which requests are
-            spread.
-        headrooms: Those of all of them.
-        counted: The limit by which the provider counts its requests, as far as the pool says: the
-            innermost that is not the run's own. A refusal says something about it. None: there is
-            none yet.
-        is_declared: Whether its limits are as the pool says (fixed mode).
-        is_up: Neither paused nor removed, as of the last wake.
-        paused_until_s: -infinity when not paused; infinity when removed.
+        path: Every limit that a lease takes a unit of.
+        seats: The seats of the limits with a cap.
+        rated: The limits that may block a request although seats are free.
+        metered: The limits that count tokens, daily units or money.
+        purses: The budgets of the limits that have one.
+        balance: The seats that this lane does not share with all lanes of its model. Requests are
+            distributed so that these seats are used evenly.
+        headrooms: The headrooms of all limits.
+        counted: The limit that the provider is assumed to enforce on this lane's requests: the
+            innermost one that is not the run's own. A refusal affects this limit. None if the pool
+            has no such limit and no estimate of one has begun.
+        is_declared: Whether the declared limits of the pool apply to it (fixed mode).
+        is_up: Whether it was neither paused nor removed at the last wake.
+        paused_until_s: -infinity if it is not paused; infinity if it is removed.
         reason: Why it is paused or removed.
-        n_full: Full limits on its path as last counted, plus one when it is removed.
-        seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
-            that did.
-        absent: Home workers that have not asked for anything yet.
+        n_full: How many limits on its path were full when last counted, plus one if it is removed.
+        seat_label: The limit whose lack of seats blocked it last. `rate_label`: the rate limit or
+            `pause` that blocked it last.
+        absent: Home workers that have not requested a lease yet.
         is_stealable: Whether workers that are not at home here may use it.
-        stealable_s: Since when they may.
-        used_order: Order of its last grant among all grants.
-        n_served: Requests that it answered; `n_refused`: that it refused as too much.
-        n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
-            and were granted another lane.
+        stealable_s: Since when these workers may use it.
+        used_order: The number of its last grant in the sequence of all grants.
+        n_served: How many requests it has answered. `n_refused`: how many it has refused because of
+            a limit.
+        n_retries: Grants for requests that had failed before. `n_moved`: requests that failed here
+            and got another lane.
         removed_after_s: When it was removed, seconds after the run's start.
-        terms: Its leases that are out.
-        tariff: What requests cost; None where no money is counted.
-        started_s: When it was first granted a lease; infinity before.
-        service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
-        busy_s: Seconds that leases were out which came back.
-        is_whole: As in `LaneStatus`; `is_unheard` also.
+        terms: Its leases that were not given back yet.
+        tariff: The cost of requests; None if there is no budget.
+        started_s: When its first lease was granted; infinity before that.
+        service_s: Seconds from lease to answer, summed over all answers. `longest_s`: the longest.
+        busy_s: Seconds from grant to return, summed over the leases that were given back.
+        is_whole: As in `LaneStatus`.
+        is_unheard: As in `LaneStatus`.
     """
 
     lane: Lane
@@ -146,7 +149,7 @@ class LaneState(Wake):
     seats: tuple[Seats, ...] = ()
     rated: tuple[LimitState, ...] = ()
     metered: tuple[LimitState, ...] = ()
-    purses: tuple[Purse, ...] = ()
+    purses: tuple[BudgetBalance, ...] = ()
     balance: tuple[Seats, ...] = ()
     headrooms: tuple[Headroom, ...] = ()
     terms: LeaseTerms = field(default_factory=LeaseTerms)
@@ -188,7 +191,7 @@ class LaneState(Wake):
         self.follow(self.path)
 
     def follow(self, path: tuple[LimitState, ...]) -> None:
-        """Have a path of limits; to be called again when one of them gets a cap or a controller."""
+        """Set the path of limits. Call it again when one of them gets a cap or a controller."""
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
@@ -197,12 +200,12 @@ class LaneState(Wake):
 
     @property
     def is_share_closed(self) -> bool:
-        """Whether this host has no share of a limit on the way, and so cannot send."""
+        """Whether this host cannot send here because it has no share of a limit on the path."""
         return any(one.shares.is_closed for one in self.path)
 
     @property
     def is_removed(self) -> bool:
-        """Removed for the rest of the run."""
+        """Whether it is removed for the rest of the run."""
         return self.paused_until_s == math.inf
 
     def is_free(self, now_s: float) -> bool:
@@ -215,34 +218,35 @@ class LaneState(Wake):
         return self.has_seat()
 
     def send_by_s(self, granted_s: float) -> float:
-        """By when a request must be sent whose time that is."""
+        """The latest time to send a request that was due at `granted_s`."""
         late_s = UNRATED_SEND_BY_S
         for headroom in self.headrooms:
             late_s = min(late_s, headroom.send_by_s())
         return granted_s + late_s
 
     def on_time_s(self) -> float:
-        """So long after its time a send counts as on time: the same for all limits of the path.
+        """How late a send may be and still count as on time, the same for all limits on the path.
 
-        A looser limit that kept its own time would fall behind the one that binds, and its sends
-        would look late there.
+        If each limit had its own value, a looser limit would fall behind the binding limit, and
+        sends would appear late there.
         """
         return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
     def late_after_s(self, granted_s: float) -> float:
-        """When a request whose time that is becomes late."""
+        """When a request that was due at `granted_s` becomes late."""
         return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
-        # No `all(...)`: this is asked some 30 times per grant, and a generator is twice the price.
+        # Do not use `all(...)`: this runs about 30 times per grant, and a generator costs twice as
+        # much.
         for seats in self.seats:  # noqa: SIM110
             if seats.in_flight >= seats.cap:
                 return False
         return True
 
     def fits(self, tokens: int) -> bool:
-        """Whether no limit on its path is smaller than one request of so many tokens."""
+        """Whether a request of this many tokens is within each limit on its path."""
         return all(
             tokens <= amount
             for limit in self.metered
@@ -252,41 +256,41 @@ class LaneState(Wake):
 
     @property
     def is_spent(self) -> bool:
-        """Whether a day or a budget on its path is used up over all hosts."""
+        """Whether all hosts together have used up a daily quota or a budget on its path."""
         return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose day (`LimitState.is_spent`) is used up until then."""
+        """A limit on its path whose daily quota is used up until then (`LimitState.is_spent`)."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
         return None
 
     def units(self, request: LeaseRequest) -> int:
-        """Money that a request may cost here; 0 where none is counted."""
+        """How much a request may cost here, in units of money; 0 if there is no budget."""
         if self.tariff is None or request.most is None:
             return 0
         return self.tariff.most(request.most)
 
     def pays(self, request: LeaseRequest) -> bool:
-        """Whether all its limits have the money for a request now."""
+        """Whether the money left is now enough for a request, on all its limits."""
         units = self.units(request)
         return all(units <= purse.left for purse in self.purses)
 
     @property
     def load(self) -> float:
-        """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
+        """The fraction of the seats in `balance` that is taken, 0 to 1; 0 if there is no limit."""
         load = 0.0
         try:
             for seats in self.balance:
                 load = max(load, seats.in_flight / seats.cap)
         except ZeroDivisionError:
-            # Its share is nothing now.
+            # The host's share is zero now.
             return 1.0
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
-        """The provider answered a lease; to be counted as outcome as well."""
+        """Record that the provider answered a lease. The outcome is counted elsewhere."""
         took_s = now_s - granted_s
         self.n_served += 1
         self.service_s += took_s
@@ -294,18 +298,18 @@ class LaneState(Wake):
         self.instance.answered(now_s)
 
     def grace_s(self) -> float:
-        """Seconds for which the provider may still be at work on what a dead worker sent."""
+        """For how many seconds the provider may still process a request of a dead worker."""
         most_s = self.lane.longest_grace_s
         if most_s is None or self.n_served < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
         return min(self.longest_s, most_s)
 
     def status(self, now_s: float, under_way_s: float = 0.0) -> LaneStatus:
-        """A snapshot; its numbers do not change afterwards.
+        """Return a snapshot. Its numbers do not change afterwards.
 
         Args:
             now_s: The time.
-            under_way_s: Seconds that its leases have been out which have not come back.
+            under_way_s: Seconds since the grants of its current leases, summed over the leases.
         """
         counts = self.outcomes
         neither = ("ok", "refused", *LIMITED, "closed", "unsent", "cancelled")
@@ -357,26 +361,27 @@ class LaneState(Wake):
 
 
 ANSWERING_S = 10.0
-"""An instance that answered something so lately is at work. When it then refuses a request without
-a word about when to come back, it is congested; an instance that is silent has failed."""
+"""An instance that has answered a request this recently is running. If it then refuses a request
+without `Retry-After`, it is congested. A silent instance that does so has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
-"""When limits have been cut so often, a block of so many requests tells: where so large a share is
-still refused, it was not because of too many. Estimated limits leave 2 to 10 % refused, a quota by
-the minute up to 18 % (`benchmarks/adaptive/play.py`)."""
+"""After `TELLING_CUTS` cuts of its limit, an instance is judged by blocks of `BLOCK` requests. If
+the share `UNRELIEVED` of a block is still refused, the load is not the reason. While limits are
+estimated, 2 to 10 % are refused; with a quota per minute, up to 18 %
+(`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""So is a smaller share where far fewer requests go now than were answered in the best such span: a
-provider that could do that is not busy now."""
+"""The smaller share `STILL_REFUSED` is enough if far fewer requests come back than in the best span
+of `SPAN_S` seconds: less than `FAR_BELOW` of its rate. The provider is then not busy."""
 
 
 class InstanceState:
-    """The lanes of an instance, one per key, when it last answered, and its retry budget.
+    """The lanes of an instance, one per key, the time of its last answer, and its retry budget.
 
     Attributes:
         answered_s: When a request on any of its lanes was last answered, monotonic seconds;
             -infinity before the first answer.
-        started_s: When it was first sent a request; infinity before.
-        is_broken: Whether its wordless 503s were found to have nothing to do with load, such as
-            those of one broken server of several: then they are failures like any other.
+        started_s: When it was first sent a request; infinity before that.
+        is_broken: Whether its 503s without `Retry-After` have nothing to do with load, for example
+            because one of several servers is broken. They are then treated like other failures.
     """
 
     def __init__(self) -> None:
@@ -389,31 +394,31 @@ class InstanceState:
         self._block_s = self._span_s = self._best_per_s = 0.0
 
     def answered(self, now_s: float) -> None:
-        """A request on one of its lanes was answered."""
+        """Record that a request on one of its lanes was answered."""
         self.answered_s = now_s
         self.retries.answered(now_s)
 
     def has_answered(self) -> bool:
-        """Whether any request on any of its lanes was answered."""
+        """Whether a request on any of its lanes was ever answered."""
         return self.answered_s > -math.inf
 
     def is_answering(self, now_s: float) -> bool:
-        """Whether it answered something in the last `ANSWERING_S` seconds, and can be congested."""
+        """Whether it answered in the last `ANSWERING_S` seconds and so may be congested."""
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it has answered nothing yet and may just not have had the time."""
+        """Whether it has not answered any request yet, perhaps for lack of time."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )
 
     def learn(self, n_cuts: int, now_s: float, *, is_refused: bool) -> bool:
-        """Record an answered request, or one that was refused without a time to come back.
+        """Record a request that was answered, or that was refused without `Retry-After`.
 
         Args:
-            n_cuts: How often its limit has been cut.
+            n_cuts: How often the limit has been reduced.
             now_s: Now.
-            is_refused: Which of the two.
+            is_refused: Whether the request was refused.
 
         Returns:
             Whether it is now known that such refusals have nothing to do with load.
@@ -439,36 +444,37 @@ class InstanceState:
 
     @property
     def is_removed(self) -> bool:
-        """Whether all its lanes are removed: nothing is sent there any more."""
+        """Whether all its lanes are removed, so that no more requests are sent to it."""
         return all(lane.is_removed for lane in self.lanes)
 
     def n_requests(self) -> int:
-        """Requests that it was sent, retries that draw on a budget left out.
+        """How many requests were sent to it, excluding retries that draw on a budget.
 
-        Summed up when asked, which happens only after a failure: a request that goes well pays
-        nothing for it.
+        The sum is computed on demand. This happens only after a failure, so that successful
+        requests cost nothing.
         """
-        # What came back unsent is no request; retries that did so are subtracted twice, which
-        # errs on the careful side.
+        # Unsent leases do not count. Retries that were given back unsent are subtracted twice,
+        # which errs on the side of caution.
         n = sum(lane.granted - lane.n_retries - lane.outcomes["unsent"] for lane in self.lanes)
         return max(0, n)
 
 
 class LaneSet:
-    """Lanes of one model that some requests are bound to; its clock runs while none has a seat.
+    """Lanes of one model that some requests are bound to. Its clock runs while none has a seat.
 
-    A waiting request notes the clock when it comes and reads it when it goes: the difference is its
-    seat wait. That costs nothing per waiting request, however many there are.
+    Each waiting request reads this clock when it arrives and when it leaves. The difference is its
+    seat wait. So the clock costs the same, however many requests wait.
 
     Attributes:
-        lanes: In the order of the pool.
-        is_metered: Whether any of them counts tokens, days or money; `is_spendable`: days or money;
-            `is_priced`: money.
-        n_alive: Lanes that are not removed.
-        n_seated: Lanes that are not removed and have a seat free on every limit of their path.
-        follow_up_lines: By the lane that their requests want, None for any, and whether their cases
-            are without a place.
-        opening_lines: Those that no group lets through included. All lines have a request at least.
+        lanes: Its lanes, in the order of the pool.
+        is_metered: Whether any of the lanes counts tokens, daily units or money. `is_spendable`:
+            whether any counts daily units or money. `is_priced`: whether any counts money.
+        n_alive: How many lanes are not removed.
+        n_seated: How many lanes are not removed and have a free seat on every limit of their path.
+        follow_up_lines: Lines of follow-ups, by the lane that their requests wait for (None for
+            any lane) and by whether their cases have no place. Each line has at least one request.
+        opening_lines: Lines of opening requests, including lines that a group blocks. Each line has
+            at least one request.
     """
 
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
@@ -485,17 +491,17 @@ class LaneSet:
         self._full_since_s = now_s
 
     def full_s(self, now_s: float) -> float:
-        """Seconds, up to `now_s`, during which no lane had a seat."""
+        """For how many seconds no lane has had a free seat, up to `now_s`."""
         return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
 
     def lane_filled(self, now_s: float) -> None:
-        """A lane of the set lost its last seat, or is removed."""
+        """Record that a lane of the set lost its last free seat or was removed."""
         self.n_seated -= 1
         if self.n_seated == 0:
             self._full_since_s = now_s
 
     def lane_freed(self, now_s: float) -> None:
-        """A lane of the set has a seat again."""
+        """Record that a lane of the set has a free seat again."""
         if self.n_seated == 0:
             self._full_s += now_s - self._full_since_s
         self.n_seated += 1

@@ -1,4 +1,4 @@
-"""Limits while a run is on: what is in flight and reserved on each, and when a send may go."""
+"""Limits during a run: seats in flight, reserved units, and the time of the next send."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.shares import (
     BUDGET_ROW,
     SEATS_ROW,
+    GrantedUnits,
     LimitShares,
     SharedDays,
     SharedPacer,
     SharedSeats,
     SharedTokens,
-    Tranche,
     WholeRow,
     whole_row,
 )
 from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
-    from pytest_ultrapar.broker.budget import Purse
+    from pytest_ultrapar.broker.budget import BudgetBalance
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.headroom import Promise
@@ -39,31 +39,31 @@ if TYPE_CHECKING:
 
 
 def units_of(counts: str, tokens: int) -> int:
-    """What a request of so many tokens takes of what counts `requests` or `tokens`."""
+    """How many units of `requests` or `tokens` a request with this many tokens uses."""
     return tokens if counts == "tokens" else 1
 
 
-class Meter(NamedTuple):
-    """What counts units of a limit that a lease reserves: tokens of a window, or what a day has."""
+class CountedLimit(NamedTuple):
+    """A counter on which leases reserve units: tokens of a window, or daily units."""
 
     counts: str
     book: TokenPacer | DayLedger | SharedDays
 
 
 class Reserved(NamedTuple):
-    """Units that one lease has reserved on one limit: a `Reservation`, or a day's."""
+    """The units that one lease has reserved on one limit: a `Reservation` or `DayReservation`."""
 
     limit: LimitState
-    meter: Meter
+    meter: CountedLimit
     reservation: Any
 
 
 _NOTHING_SENT = ("unsent", "connect", "no_host", "tls")
-"""Where there was no connection there was no request either, and no provider counted one."""
+"""Without a connection there was no request, so the provider cannot have counted one."""
 
 
 def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Reserved]:
-    """Take the units of a request; they must fit."""
+    """Reserve the units of a request. Call this only if every limit has room for them."""
     reserved: list[Reserved] = []
     for limit in limits:
         for meter in limit.meters:
@@ -76,10 +76,10 @@ def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Res
 def settle(
     reserved: Iterable[Reserved], outcome: LeaseOutcome, feedback: Feedback, now_s: float
 ) -> list[LaneState]:
-    """Put what a request used in place of what was reserved, which stays where that is unknown.
+    """Replace reservations with the units that a request used. Unknown use stays as reserved.
 
     Returns:
-        Lanes that may serve at another time than it seemed.
+        The lanes for which the time of the next send may have changed.
     """
     lanes: list[LaneState] = []
     for limit, meter, reservation in reserved:
@@ -87,8 +87,8 @@ def settle(
         if outcome in _NOTHING_SENT:
             used = 0
         elif used is None:
-            # It may have been worked on and counted in full: what failed says nothing of it. That
-            # it is over says on which day it was.
+            # The provider may have processed the request and counted it in full: a failure does not
+            # show that. But when it ends shows on which day it was counted.
             used = reservation.units
         meter.book.settle(reservation, used, now_s)
         limit.look_at_days(now_s)
@@ -96,33 +96,34 @@ def settle(
     return lanes
 
 
-class LimitState(Wake):
-    """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
+class LimitState(Timer):
+    """One limit of the pool or of one lane: its requests in flight, and the time of the next send.
 
     Attributes:
         name: Its name, as in the pool.
-        declared: What the pool says of it.
-        seats: Requests in flight.
-        paced: A pacer for each row of a window, all of which must allow a send, and what requests
-            wait for where it does not.
-        rates: Those of them that count requests; `tokens`: those that count tokens.
-        meters: What a lease reserves units on: pacers that count tokens, and days, of which this
-            host may spend its share.
-        days: All days, with their kind; nothing where they are not counted, as in a forecast.
-        purse: What it may spend; None where no money is counted.
-        shares: What of it this host may use now; all of it where hosts share none of its rows.
-        headrooms: What is added to each window, with the pacers of that window; nothing where sends
-            are never late, as in a play.
-        spent_until_s: When the first unit of a day that is used up comes free.
-        ready_s: The earliest time of the next send, by all of the following (`reckon`).
-        pace_ready_s: The earliest time by the pace that `controller` finds.
-        controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
-            in fixed mode from the first refusal on; None leaves them as declared.
-        head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
-            request's tokens fit, -infinity without one.
-        places: Which open cases come first on it.
+        declared: The limit as the pool declares it.
+        seats: The seats, which limit the requests in flight.
+        paced: A pacer for each row with a window, and the label of its waits. All pacers must allow
+            a send.
+        rates: The pacers that count requests. `tokens`: the pacers that count tokens.
+        meters: The counters on which a lease reserves units: token pacers, and ledgers of daily
+            units, restricted to this host's share.
+        days: The ledgers of daily units, with their kinds; empty if daily units are not counted, as
+            in a forecast.
+        purse: The money that may be spent; None if the limit has no budget.
+        shares: The shares of its rows that this host may use now; everything if hosts share no row.
+        headrooms: The time added to each window, with the pacers of that window; empty if sends are
+            never late, as in a simulation.
+        spent_until_s: If a daily quota is used up, when its first units become free.
+        ready_s: The earliest time of the next send, computed from all of these (`reckon`).
+        pace_ready_s: The earliest time of the next send at the pace of `controller`.
+        controller: Estimates how far the limit is below the declared seats and rates: in adaptive
+            mode from the start, in fixed mode after the first refusal. None: as declared.
+        head_of_line: The head of line that the limit is reserved for, if any. `kept_until_s`: when
+            that request's tokens fit; -infinity without a head of line.
+        places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
-        was_full: Whether all seats were taken when the lanes were last told.
+        was_full: Whether all seats were taken when the lanes were last updated.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class LimitState(Wake):
         declared: Limit,
         days: Days = (),
         late_s: Promise = never_late_s,
-        purse: Purse | None = None,
+        purse: BudgetBalance | None = None,
         shared: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -158,8 +159,8 @@ class LimitState(Wake):
             pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
             paced.append((pacer, f"{self.name} ({kind.word})"))
             if spare_s:
-                # Nobody knows how many tokens a request will have; a hundred of them in a minute
-                # are neither few nor many.
+                # The number of tokens in a request is unknown, so assume a hundred requests per
+                # window: this is neither few nor many.
                 interval_s = kind.window_s / (amount if kind.is_spaced else 100)
                 own = Headroom(window_s, spare_s, interval_s)
                 _, pacers = headrooms.setdefault(window_s, (own, []))
@@ -169,13 +170,13 @@ class LimitState(Wake):
         self.tokens = tuple(one for one, _ in paced if isinstance(one, TokenPacer))
         spendable = zip(days, self._spendable_days, strict=True)
         self.meters = (
-            *(Meter("tokens", one) for one in self.tokens),
-            *(Meter(kind.counts, day) for (kind, _), day in spendable),
+            *(CountedLimit("tokens", one) for one in self.tokens),
+            *(CountedLimit(kind.counts, day) for (kind, _), day in spendable),
         )
         self.headrooms = tuple(headrooms.values())
         self.reckon()
         if uncounted := set(shared) - set(self.shares.rows):
-            raise ValueError(f"nothing counts {', '.join(sorted(uncounted))} of {self.name}")
+            raise ValueError(f"no counter for {', '.join(sorted(uncounted))} of {self.name}")
 
     def _pacer(
         self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
@@ -189,41 +190,41 @@ class LimitState(Wake):
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
-        """Begin with no seat and nothing to spend of what is shared.
+        """Start without seats and without units of the rows that hosts share.
 
         Returns:
-            Of each of the days what this host may spend.
+            The ledgers of daily units, restricted to the units that this host may spend.
         """
         rows = self.shares.rows
         if SEATS_ROW in shared:
             rows[SEATS_ROW] = SharedSeats(WholeRow(int(self.most_seats), 0.0), self.seats)
             self.seats.cap = 0
         if BUDGET_ROW in shared and self.purse is not None:
-            self.purse.tranche = rows[BUDGET_ROW] = Tranche()
+            self.purse.tranche = rows[BUDGET_ROW] = GrantedUnits()
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
-            # A key that is known by several names has a count for each, and one tranche for all.
+            # A key with several names has a count for each name, and one tranche for all names.
             if kind.word in shared and kind.word not in rows:
-                tranche = rows[kind.word] = Tranche()
+                tranche = rows[kind.word] = GrantedUnits()
                 spendable = SharedDays(ledger, tranche)
             found.append(spendable)
         return found
 
     @property
     def most_seats(self) -> float:
-        """Seats as declared, for all hosts that share it; infinity when unlimited."""
+        """The declared number of seats, for all hosts together; infinity if there is no maximum."""
         return math.inf if self.declared.workers is None else self.declared.workers
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
-        """Take a seat and a send; both must be free.
+        """Take a seat and a send. Call this only if both are free.
 
         Args:
             now_s: The time.
-            wake_s: So long after its time the send counts as on time.
+            wake_s: How late a send may be to still count as on time, in seconds.
 
         Returns:
-            How long ago the time of the send was, as far as it has to come as if sent then.
+            How late the send is, if it counts as on time; otherwise 0.
         """
         self.seats.take()
         for headroom, pacers in self.headrooms:
@@ -236,18 +237,18 @@ class LimitState(Wake):
             behind_s = max(behind_s, rate.take(now_s, wake_s))
         if self.controller is not None:
             self.controller.sent(now_s)
-            # No `Pacer`: its distance is fixed, and this one changes with what comes back.
+            # This is not a `Pacer`, whose interval is fixed: the interval changes with the answers.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Let all later sends wait for as long as one was later than promised.
+        """Delay all later sends by the time by which one send exceeded the promised delay.
 
         Args:
-            late_s: So late was it.
-            made_up_s: `Headroom.made_up_s` when it was granted: what has been made up for since,
-                later sends wait for already.
+            late_s: How late that send was.
+            made_up_s: `Headroom.made_up_s` when it was granted. Time made up since then is not
+                added again, because later sends already wait for it.
         """
         for headroom, pacers in self.headrooms:
             owed_s = headroom.make_up(late_s, made_up_s[headroom])
@@ -259,19 +260,19 @@ class LimitState(Wake):
 
     @property
     def is_widened(self) -> bool:
-        """Whether a refusal made its sends keep more distance."""
+        """Whether a refusal widened the spacing of its sends."""
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
-        """Space sends wider after one was refused for its rate.
+        """Space sends wider after a rate limit refused one.
 
         Args:
-            exceeded: Of what there was too much, if the provider says so.
+            exceeded: Which limit was exceeded, if the provider names it.
             granted_s: When that send was granted.
             now_s: Now.
 
         Returns:
-            Whether that is the answer; else there is as much headroom as helps.
+            Whether wider spacing is the solution. If not, more headroom would not help.
         """
         is_answer = False
         for headroom, pacers in self.headrooms:
@@ -284,13 +285,13 @@ class LimitState(Wake):
         return is_answer
 
     def adopt_cap(self) -> bool:
-        """Have as many seats as its share, its controller and the pool allow now.
+        """Set the seats to the lowest of the host's share, the estimate and the declared number.
 
-        The controller knows of no share, so that it neither takes a lowered one for congestion nor
-        forgets what it has found when the share is back.
+        The controller does not know the share. So it does not treat a lower share as congestion,
+        and it keeps its estimate until the share grows again.
 
         Returns:
-            Whether there is room that was not there before.
+            Whether there are more seats than before.
         """
         before = self.seats.cap
         cap = self.most_seats if self.controller is None else self.controller.cap()
@@ -298,14 +299,14 @@ class LimitState(Wake):
         return self.seats.cap > before
 
     def reckon(self) -> None:
-        """Set `ready_s` anew; to be called when anything that it depends on has changed."""
+        """Compute `ready_s` again. Call this when any of its inputs has changed."""
         ready_s = max(self.pace_ready_s, self.kept_until_s, self.spent_until_s)
         for pacer, _ in self.paced:
             ready_s = max(ready_s, pacer.ready_s)
         self.ready_s = ready_s
 
     def look_at_days(self, now_s: float) -> None:
-        """Set `ready_s` anew, by what the days have left now, too."""
+        """Compute `ready_s` again, taking into account the daily units that are left."""
         self.spent_until_s = max(
             (day.ready_at_s(1, now_s) for day in self._spendable_days if not day.left(now_s)),
             default=-math.inf,
@@ -314,15 +315,15 @@ class LimitState(Wake):
 
     @property
     def day_trouble(self) -> str:
-        """Why units per day cannot be counted now, a sentence; or empty."""
+        """A sentence that says why daily units cannot be counted now; empty if they can."""
         return next((one.trouble for _, one in self.days if one.failing_since_s < math.inf), "")
 
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
-        """Whether no request of so many tokens can be sent before `until_s`, as its day is used up.
+        """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
-        Not so while requests are in flight: what they reserved and did not use comes back. A memory
-        that could not be written for as long as that counts as a day that is used up; before that
-        it is waited for, since a disk that is full for a moment should cost no case.
+        False while requests are in flight, because unused parts of their reservations will be
+        freed. If a file cannot be written for as long as that, the daily quota counts as used up.
+        Until then, requests wait: no case should fail because a disk is full for a moment.
         """
         if self.seats.in_flight:
             return False
@@ -334,21 +335,21 @@ class LimitState(Wake):
         return False
 
     def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
-        """When a day has room for so many units, be it used up by this host or by all together."""
+        """When a daily limit has room for this many units, regardless of which hosts used it up."""
         ready_s = ledger.ready_at_s(units, now_s)
         if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))
         return ready_s
 
     def could_pay(self, units: int) -> bool:
-        """Whether it could be granted by all that is left, this host's share or not."""
+        """Whether the money left to all hosts together is enough for this many units."""
         if self.purse is None:
             return True
         return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
+        """Why requests wait until `ready_s`: a kind of limit, a share, or money."""
         if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
@@ -358,13 +359,13 @@ class LimitState(Wake):
 
     @property
     def seat_label(self) -> str:
-        """What requests wait for while it is full: itself, or its share."""
+        """Why requests wait while all seats are taken: because of the limit or of the share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"
 
     def free(self) -> None:
-        """Be kept for no request any more."""
+        """Release the limit that was reserved for the head of line."""
         self.head_of_line = None
         self.kept_until_s = -math.inf
         self.reckon()

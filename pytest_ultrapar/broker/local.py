@@ -1,15 +1,15 @@
-"""The broker as an object in the process, for runs without xdist."""
+"""The broker as an object in the pytest process, for runs without xdist."""
 
 from __future__ import annotations
 
-import asyncio  # noqa: TC003 - the loop and futures are what this is about
+import asyncio  # noqa: TC003 - this module is about the loop and futures
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.event_loop import BrokerLoop
+from pytest_ultrapar.broker.interface import BrokerInterface
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import Clock
 
 
-class LocalBroker(BrokerPort):
-    """A `BrokerPort` in-process: leases are granted without leaving the loop.
+class LocalBroker(BrokerInterface):
+    """A `BrokerInterface` in the same process: it grants a free lease without waiting for the loop.
 
-    Every method must be called on the loop's thread; the loop may be asyncio's or uvloop's.
+    Unless the name says otherwise, call each method on the loop's thread. The loop may be asyncio's
+    or uvloop's.
     """
 
     def __init__(
@@ -33,21 +34,21 @@ class LocalBroker(BrokerPort):
         *,
         worker: str = "main",
     ) -> None:
-        """Start with nothing in flight.
+        """Start with no requests in flight.
 
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times in leases.
-            loop: Where futures live; it need not run yet.
-            worker: Name of this process in assignments.
+            loop: The event loop of the futures. It need not run yet.
+            worker: The name of this process in assignments.
 
         Raises:
-            ConfigError: The memory of a day cannot be read or trusted.
+            ConfigError: A file of daily limits cannot be read or trusted.
         """
         super().__init__()
         self._loop = loop
         self._worker = worker
-        self._host = BrokerHost(
+        self._host = BrokerLoop(
             settings, clock, loop, carry_out=self._deliver, on_broken=self._broken
         )
         self._broker = self._host.broker
@@ -56,7 +57,10 @@ class LocalBroker(BrokerPort):
         self._last_words: BrokerStatus | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease, done already when a lane is free; cancelling it withdraws."""
+        """Request a lease and return a future for it, which is already done if a lane is free.
+
+        Cancel the future to withdraw the request.
+        """
         future: asyncio.Future[Lease] = self._loop.create_future()
         if not self._serves:
             future.set_exception(ConnectionError("the broker is closed"))
@@ -65,20 +69,19 @@ class LocalBroker(BrokerPort):
         self._leases[request_id] = future
         self._do(wire.Acquire(request))
         if not future.done():
-            # Only a future that waits can be cancelled; a callback on every one costs as much as
-            # the grant.
+            # Only a pending future can be cancelled, and a callback costs as much as a grant.
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
         if debug_log.is_on():
             debug_log.tell_lease(request, future)
         return future
 
     def tell(self, message: wire.ClientMessage) -> None:
-        """Say what needs no answer."""
+        """Send a message that needs no answer."""
         if self._serves:
             self._do(message)
 
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer, done already."""
+        """Send a message, and return a future for the answer, which is already done."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._serves:
             future.set_result(self._do(message))
@@ -93,24 +96,26 @@ class LocalBroker(BrokerPort):
         return answer
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
-        """`status` for any thread but the loop's; None when the loop is busy for long.
+        """Return the status. Call this on any thread except the loop's.
 
-        What it said when it was closed, if the loop has ended; None if it was not.
+        It uses a callback and not a coroutine: a loop that is ending cancels all its tasks, and
+        would leave the new coroutine unawaited.
 
-        A callback and no coroutine: the loop may be ending at this moment, which cancels every
-        task that it has and leaves those that it was just given unawaited.
+        Returns:
+            The status; None if the loop does not react within `timeout_s`. If the loop has ended,
+            the status when the broker was closed; None if it was not closed.
         """
         answer: Future[BrokerStatus] = Future()
         try:
             self._loop.call_soon_threadsafe(lambda: answer.set_result(self._snapshot()))
             return answer.result(timeout_s)
-        except (RuntimeError, TimeoutError):  # the former from a loop that is closed
+        except (RuntimeError, TimeoutError):  # RuntimeError: the loop is closed
             return self._last_words
 
     def hold_claims_from_thread(
         self, until_s: float, taken: Sequence[str], again: Sequence[str]
     ) -> None:
-        """`LaneBroker.hold_claims` for any thread; nothing happens once the loop is closed."""
+        """Call `LaneBroker.hold_claims` from any thread. Does nothing if the loop is closed."""
 
         def hold() -> list[Action]:
             return self._broker.hold_claims(until_s, taken, again, self._host.now_s())
@@ -122,13 +127,13 @@ class LocalBroker(BrokerPort):
         return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:
-        """Give all leases back and fail what still waits with `ConnectionError`."""
+        """Give all leases back, and make waiting futures fail with `ConnectionError`."""
         if self._serves:
             self._serves = False
             self._last_words = self._snapshot()
             self._broker.disconnect(self._worker, self._host.now_s())
             self._fail_all("the broker was closed")
-        # A broker that failed has threads, a history and days to end all the same.
+        # A broker that failed also has threads, histories and daily limits to close.
         self._host.close()
 
     def _broken(self, error: Exception) -> None:

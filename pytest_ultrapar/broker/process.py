@@ -1,4 +1,4 @@
-"""Starts and ends the broker's process; used by the controller."""
+"""Starts and stops the broker's process. The controller uses this."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 MAX_PATH_BYTES = 100
-"""A Unix socket's path ends at 108 bytes on Linux and at 104 on BSD, the closing zero included."""
+"""A Unix socket's path may have 108 bytes on Linux and 104 on BSD, including the final zero."""
 SOCKET_NAME = "s"
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
-"""Where others have files, too, the name says whose it is."""
+"""The prefix names the owner, because other programs also have files in these directories."""
 
 
 class BrokerDirectory:
-    """A new directory with mode 0700 whose socket has a path that is short enough.
+    """A new directory with mode 0700, whose path is short enough for a socket.
 
     Attributes:
-        path: Where it is.
-        fd: The lock. A process that inherits it uses the directory, too.
-        token: What a client of the broker must know; never shown.
+        path: The directory.
+        fd: The file descriptor of the lock. A process that inherits it also uses the directory.
+        token: The secret of the broker's clients. It is never shown.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -47,37 +47,37 @@ class BrokerDirectory:
 
     @classmethod
     def make(cls, run: Path) -> Self:
-        """Make one, below the run's directory if that is short enough and can be written.
+        """Create one in the run's directory or, if that fails, in the system's temporary one.
 
         Args:
             run: The run's directory.
 
         Raises:
-            UltraparError: There is no place for it.
+            UltraparError: No directory is suitable.
         """
-        said = ""
+        why = ""
         for parent, prefix in ((run, _IN_RUN), *((each, _ELSEWHERE) for each in _shared())):
             if len(os.fsencode(parent.resolve() / f"{prefix}xxxxxxxx/{SOCKET_NAME}")) > (
                 MAX_PATH_BYTES
             ):
-                said = said or f"{parent} is too long"
+                why = why or f"the path {parent} is too long"
                 continue
             try:
                 return cls(*_locked(parent.resolve(), prefix))
             except OSError as error:
-                said = f"{parent}: {error.strerror}"
+                why = f"{parent}: {error.strerror}"
         raise UltraparError(
-            f"no directory for the broker's socket, whose path must have at most {MAX_PATH_BYTES} "
-            f"bytes ({said}); name one in the environment variable TMPDIR"
+            f"cannot make a directory for the broker's socket: {why}; set the environment variable "
+            f"TMPDIR to a writable directory (a socket's path may have {MAX_PATH_BYTES} bytes)"
         )
 
     @property
     def socket(self) -> Path:
-        """Where the broker listens or will."""
+        """The path of the socket on which the broker listens."""
         return self.path / SOCKET_NAME
 
     def remove(self) -> None:
-        """Remove it with all that it holds; later calls do nothing."""
+        """Remove the directory with its contents. Idempotent."""
         if self.fd >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self.fd)
@@ -85,15 +85,15 @@ class BrokerDirectory:
 
 
 def sweep(runs: Iterable[Path]) -> None:
-    """Remove the directories of brokers whose processes are all gone.
+    """Remove the broker directories that no process uses any more.
 
     Args:
-        runs: Directories of runs to look in; the system's for temporary files are swept, too.
+        runs: Directories of runs to search. The system's temporary directory is also searched.
     """
     found = [each for run in runs for each in run.glob(f"{_IN_RUN}*")]
     found += [each for parent in _shared() for each in parent.glob(f"{_ELSEWHERE}*")]
     for path in found:
-        # Some are being used, or removed, or somebody else's: they stay.
+        # Skip those that are in use, being removed, or another user's.
         with contextlib.suppress(OSError):
             _remove_if_left(path)
 
@@ -104,7 +104,7 @@ def _shared() -> list[Path]:
 
 def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:
-        # mkdtemp makes it ours alone, wherever it is.
+        # mkdtemp makes a directory that only this user can enter, regardless of its parent.
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             fd = _open_lock(path)
@@ -115,7 +115,7 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
                 return path, fd
         except FileNotFoundError:
             pass
-        # Another run took it for one that was left, before it was locked.
+        # Another run removed the directory before it was locked, as if it belonged to a dead run.
         os.close(fd)
 
 
@@ -125,7 +125,7 @@ def _remove_if_left(path: Path) -> None:
     fd = _open_lock(path)
     try:
         if _lock(fd):
-            # Only what a broker's directory holds: in any other one there is more, and it stays.
+            # Remove only a broker's files: rmdir fails if the directory contains others.
             for name in (SOCKET_NAME, _LOCK_NAME):
                 (path / name).unlink(missing_ok=True)
             path.rmdir()
@@ -151,13 +151,15 @@ READY_LINE = b"ready\n"
 
 
 class ServerConfig(msgspec.Struct, frozen=True):
-    """One line of JSON on the standard input, which then stays open while the controller lives.
+    """The server's configuration: one line of JSON on its standard input.
+
+    The standard input stays open as long as the controller lives.
 
     Attributes:
-        settings: Of the broker.
-        socket_path: Where to listen, in a directory that nobody else can enter and that the server
-            removes.
-        token: What clients must know.
+        settings: The settings of the broker.
+        socket_path: The path of the socket to listen on, in a directory that no other user can
+            enter. The server removes this directory.
+        token: The secret of the clients.
     """
 
     settings: BrokerSettings
@@ -173,14 +175,14 @@ _KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
 
 
 class BrokerProcess:
-    """The broker's process while a run is on.
+    """The broker's process during a run.
 
-    It ends with `stop`, and by itself when the process that started it is gone.
+    It ends when `stop` is called or when the process that started it is gone.
 
     Attributes:
-        path: Its socket.
-        token: What a client must know; never shown.
-        pid: The process.
+        path: The path of its socket.
+        token: The secret of its clients. It is never shown.
+        pid: Its process id.
     """
 
     def __init__(self, child: Child, directory: BrokerDirectory) -> None:
@@ -200,14 +202,14 @@ class BrokerProcess:
         """Start the process and wait until it listens.
 
         Args:
-            settings: Of the broker.
-            directory: Where it listens; it removes that when it ends.
-            inherited: File descriptors that stay open while the process lives: the locks of the
-                keys that it grants leases for.
+            settings: The settings of the broker.
+            directory: The directory of its socket. The process removes it when it ends.
+            inherited: File descriptors to keep open as long as the process lives: the locks of the
+                keys for which it grants leases.
 
         Raises:
-            ConfigError: The memory of a day cannot be read or trusted.
-            UltraparError: When it does not come up, with what it said.
+            ConfigError: A file of daily limits cannot be read or trusted.
+            UltraparError: The process does not start. The message contains its output.
         """
         config = ServerConfig(settings, str(directory.socket), directory.token)
         child = Child.start(
@@ -218,13 +220,13 @@ class BrokerProcess:
         )
         broker = cls(child, directory)
         try:
-            said = child.ready_line()
+            line = child.ready_line()
         except UltraparError as error:
             broker.stop()
             raise UltraparError(f"the broker's process {error}") from None
-        if said != READY_LINE:
+        if line != READY_LINE:
             broker.stop()
-            raise ConfigError(said.decode().strip())
+            raise ConfigError(line.decode().strip())
         return broker
 
     @property
@@ -233,11 +235,11 @@ class BrokerProcess:
         return self._child.is_alive
 
     def said(self) -> str:
-        """What the process wrote to its standard error, the last of it: empty unless it failed."""
+        """The end of the process's standard error; empty unless it failed."""
         return self._child.said()
 
     def stop(self) -> None:
-        """End the process and remove its directory; at once, and any number of times."""
+        """End the process immediately and remove its directory. Idempotent."""
         self._child.stop()
         self._directory.remove()
 
@@ -248,7 +250,7 @@ def _read_variables(settings: BrokerSettings) -> set[str]:
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
-    """The variables an interpreter needs and `also` some others: the broker needs no key."""
+    """The variables that Python needs and those in `also`. API keys are left out as unnecessary."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""What leases, requests for them and snapshots consist of; `wire` has the messages."""
+"""Leases, requests for leases, and snapshots of the broker. `wire` defines the messages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from pytest_ultrapar.apis.outcome import Allowance, Exceeded
 from pytest_ultrapar.pool.model import LaneId
 
 LeaseOutcome = Literal[
-    "ok",  # an answer of the provider, whatever it says
-    "unsent",  # nothing was sent
+    "ok",  # an answer of the provider, with any content
+    "unsent",  # no request was sent
     FailedOutcome,
-    "cancelled",  # given up by us
+    "cancelled",  # given up by the client
 ]
 
 
 class KnownLane(msgspec.Struct, frozen=True):
-    """What is known of a lane before a run's first request, from a check.
+    """A lane's state before the first request of a run, known from a check.
 
     Attributes:
-        lane_id: Which lane.
-        at_s: Since when, monotonic seconds of the host.
-        removed: Why the run must do without it; empty: it was asked for too much just now, and
-            pauses.
-        retry_after_s: How long it asked to be left alone from then on; None: it did not say.
+        lane_id: The lane.
+        at_s: The time of the check, monotonic seconds of the host.
+        removed: Why the run cannot use the lane; empty if the check only exceeded a limit, so that
+            the lane pauses.
+        retry_after_s: How many seconds from `at_s` the provider asked to wait; None if it did not
+            say.
     """
 
     lane_id: LaneId
@@ -37,23 +38,24 @@ class KnownLane(msgspec.Struct, frozen=True):
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True):
-    """What an answer says beside its outcome; None: nothing.
+    """Information about an answer besides its outcome. None means unknown.
 
     Attributes:
-        retry_after_s: Seconds to stay away, finite and > 0.
-        exceeded: Of what there was too much, with outcome `rate`.
-        tokens: Tokens in and out that the request took, where the answer says both.
-        tokens_out: Those of them that are the answer's.
+        retry_after_s: How many seconds to wait, finite and > 0.
+        exceeded: Which limit was exceeded, if the outcome is `rate`.
+        tokens: How many tokens the request used, in and out, if the answer reports both.
+        tokens_out: How many of these are in the answer.
         allowance: The provider's own limits.
-        is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
-        late_s: How long after its grant the request was sent, or could not be sent any more.
+        is_wordless: Whether it is a 503 or a refused connection without `Retry-After`.
+        late_s: How many seconds after its grant the request was sent, or could no longer be sent.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
-        cache_write_tokens: Of the prompt's tokens, those that were written to a cache.
-        is_own: Whether the request is refused for its own sake, while its lane serves others.
-        left_out: Fields beside the answer that are not understood, each with what it held.
-        words: Stands for what the server said of a `bad_request`: the same for the same words.
-        is_cut: Whether the answer ended at its limit of tokens.
+        cache_write_tokens: How many tokens of the prompt were written to a cache.
+        is_own: Whether the request itself caused the refusal: its lane serves other requests.
+        left_out: Unknown fields of the answer, each with its value.
+        words: A number that identifies the server's message of a `bad_request`. Equal messages have
+            equal numbers.
+        is_cut: Whether the answer ended because it reached its token limit.
     """
 
     retry_after_s: float | None = None
@@ -75,14 +77,14 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
 NO_FEEDBACK = Feedback()
 
 
-class Most(NamedTuple):
-    """What a request may cost, in tokens of its lane's price.
+class TokenBounds(NamedTuple):
+    """The maximum that a request may cost, in tokens. The lane's price turns it into money.
 
     Attributes:
-        most_in: Tokens that the prompt has at most.
-        most_out: Tokens that its answers have at most, those left out that nothing bounds.
-        n_guessed: How many these are. Each counts as answers of the model have been so far, at any
-            time while the request waits.
+        most_in: The maximum number of tokens in the prompt.
+        most_out: The maximum number of tokens in its answers, excluding unbounded answers.
+        n_guessed: The number of unbounded answers. The length of each is estimated from the model's
+            answers so far, and the estimate may change while the request waits.
     """
 
     most_in: int
@@ -91,27 +93,29 @@ class Most(NamedTuple):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A wish for one lease.
+    """A request for one lease.
 
     Attributes:
-        request_id: Unique per connection, chosen by the client.
-        model: The lease is for a lane of this model only.
-        group: Name of the assignment's group that the case belongs to; empty for none.
-        opens: Whether this is the first lease of an episode not yet open. Follow-ups, those of open
-            episodes, go first.
-        lane: The lane of the episode so far: kept while it is up, else another of the same model.
-        case_id: The case of the episode; lets the broker count open episodes by name, so that
-            asking twice for a first lease (the first one came back `unsent`) opens one episode and
-            not two. Empty: it is not counted.
-        tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
-        after: The lane on which the try before failed by no fault of the request: a retry, which
-            goes to another lane of the model where one is up.
-        is_bound: Whether no other lane than `lane` will do: only that has what the request names.
-        most: What it may cost, where a budget counts that. Nobody knows it of an episode's first
-            request before the episode begins: that is paid when it is known
-            (`port.BrokerPort.pay`).
+        request_id: Unique per connection. The client chooses it.
+        model: The model. Only one of its lanes may serve the request.
+        group: The name of the case's group in the assignment; empty if it has no group.
+        opens: Whether this is an opening request: a request for the first lease of an episode that
+            is not open yet. Follow-ups (requests of open episodes) are served first.
+        lane: The lane that the episode has used so far. It is kept as long as it is up; otherwise
+            another lane of the same model is used.
+        case_id: The case of the episode. The broker counts open episodes by this id: if the first
+            lease is given back as `unsent` and requested again, this is still one open episode.
+            If empty, the episode is not counted.
+        tokens: How many tokens, in and out, the request may use; an estimate, >= 0.
+        after: The lane on which the last attempt failed, if the request was not the cause. A retry
+            goes to another lane of the model if one is up.
+        is_bound: Whether the request requires `lane`, because it refers to an object that exists
+            only there.
+        most: The maximum cost, if there is a budget. It is unknown for the first request of an
+            episode: its money is reserved when the cost is known (`interface.BrokerInterface.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether it goes to no other lane than those, once they are checked.
+        stays: Whether the request does not move to another lane, but waits until the lanes in
+            `refused_by` are checked.
     """
 
     request_id: int
@@ -123,7 +127,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     after: LaneId | None = None
     is_bound: bool = False
-    most: Most | None = None
+    most: TokenBounds | None = None
     refused_by: tuple[LaneId, ...] = ()
     stays: bool = False
 
@@ -134,24 +138,26 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
-            again, else a late sender would compress the spacing that the rate limits guarantee.
-        late_after_s: What is sent later than that must be said (`port.say_late`).
-        seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
-        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
-            free.
-        in_flight: Leases out on this lane including this one.
-        tokens: What was reserved on the limits that count tokens; 0 where none does. A request that
-            may take more must not be sent on it.
-        is_answering: Whether the lane's instance has answered something lately: a wordless refusal
-            is then `congestion`.
-        ends_s: Where hosts share limits or cases: until when this host's part of them holds, not
-            before `send_by_s`. Nothing is sent later, whatever it waited for.
-        is_check: Whether the lane is under suspicion: a check is to be sent on it, not the request.
-        is_first: Whether the lane's instance has never answered: a proxy's 502 or 503 then says
-            that the server behind it is not there yet.
-        n_served: Requests that the lane has answered so far; `n_refused`: that it refused as too
-            much.
+        send_by_s: The latest time to send the request. After that, give the lease back as `unsent`
+            and request another one: a late send would reduce the spacing that rate limits require.
+        late_after_s: If you send the request after this time, report the delay
+            (`interface.report_late_send`).
+        seat_wait_s: How many seconds this request waited while all seats of a limit were taken.
+        rate_wait_s: How many seconds it waited for a rate limit or a pause of the lane while seats
+            were free.
+        in_flight: How many leases are in use on this lane, including this one.
+        tokens: How many tokens are reserved on the limits that count tokens; 0 if no limit does. A
+            request that may use more tokens must not be sent on this lease.
+        is_answering: Whether the lane's instance has answered a request recently. A 503 without
+            `Retry-After` or a refused connection is then `congestion`.
+        ends_s: If hosts share limits or cases: when this host's shares or claims end; never before
+            `send_by_s`. No request may be sent later, for any reason.
+        is_check: Whether the lane is suspected, so that the client sends a check and not the
+            request.
+        is_first: Whether the lane's instance has never answered. A proxy's 502 or 503 then means
+            that the server behind it has not started yet.
+        n_served: How many requests the lane has answered so far. `n_refused`: how many it has
+            refused because of a limit.
     """
 
     lease_id: int
@@ -172,19 +178,20 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):
-    """A limit that is estimated, as far as it is known; lanes may share one.
+    """A limit that the run estimates, as far as it is known. Lanes may share a limit.
 
-    Adaptive mode estimates from the start, fixed mode from the first refusal on.
+    Adaptive mode estimates limits from the start, fixed mode only after the first refusal.
 
     Attributes:
-        limit: Its name.
-        workers: Requests at once that are known to be borne; None while no limit has shown.
-        qps: Sends per second, likewise.
-        n_cuts: How often a refusal lowered it.
-        peak: Most requests at once.
-        declared: Whether the pool says what it is (fixed mode): the provider then seems to allow
-            less, unless it is back at that.
-        is_back: Whether nothing is left of the cuts.
+        limit: The name of the limit.
+        workers: How many requests in flight the provider is known to allow; None if no limit was
+            observed yet.
+        qps: How many sends per second the provider is known to allow; None as for `workers`.
+        n_cuts: How often a refusal lowered the estimate.
+        peak: The maximum number of requests in flight so far.
+        declared: Whether the pool declares the limit (fixed mode). The provider then seems to allow
+            less than declared, unless the estimate is back at the declared limit.
+        is_back: Whether the estimate has recovered from all cuts.
     """
 
     limit: str
@@ -197,34 +204,38 @@ class EstimatedLimit(msgspec.Struct, frozen=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
-    """What became of one lane, for progress, summary and `explain`.
+    """The state and counts of one lane, for the progress line, the summary and `explain`.
 
     Attributes:
-        state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
-        reason: One sentence for people when `paused` or removed, else empty.
-        waited_s: Seconds that requests waited, by what bound them: a limit and its kind, as
+        state: `up`, `paused` (until a certain time) or `out` (removed until the end of the run).
+        reason: One sentence for users if the lane is `paused` or removed, otherwise empty.
+        waited_s: How many seconds requests waited, by cause: a limit and its kind, as in
             `lab/key0 (qps)`, or `pause`, `group`, `home`, `budget`.
-        outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
-        orphans: Seats kept taken because their holder died and its request may still be running.
-        pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
-        paused_s: Seconds for which it was, by the same words.
+        outcomes: How many leases were given back, by outcome. If the holder of a lease died, its
+            outcome is `lost`.
+        orphans: Seats that are still taken because their holders died and their requests may still
+            be running.
+        pauses: How often it was paused, by cause: `rate` (a rate limit refused a request) or
+            `breaker` (requests failed).
+        paused_s: How many seconds it was paused, by the same causes.
         n_opened: How often its breaker opened.
-        n_moved: Requests that failed here and were tried again on another lane.
-        removed_after_s: Seconds from the run's start until it was removed.
-        estimated: The limit on its path that is estimated: in adaptive mode always, in fixed mode
-            once the provider has refused a request as too much.
-        busy_s: Seconds that its leases were out, all of them together.
-        widened: Limits on its path on which sends keep more distance than at first, since some were
-            refused that kept to the declared rate (`headroom`).
-        awaits: What is wrong with its server, which is waited for; empty: it is not.
-        left_out: Fields of its answers that are not understood, each with what it held.
-        cut: How many answers ended at their limit of tokens, and the most tokens of one of them.
-        is_whole: Whether answers of a real server are asked for whole: it may not notice that a
-            request is given up.
-        is_unheard: Whether its server has a `metrics_url` that has told nothing known.
+        n_moved: How many requests failed here and were sent again on another lane.
+        removed_after_s: When it was removed, in seconds after the run's start.
+        estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
+            mode after the provider has refused a request because of a limit.
+        busy_s: How many seconds its leases were in use, summed over all leases.
+        widened: Limits on its path whose sends are now spaced wider, because the provider refused
+            some that were within the declared rate (`headroom`).
+        awaits: The problem of the server that the lane waits for; empty if it does not wait.
+        left_out: Unknown fields of its answers, each with its value.
+        cut: How many answers ended because they reached their token limit, and the number of tokens
+            in the longest of these.
+        is_whole: Whether a real server gets requests without streaming, so that it may not notice
+            when a request is cancelled.
+        is_unheard: Whether its server has a `metrics_url` that has not returned any known metric.
     """
 
-    # Manifests of earlier runs have `out`, and the older names of fields given below.
+    # Manifests of earlier runs contain `out`, and the older names of the fields given below.
     lane: LaneId
     state: Literal["up", "paused", "out"]
     reason: str
@@ -253,25 +264,29 @@ class LaneStatus(msgspec.Struct, frozen=True):
 
     @property
     def is_removed(self) -> bool:
-        """Whether nothing is sent there any more."""
+        """Whether the lane is removed from the run."""
         return self.state == "out"
 
 
 BIN = 1.1
-"""Seconds are counted by powers of it."""
+"""The ratio between adjacent bins in which durations are counted."""
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
-    """How the episodes and requests of one model went so far.
+    """The counts of one model's episodes and requests so far.
 
     Attributes:
-        ended: Episodes that are over, by their number of requests; those without any are missing.
-        open: Episodes that are not, by their requests so far, the one in flight included.
-        seconds: Requests that are over, by the time that their lease was out: n stands for about
+        ended: How many episodes ended, by their number of requests. Episodes without requests are
+            left out.
+        open: How many episodes are open, by their number of requests so far, including the request
+            in flight.
+        seconds: How many requests ended, by how long their lease was in use: the key n means about
             `BIN ** n` seconds.
-        under_way: Requests in flight, by the time that their lease has been out, likewise.
-        ended_beside: By other models, requests to them, in roles, of its episodes that are over.
-        open_beside: The same of those that are not.
+        under_way: How many requests are in flight, by how long their lease has been in use, in the
+            same bins.
+        ended_beside: How many requests its ended episodes sent to other models with roles, by
+            model.
+        open_beside: The same for its open episodes.
     """
 
     model: str
@@ -287,12 +302,12 @@ NO_PART = -1
 
 
 class GroupProgress(msgspec.Struct, frozen=True):
-    """How far the cases of one group are on this host.
+    """The progress of one group's cases on this host.
 
     Attributes:
-        begun: Episodes that have had a first lease, or ended without one.
-        ended: Those of them that are reported ended.
-        room: As `BrokerStatus.room`, over the lanes of the group.
+        begun: How many episodes got their first lease or ended without one.
+        ended: How many of these episodes were reported as ended.
+        room: Like `BrokerStatus.room`, for the lanes of the group.
     """
 
     name: str
@@ -302,15 +317,16 @@ class GroupProgress(msgspec.Struct, frozen=True):
 
 
 class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
-    """This host's share of a limit that hosts share, for people.
+    """This host's share of a limit that hosts share, for display.
 
     Attributes:
-        limit: Its name.
-        word: Of its kind: the same as the pool's field.
-        share: What this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
-        whole: What all hosts together may use.
-        coming: What it will have when other hosts have given theirs back.
-        closed: Whether no host gets any, as nobody knows what was spent of it.
+        limit: The name of the limit.
+        word: The kind of the limit, named as the pool's field.
+        share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
+            means two per second.
+        whole: The amount that all hosts together may use.
+        coming: This host's share when other hosts have released part of their shares.
+        closed: Whether no host gets a share because the spent amount is unknown.
     """
 
     limit: str
@@ -325,19 +341,19 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
     Attributes:
-        in_flight: Leases out now.
-        open_episodes: Episodes that have had a first lease and are not reported ended.
-        ended_episodes: Distinct cases reported ended.
-        waiting: Requests without a lease yet, those of groups that may not start included.
-        trying: Episodes of which a request waits by itself, after a refusal or a failure.
-        models: How it went so far with each model that was asked.
-        room: Where hosts share limits, by model: requests that could be in flight beside those that
-            are, on lanes of which this host has a part; `NO_PART` where it has none.
-        groups: Where hosts share limits: those of the assignment.
-        trouble: Why this host's part of them cannot be renewed, a sentence; or empty.
-        shares: Where hosts share limits, what this host was told last of each; empty before.
-        notes: What people should know of them, a sentence each: a limit that is lower than the pool
-            says, since others who share it say less; one that is closed.
+        in_flight: How many leases are in use now.
+        open_episodes: How many episodes got their first lease and were not reported as ended.
+        ended_episodes: How many distinct cases were reported as ended.
+        waiting: How many requests have no lease yet. Requests of groups that may not start count.
+        trying: How many episodes wait before they retry a request that was refused or failed.
+        models: The counts for each model that got requests.
+        room: If hosts share limits, how many more requests could be in flight, by model, on lanes
+            of which this host has a share; `NO_PART` if it has no share.
+        groups: If hosts share limits, the groups of the assignment.
+        trouble: One sentence if this host's share of the limits cannot be renewed, otherwise empty.
+        shares: If hosts share limits, the last known share of each limit; empty until it is known.
+        notes: Notes on shared limits for the user, one sentence each. They report a limit that is
+            lower than the pool declares because other hosts declare less, or that is closed.
     """
 
     now_s: float
@@ -357,7 +373,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`worker` may send the request it asked for as `request_id`."""
+    """`worker` may send the request `request_id`."""
 
     worker: str
     request_id: int
@@ -366,13 +382,14 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
 OF_REQUEST, GONE = "refusal_of_request", "broker"
-"""Why a request cannot be served: no lane is left, the day of each is used up, or the money;
-another host has the case by now; this one request is refused, and others are not; or there is no
-broker any more."""
+"""Kinds of reasons why a request cannot be served. `NO_LANE`: all lanes are removed. `DAILY_QUOTA`:
+the daily limits of all lanes are used up. `BUDGET`: the budget is spent. `TAKEN`: another host has
+taken over the case. `OF_REQUEST`: the provider refuses only this request. `GONE`: the broker is
+gone."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request cannot be served; `reason` is one sentence for people, `kind` one word."""
+    """The request cannot be served. `reason` is one sentence for users, `kind` is one word."""
 
     worker: str
     request_id: int

@@ -1,4 +1,4 @@
-"""How many retries an instance is sent, and which of them go when it answers nothing."""
+"""Limits how many retries are sent to an instance, and sends probes while it does not answer."""
 
 from __future__ import annotations
 
@@ -6,46 +6,48 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseRequest
     from pytest_ultrapar.broker.waiting import WorkerState
 
 SHARE, FIXED = 0.2, 10
-"""Retries may be this share of an instance's requests, and this many more.
+"""The number of retries may not exceed this share of an instance's requests plus this number.
 
-A provider that fails is then loaded with at most 1.2 times its work; without a bound, three tries
-of every request would be three times. Source: Finagle's retry budgets (20 %, and a minimum).
+So retries add at most 20 % (plus ten requests) to the load of a failing provider. Without a budget,
+trying every request three times would triple the load. Source: Finagle's retry budgets (20 %, and a
+minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""A probe that failed is followed by the next one after 1, 2, 4, ... 30 s."""
+"""After failed probes, the next one follows after 1, 2, 4, ... 30 s."""
 
 
 class ParkedRetry(NamedTuple):
-    """A retry that waits until its instance's budget has grown; it came at `came_s`."""
+    """A retry that waits until the budget of its instance grows. It was requested at `came_s`."""
 
     worker: WorkerState
     request: LeaseRequest
     came_s: float
 
 
-class RetryBudget(Wake):
-    """The retries of one instance, over all processes of a run. Wakes when the next probe may go.
+class RetryBudget(Timer):
+    """The retries of one instance in all processes of a run. Wakes when the next probe may be sent.
 
-    A retry draws on the budget when it is asked for, so that any number of retries that wait for a
-    seat cannot overdraw; one that is withdrawn afterwards stays drawn. A retry beyond the budget is
-    parked, not refused: a run that nobody watches would rather wait than lose a case. Parked
-    retries go in the order in which they came, as soon as the budget has grown:
+    A retry draws on the budget when it is requested, so that retries that wait for seats cannot
+    overdraw it. If it is withdrawn later, it still counts. A retry beyond the budget is parked, not
+    refused, because an unattended run should wait rather than lose a case. Parked retries are sent
+    in order of arrival, in two ways:
 
-    - with every request that is no retry, by `SHARE`;
-    - by probes. One parked retry at a time goes beyond the budget: at once after the instance
-      answered something, after a growing pause when the last probe failed. So an instance that
-      answers nothing gets two requests a minute, and one that has recovered gets all of them.
+    - The budget grows by `SHARE` with every request that is not a retry.
+    - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
+      instance has answered a request, or after a growing pause if the last probe failed. So an
+      instance that does not answer gets two requests a minute, and an instance that has recovered
+      gets all of them.
 
     Attributes:
-        n_drawn: Retries drawn so far, probes left out.
-        parked: Retries that wait, by worker and request id, first come first.
+        n_drawn: How many retries were drawn so far, excluding probes.
+        parked: The parked retries, by worker and request id, in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -58,36 +60,39 @@ class RetryBudget(Wake):
 
     @property
     def next_probe_s(self) -> float | None:
-        """When the next probe may go; None while nobody waits for one, or one is out."""
+        """The time of the next probe; None if no retry waits for it or a probe is in flight."""
         return self._probe_s if self.parked and not self._is_probing else None
 
     def draw(self, n_requests: int) -> bool:
-        """Take one retry for a request that was just made, if there is one.
+        """Draw one retry for a new request, if the budget allows it and no retries are parked.
 
         Args:
-            n_requests: Requests that the instance has been sent so far, retries left out.
+            n_requests: How many requests were sent to the instance so far, excluding retries.
 
         Returns:
-            Whether there was one that nobody else waits for.
+            Whether the retry was drawn. If not, park it.
         """
         return not self.parked and self._draw(n_requests)
 
     def park(self, retry: ParkedRetry, now_s: float) -> None:
-        """Let a retry wait."""
+        """Park a retry."""
         if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
-            # No probe has failed since the last answer; but something else has, just now.
+            # No probe has failed since the last answer, but another request has failed just now.
             self._probe_s = now_s + FIRST_PROBE_S
         self.parked[retry.worker.name, retry.request.request_id] = retry
 
     def take(
         self, n_requests: int, now_s: float, *, is_removed: bool = False
     ) -> tuple[ParkedRetry, bool] | None:
-        """The parked retry that may go now, and whether it goes as the probe; None for none.
+        """Remove and return a parked retry that may be sent now, if there is one.
 
         Args:
-            n_requests: Requests that the instance has been sent so far, retries left out.
+            n_requests: How many requests were sent to the instance so far, excluding retries.
             now_s: Now.
-            is_removed: Whether nothing is sent there any more: then all go, to other instances.
+            is_removed: Whether the instance is removed, so that all retries go to other instances.
+
+        Returns:
+            The retry, and whether it is a probe; None if no retry may be sent now.
         """
         if not self.parked:
             return None
@@ -100,21 +105,21 @@ class RetryBudget(Wake):
         return retry, is_probe
 
     def answered(self, now_s: float) -> None:
-        """The instance answered something: the next probe may go at once."""
+        """Allow the next probe now, because the instance has answered a request."""
         self._delay_s = FIRST_PROBE_S
         self._probe_s = now_s
 
     def probe_over(self) -> None:
-        """The probe is back with an answer, or it was never sent: the next one may go."""
+        """Allow the next probe, because the last one was answered or never sent."""
         self._is_probing = False
 
     def probe_lost(self, now_s: float) -> None:
-        """The probe was sent, and nobody knows what became of it."""
+        """Allow the next probe later, because the last one was sent and its result is unknown."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
 
     def probe_failed(self, now_s: float) -> None:
-        """The probe is back and has failed."""
+        """Allow the next probe later, because the last one failed. The pause grows each time."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
         self._delay_s = min(LONGEST_PROBE_S, 2.0 * self._delay_s)

@@ -1,11 +1,12 @@
-"""Brings waiting requests and free lanes together.
+"""Grants free lanes to waiting requests.
 
-A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
-Follow-ups of the cases that began first, as many as there are seats, go first (`places`); then new
-cases, as long as few are open; then the follow-ups of the others. Opening requests are served
-worker by worker in rotation, those with more leases than others last. A worker's *home* are the
-lanes that it prefers (affinity); seats there that its home workers do not need go to others (work
-stealing). What waits, and where, is in `lanes`.
+A request either opens an episode (an *opening request*) or continues one (a *follow-up*). The
+follow-ups of the cases that began first are served first, for as many cases as there are seats
+(`places`). New cases are next, as long as few cases are open, and then the follow-ups of the other
+cases. Opening requests are served worker by worker in rotation; workers with more leases than the
+mean come last. A worker's *home* is the set of lanes that it prefers (affinity). Other workers may
+use the seats on a lane that its home workers do not need (work stealing). `waiting.py` contains the
+requests and their lines, `lanes.py` the lanes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
-from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits, passes_by
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
+from pytest_ultrapar.broker.waiting import (
+    HeldLease,
+    Line,
+    decide_again,
+    keeps_limits,
+    release_unaffordable_lanes,
+)
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -31,10 +38,10 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Grants and refuses waiting requests, and collects what to tell whom.
+    """Grants and refuses waiting requests, and collects the messages for workers.
 
     Attributes:
-        actions: What was decided since the broker last took it away.
+        actions: The decisions that the broker has not taken yet.
     """
 
     def __init__(
@@ -47,13 +54,13 @@ class Scheduler:
         self.actions: list[Action] = []
 
     def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
-        """Grant a request that has just come, if a lane is free for it.
+        """Grant a new request at once, if a lane is free for it.
 
-        Only right while nothing has changed since the last `serve`: then nobody else can use a
-        lane that is free, so nobody is overtaken.
+        Call this only if nothing has changed since the last `serve`: no waiting request can then
+        use a free lane, so the new request does not overtake any other.
         """
-        # Most requests of a run with seats to spare go this way and never stand in a line: 13 us
-        # from wish to return, against 19 us with 300 waiting.
+        # While seats are free, most requests are served here and never join a line. From request to
+        # return this takes 13 us, compared with 19 us if 300 requests wait.
         if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
@@ -69,22 +76,22 @@ class Scheduler:
             self._grant(waiting, lane, now_s)
             return True
         if waiting.lane_set.is_priced:
-            passes_by(waiting, free, self._table.changed)
+            release_unaffordable_lanes(waiting, free, self._table.changed)
         return False
 
     def enqueue(self, waiting: Waiting) -> None:
-        """Let a request wait in its line."""
+        """Add a request to its line."""
         lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
         line: Line | None
         if waiting.opens:
-            # Kept when it is empty: a worker comes back to the same few.
+            # Empty lines are kept, because a worker uses the same few lines again.
             key = (lane_set, waiting.group)
             line = worker.opening_lines.get(key)
             if line is None:
                 line = Line(model, lane_set, worker=worker, group=waiting.group)
                 worker.opening_lines[key] = line
         else:
-            # `join` puts a line of follow-ups where it is found here, `leave` takes it out.
+            # `join` adds a line of follow-ups to this dict, and `leave` removes it.
             prefers = waiting.prefers
             line = lane_set.follow_up_lines.get((prefers, waiting.is_extra))
             if line is None:
@@ -92,22 +99,22 @@ class Scheduler:
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
-        """Wake up when a rate that keeps the request waiting is ready."""
+        """Set wakes for when the rates that block the request allow a send."""
         if waiting.waits_for.n_seated:
             for lane in waiting.lane_set.lanes:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all that changed lanes can serve: first those of cases with a place."""
+        """Serve all requests that changed lanes can serve, cases with a place first."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
-        # Cleared first: a reservation that ends below puts its lanes into `changed` again;
-        # `LaneBroker._finish` loops until that is empty.
+        # Clear this first: if a reservation ends below, its lanes are added to `changed` again.
+        # `LaneBroker._finish` loops until it is empty.
         self._table.changed.clear()
         free = looked_at
         passed: set[Line] = set()
-        # One grant per round. Lanes share limits, so each grant may take the last seat of others,
-        # and it changes which worker is next.
+        # One grant per round. Lanes share limits, so each grant may take the last seat of other
+        # lanes, and it changes which worker is next.
         while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
@@ -128,7 +135,7 @@ class Scheduler:
             assert waiting.line is not None
             served_by = best_lane(waiting, by_model[waiting.model])
             if served_by is None:
-                passes_by(waiting, by_model[waiting.model], self._table.changed)
+                release_unaffordable_lanes(waiting, by_model[waiting.model], self._table.changed)
                 passed.add(waiting.line)
                 continue
             if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
@@ -149,34 +156,38 @@ class Scheduler:
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.probes is not None:
-            # It will never come back, and the budget would wait for it for ever.
+            # The probe never comes back. Without this, the budget would wait for it forever.
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
-    def futile(
+    def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set will serve a request as long as an episode may last, and which kind.
+        """Why no lane of a set can serve a request within an episode's time, and the reason's kind.
 
-        None: one may.
+        None if a lane may serve it.
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
         if not lane_set.is_spendable and self._table.budgets is None:
             return None
         timeout_s = self._table.episode_timeout_s
-        # By limit, what is needed of it where that is money.
+        # By limit: the money that the request needs; None for a daily limit.
         found: dict[LimitState, int | None] = {}
         for lane in lane_set.lanes:
             if not lane.is_removed:
                 limit = lane.spent_on(request, now_s + timeout_s, now_s)
-                poor = self._table.poor(lane, request) if limit is None else (limit, None)
+                poor = (
+                    self._table.limit_without_money(lane, request)
+                    if limit is None
+                    else (limit, None)
+                )
                 if poor is None:
                     return None
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
-            why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
-            # Tomorrow is no better: whoever resumes has to mend the memory first.
+            why = f"cannot count the daily limit of {broken.name}: {broken.day_trouble}"
+            # This is not `DAILY_QUOTA`: without a repaired file, a resume fails tomorrow, too.
             return why, NO_LANE
         for limit, units in found.items():
             if units is not None:
@@ -185,14 +196,14 @@ class Scheduler:
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
-        """Refuse who waits in vain, as the day of all its lanes is used up."""
+        """Refuse requests for which the daily limits or budgets of all lanes are used up."""
         limits, self._table.idle = self._table.idle, []
         lanes = [lane for limit in limits for lane in limit.lanes]
-        # A case also waits for the money of limits that only its roles fall on.
+        # A case also waits for the money of limits that only its requests to roles use.
         self._refuse_futile(self._table.lanes.values() if self._table.short else lanes, now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
-        """Refuse all requests that only lanes that were removed could have served."""
+        """Refuse all requests that only removed lanes could have served."""
         lanes, self._table.removed = self._table.removed, []
         self._refuse_futile(lanes, now_s)
 
@@ -200,12 +211,14 @@ class Scheduler:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.follow_up_lines.values(), *lane_set.opening_lines]:
                 if lane_set.n_alive == 0:
-                    # One reason for all, which names every lane: not made anew for each request.
+                    # The reason lists every lane: build it only once, not for each request.
                     self.refuse(line, all_removed(line.model.name, lane_set.lanes))
                     continue
-                # The first of a line is who is tried, and mostly all of a line are alike.
+                # Check only the first request: the requests of a line are usually similar.
                 while len(line) and (
-                    why := self.futile(line.model.name, lane_set, line.first.request, now_s)
+                    why := self.reason_unservable(
+                        line.model.name, lane_set, line.first.request, now_s
+                    )
                 ):
                     self._refuse(line.first, *why)
                 if self._table.budgets is not None and line.prefers is not None:
@@ -214,14 +227,14 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The lane that a request wants, None for any where only others have the money for it."""
+        """The preferred lane; None (any lane) if only other lanes have enough money for it."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane has no money for them and none coming."""
+        """Let any lane serve follow-ups whose own lane has too little money and gets none back."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -243,8 +256,8 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # There was enough, so it is that the reservation cannot be remembered: whoever else
-                # waits for money is refused, too, as soon as nothing is in flight.
+                # There is enough money, so the reservation could not be recorded. All other
+                # requests that wait for money are also refused, when no requests are in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
@@ -255,14 +268,15 @@ class Scheduler:
         if not held.is_check:
             table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        # What the provider counts, over all lanes that share the limit: a refusal is about that.
+        # The number that the provider counts, over all lanes that share the limit: if it refuses
+        # the request, this number was too high.
         held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane.metered, tokens, now_s)
-        # A host that slept has leases of before, and others may have by now what they stand on.
+        # If this host is suspended, other hosts may later use the units of its old leases.
         ends_s = table.part_ends_s(lane)
         send_by_s = min(lane.send_by_s(now_s - held.behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
@@ -304,12 +318,12 @@ def next_follow_up(
 ) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
-    Of cases with a place, or of the others (`is_extra`).
-    A follow-up keeps to its lane while that is up; with its lane paused or removed any other of its
-    lane set serves it. Lines that are `passed` wait for lanes that are not free.
+    Its case has a place (if `is_extra`, no place). A follow-up stays on its lane as long as the
+    lane is up. If its lane is paused or removed, any other lane of its set may serve it. Lines in
+    `passed` are skipped, because they wait for lanes that are not free.
     """
-    # Only heads of lines are compared: a look at each of some thousand that wait would cost many
-    # times the grant.
+    # Compare only the first requests of the lines: to check each of several thousand waiting
+    # requests would take much longer than the grant.
     best: Waiting | None = None
     for model, lanes in free.items():
         if not model.n_follow_ups:
@@ -331,20 +345,21 @@ def next_follow_up(
 def next_opening(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The opening request to serve next on a `free` lane: home first, then stolen.
+    """The opening request to serve next on a `free` lane: first on home lanes, then on others.
 
-    Who has more leases than the mean of those that wait goes last.
+    Workers with more leases than the mean of the waiting workers come last.
 
     Args:
-        rotation: All workers, the one longest without a grant first.
-        free: Lanes that could take a request now, by model.
+        rotation: All workers. The worker that has been without a grant for longest comes first.
+        free: Lanes that could serve a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
-    # In turn alone, some would have twice as many at times, and as many connections ever after.
+    # With rotation alone, some workers at times had twice as many leases as others, and so twice as
+    # many connections.
     mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
     workers.sort(key=lambda worker: len(worker.leases) > mean)
-    # Two walks: in one, whoever is first would steal the home of a worker that comes later in the
-    # rotation and has work for it.
+    # Two passes are necessary: in a single pass, the first worker would steal from the home of a
+    # later worker that has requests for it.
     for stolen in (False, True):
         for worker in workers:
             if (best := _first_of(worker, free, stolen=stolen)) is not None:
@@ -375,22 +390,24 @@ def _first_of(
 
 
 def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
-    """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
+    """The best lane to serve a request: if it prefers a lane that is up, only that lane.
+
+    Otherwise a home lane comes first, then the least loaded lane, then the one unused for longest.
 
     Args:
         waiting: The request.
-        free: Lanes of its model that could take a request now.
+        free: Lanes of its model that could serve a request now.
 
     Returns:
-        None when none of the `free` lanes may serve it.
+        None if no `free` lane may serve it.
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
-        # A lane that is too dear must not be kept for it: a shared budget would be kept for all.
+        # Do not reserve a lane without the money for it: a shared budget would block all requests.
         payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
         free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
-        # Not another one, although that may be free now: only this key and server have the
+        # Use only its own lane, even if another one is free: only this key and server have the
         # conversation so far in their prefix cache.
         return next((lane for lane in free if lane is prefers), None)
     members = waiting.lane_set.members
@@ -403,8 +420,9 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         is_stolen = home is not None and lane not in home
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
-        # By share of seats: a lane of 50 is idle at five. Among equals the longest unused, else a
-        # run with few requests at once would send them all on the first key of the pool.
+        # Compare the fraction of taken seats: a lane with 50 seats is nearly idle with five. If
+        # equal, use the one unused for longest. Otherwise a run with few requests in flight would
+        # use only the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -412,12 +430,13 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 
 
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane to try a request on that failed on another, or was refused by it: one that is up.
+    """The best lane to retry a request that failed or was refused on another lane.
 
-    At best its key and its instance are others, as the fault may be of either, and it is free now.
+    Among lanes that are up, lanes with another key and another instance come first, because either
+    may be the cause of the failure. Among these, lanes that are free now come first.
 
     Returns:
-        None when no other is up.
+        None if no other lane is up.
     """
 
     def wish(lane: LaneState) -> tuple[bool, bool, float, int]:
@@ -429,11 +448,15 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
+    """Split a wait into its causes, and add these to the lane's waits.
 
-    What is left after the time its group let nobody start, the time the lane was held for its home
-    workers, and the time all seats were taken can only have been a rate, a pause or a seat that was
-    kept for an open case: else the broker leaves no free lane and a request for it side by side.
+    First subtract the time in which the retry was parked, the group's gate was shut, all seats were
+    taken, or the lane was reserved for its home workers. The broker never leaves a lane free while
+    a request waits for it. So the cause of the rest must be a rate, a pause, or a seat that was
+    kept for an open case.
+
+    Returns:
+        The seconds of waiting for seats, and for rates or pauses.
     """
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
@@ -445,7 +468,7 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
         if shut_s > 0:
             lane.waited_s["group"] += shut_s
             waited_s -= shut_s
-    # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
+    # Sums of differences are rounded: a wait of zero may come out as -1e-14.
     seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
         lane.waited_s[lane.seat_label] += seat_wait_s
@@ -461,21 +484,21 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
 
 
 HOME_WAIT_S = 2.0
-"""For so long after the first request a lane is kept for its home workers: worker processes start
-within a second or two of each other, and the assignment that the header shows should be true from
-the first request on."""
+"""How long after the first request a lane is reserved for its home workers, in seconds. Worker
+processes start within a second or two of each other, and the assignment that pytest's header shows
+should be true from the first request."""
 
 
-class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes stop being held for absent workers.
+class Homes(Timer):
+    """The homes of an assignment. Wakes when lanes are no longer reserved for absent workers.
 
-    Lanes that may be stolen from then on are looked at again.
+    Lanes that other workers may use from then on are checked again.
     """
 
     def __init__(
         self,
         lanes: Mapping[LaneId, LaneState],
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         look_at: Callable[[Iterable[LaneState]], None],
     ) -> None:
         super().__init__()
@@ -499,30 +522,30 @@ class Homes(Wake):
                 for lane_id in lanes:
                     self._lanes[lane_id].absent[worker] = None
         for lane in self._lanes.values():
-            # Only closed here: what opens a lane also notes since when.
+            # This is only cleared here: `_open_to_all` sets it and records the time.
             lane.is_stealable = lane.is_stealable and not lane.absent
         self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
-        """The home lanes of a worker; None when it is at home everywhere."""
+        """The home lanes of a worker; None if all lanes are its home."""
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> None:
-        """A worker asked for its first lease."""
+        """Record that a worker requested its first lease."""
         if not (self._has_begun or self._is_over):
             self._has_begun = True
             self._wakes.ensure(self, now_s + HOME_WAIT_S)
         self.departed(worker, now_s)
 
     def departed(self, worker: str, now_s: float) -> None:
-        """No lane waits for this worker (any more)."""
+        """Stop waiting for a worker on its home lanes."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
         self._open_to_all(now_s)
 
     def _end_home_wait(self, now_s: float) -> None:
-        """The time for workers to come is over."""
+        """Stop waiting for absent workers."""
         self._is_over = True
         for lane in self._lanes.values():
             lane.absent.clear()
@@ -540,25 +563,25 @@ MAX_SHOWN = 8
 
 
 def no_such_model(model: str, models: Iterable[str]) -> str:
-    """The pool has no lane for a model."""
-    return f"no lane of the pool serves the model {model!r}; it serves {_shown(models)}"
+    """The message that the pool has no lane for a model."""
+    return f"the pool has no lane for the model {model!r}; it has lanes for {_shown(models)}"
 
 
 def no_such_group(group: str) -> str:
-    """A request names a group that the assignment lacks."""
+    """The message that the assignment does not have a group that a request names."""
     return f"the assignment has no group {group!r}"
 
 
 def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
-    """Every lane that could serve a request is removed, or its group allows none."""
+    """The message that all lanes for a request are removed, or that its group allows none."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
-        return f"the group of the case allows no lane of the model {model!r}"
+        return f"the case's group allows no lane of the model {model!r}"
     return f"no lane of the model {model!r} is left: {_shown(reasons, '; ')}"
 
 
 def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
-    """A request that may take more tokens than any lane lets pass in its window."""
+    """The message that a request may use more tokens than any lane allows in one window."""
     smallest = {
         min(
             (amount, one.name, kind.word, kind.per)
@@ -570,29 +593,29 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
     }
     most, name, word, per = max(smallest)
     return (
-        f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
-        f"{most:,.0f} per {per} ({word}); ask for less (max_tokens) or raise {word}"
+        f"a request may use an estimated {tokens:,} tokens, but the limit {name} allows "
+        f"{most:,.0f} per {per} ({word}); lower max_tokens or raise {word}"
     )
 
 
 def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s: float) -> str:
-    """Each lane that could serve a request has a limit whose day is used up."""
+    """The message that the daily limits of all lanes for a request are used up."""
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:
             units = units_of(kind.counts, tokens)
             wait_s = limit.day_ready_at_s(kind, ledger, units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
-                # An hour of the day, not a time from now: it stays true in the results, and is the
+                # Show a point in time, not a duration: it remains true in the results, and is the
                 # same for all cases.
-                more_at = ledger.free_at(units, now_s) if ledger.is_kept else _BEGINS_ANEW
-                said = f"daily limit of {limit.name} ({kind.word} = {ledger.amount:,}) used up"
-                soonest = wait_s, f"{said}; {more_at}"
+                more_at = ledger.free_at(units, now_s) if ledger.is_kept else _FULL_DAY
+                row = f"{limit.name} ({kind.word} = {ledger.amount:,})"
+                soonest = wait_s, f"daily limit of {row} is used up; {more_at}"
     assert soonest is not None
     return soonest[1]
 
 
-_BEGINS_ANEW = "the simulated provider of the next session starts with a full day"
+_FULL_DAY = "the simulated provider starts the next session with a full daily quota"
 
 
 def _shown(words: Iterable[str], separator: str = ", ") -> str:

@@ -1,8 +1,9 @@
-"""The broker as a process of its own: `python -m pytest_ultrapar.broker.server`.
+"""The broker in a separate process: `python -m pytest_ultrapar.broker.server`.
 
-Under xdist a thread of the controller would fight xdist's loop for the interpreter lock. The
-process reads its `ServerConfig` from the first line of its standard input and ends when that input
-ends: the controller holds the other end, so it never outlives it, however it dies.
+It is a process because a thread in the controller would compete with xdist's loop for the
+interpreter lock. The process reads its `ServerConfig` from the first line of its standard input,
+and ends when this input ends. The controller holds the other end of the pipe, so the broker ends
+even if the controller is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.host import BrokerHost
+from pytest_ultrapar.broker.event_loop import BrokerLoop
 from pytest_ultrapar.broker.process import READY_LINE, ServerConfig
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.system.clock import Clock, MonotonicClock
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """Carries the decisions of one `LaneBroker` to its connections; one loop, no threads."""
+    """Delivers the decisions of one `LaneBroker` to its connections. One loop, no threads."""
 
     def __init__(
         self,
@@ -41,19 +42,19 @@ class BrokerServer:
         *,
         on_broken: Callable[[], object] = lambda: None,
     ) -> None:
-        """Start with nobody connected.
+        """Start without connections.
 
         Args:
-            config: What the controller says.
+            config: The configuration that the controller sent.
             clock: Source of all times.
-            loop: What it runs on.
-            on_broken: Called when the broker itself failed and nobody would be served again.
+            loop: The event loop on which it runs.
+            on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
-            ConfigError: The memory of a day cannot be read or trusted.
+            ConfigError: A file of daily limits cannot be read or trusted.
         """
         self._token = config.token.encode()
-        self._host = BrokerHost(
+        self._host = BrokerLoop(
             config.settings, clock, loop, carry_out=self._tell, on_broken=lambda _: on_broken()
         )
         self._broker = self._host.broker
@@ -61,18 +62,18 @@ class BrokerServer:
         self._unflushed: dict[Connection, None] = {}
 
     def connection(self) -> Connection:
-        """A protocol for one new connection."""
+        """Create the protocol object for one new connection."""
         return Connection(self)
 
     def knows(self, token: str) -> bool:
-        """Whether a token is the right one; takes the same time for every wrong one."""
+        """Whether a token is correct. The check takes the same time for all wrong tokens."""
         return hmac.compare_digest(token.encode(), self._token)
 
     def welcome(self, connection: Connection, hello: wire.Hello) -> None:
-        """Take a client in.
+        """Accept a client.
 
         Raises:
-            ValueError: When a worker of that name is connected already.
+            ValueError: It has no name, or a worker with that name is already connected.
         """
         if not hello.worker:
             raise ValueError("a client must have a name")
@@ -83,10 +84,10 @@ class BrokerServer:
         self.answer(connection, wire.Welcome())
 
     def handle(self, connection: Connection, message: wire.ClientMessage, now_s: float) -> None:
-        """Do what a welcomed client says.
+        """Carry out a message from a client that was accepted.
 
         Raises:
-            ValueError: When its role or the state of its requests does not allow that.
+            ValueError: The client's role or the state of its requests does not allow the message.
         """
         if not isinstance(message, wire.MAY_SAY[connection.role]):
             raise ValueError(f"a {connection.role} may not send {type(message).__name__} now")  # noqa: TRY004 - of the right type, at the wrong time
@@ -95,7 +96,7 @@ class BrokerServer:
             answer = wire.Signs({name: one.heard_s for name, one in self._connections.items()})
             actions: list[Action] = []
         else:
-            # A controller is under no worker's name: it ends a case, it closes nobody's episode.
+            # A controller is not a worker: it ends a case, but does not close a worker's episode.
             who = connection.worker if connection.role == "worker" else ""
             answer, actions = self._broker.handle(who, message, now_s)
         if answer is not None:
@@ -103,11 +104,11 @@ class BrokerServer:
         self._carry_out(actions)
 
     def now_s(self) -> float:
-        """The server's time, the same clock as in its clients."""
+        """The current time, on the same clock as in the clients."""
         return self._host.now_s()
 
     def gone(self, connection: Connection) -> None:
-        """A connection ended, for whatever reason: everything its worker held comes back."""
+        """Remove the worker of a connection that has ended, and take its leases back."""
         self._unflushed.pop(connection, None)
         if self._connections.get(connection.worker) is connection:
             del self._connections[connection.worker]
@@ -115,12 +116,12 @@ class BrokerServer:
             self.flush()
 
     def answer(self, connection: Connection, message: wire.ServerMessage) -> None:
-        """Queue a message; it goes out with the next `flush`."""
+        """Queue a message. The next `flush` sends it."""
         wire.append_frame(connection.outgoing, message)
         self._unflushed[connection] = None
 
     def flush(self) -> None:
-        """Write what is queued, one write per connection; then see to the timer."""
+        """Send the queued messages, with one write per connection, and set the timer."""
         while self._unflushed:
             unflushed, self._unflushed = self._unflushed, {}
             for connection in unflushed:
@@ -128,7 +129,7 @@ class BrokerServer:
         self._host.arm()
 
     def close(self) -> None:
-        """Serve nobody any more; the last of the history is written."""
+        """Stop serving, and write the remaining history."""
         self._host.close()
 
     def _tell(self, actions: list[Action]) -> None:
@@ -141,13 +142,13 @@ class BrokerServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client. Whatever it sends that is not allowed ends this connection and no other.
+    """One client. If it sends a message that is not allowed, only this connection is closed.
 
     Attributes:
         worker: Its name; empty before the handshake.
-        role: What it may do.
-        heard_s: When anything last came from it, on the server's clock.
-        outgoing: Frames not written yet.
+        role: Its role, which decides what it may send.
+        heard_s: When it last sent data, on the server's clock.
+        outgoing: Frames that were not written yet.
     """
 
     def __init__(self, server: BrokerServer) -> None:
@@ -162,11 +163,11 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop. Only our user can come here: the directory is private."""
+        """Store the transport. The event loop calls this. Only this user can connect."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop: all frames of a read get one time, and their answers one write."""
+        """Handle all frames of one read with the same time, and send the answers in one write."""
         self._reader.feed(data)
         now_s = self.heard_s = self._server.now_s()
         try:
@@ -181,17 +182,20 @@ class Connection(asyncio.Protocol):
         self._server.flush()
 
     def eof_received(self) -> bool:
-        """Called by the loop: the client is gone; do not wait for the transport to say so."""
+        """Handle the end of the client's input at once. The event loop calls this.
+
+        The transport reports the end of the connection later.
+        """
         self._server.gone(self)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop: the connection is over."""
+        """Handle the end of the connection. The event loop calls this."""
         self._transport = None
         self._server.gone(self)
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued frames."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(bytes(self.outgoing))
         self.outgoing.clear()
@@ -232,14 +236,14 @@ async def _serve(config: ServerConfig) -> None:
 
 def main() -> None:
     """Serve until the standard input ends."""
-    # Ctrl-C goes to the whole terminal group; only the controller decides what it means.
+    # Ctrl-C reaches the whole process group; only the controller reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerConfig)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             runner.run(_serve(config))
         except ConfigError as error:
-            # Instead of the ready line: a sentence for the user, not a traceback of this process.
+            # Send a sentence for the user in place of the ready line, and no traceback.
             tell_parent(f"{error}\n".encode())
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""What a broker starts with, be it an object in the process or a process of its own."""
+"""The settings of a broker. It runs inside the pytest process or as a separate process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 
 class SharesSettings(msgspec.Struct, frozen=True):
-    """Who tells a broker its shares: loaded where the broker is, and nowhere else.
+    """The source of a broker's shares. Only the broker's process imports it.
 
     Attributes:
-        factory: `package.module:name` of a function that is given the `BrokerHost` and `config`,
-            and returns what `host.Shares` says.
-        config: For that function; no secret.
-        variables: Of the environment, that it reads in the broker's process.
+        factory: The `package.module:name` of a function that takes the `BrokerLoop` and `config`,
+            and returns a `event_loop.Shares`.
+        config: The function's configuration. It contains no secrets.
+        variables: The environment variables that the function reads in the broker's process.
     """
 
     factory: str
@@ -26,20 +26,20 @@ class SharesSettings(msgspec.Struct, frozen=True):
 
 
 class BrokerSettings(msgspec.Struct, frozen=True):
-    """What whoever starts a broker says; crosses to its process as JSON and holds no secret.
+    """The settings that a broker starts with. Sent to its process as JSON, without secrets.
 
     Attributes:
         pool: The lanes and limits.
-        episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
-            nothing for so long is removed.
-        wait_for_servers_s: How long a server is waited for that is not there, >= 0 seconds.
-        history: Directory where what became of limits and lanes is written; None for nowhere.
-        known: Lanes that are removed or pause when the first worker connects.
-        days: What counts units per day.
-        spending_path: Where the run remembers what it spent; None: no budget counts.
-        shared: Rows that hosts share, by limit and word (`shares.rows_of`): closed until somebody
-            tells the broker its shares.
-        shares: Who that is; None: nobody.
+        episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+            no request for that long is removed.
+        wait_for_servers_s: How long to wait for an absent server, >= 0 seconds.
+        history: The directory for the history of limits and lanes; None to write no history.
+        known: Lanes to remove or pause when the first worker connects.
+        days: The daily limits.
+        spending_path: The run's spending file; None if there is no budget.
+        shared: The rows that hosts share, by limit and word (`shares.rows_of`). They are closed
+            until the broker receives its shares.
+        shares: The source of the broker's shares; None if hosts share no rows.
     """
 
     pool: Pool

@@ -1,11 +1,12 @@
-"""What several hosts share: the units of a limit that this one may use, which change while it runs.
+"""Shares: the units of a limit that this host may use. They change during the run.
 
-A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. What is
-here keeps to a share as `throttles` keeps to a limit, and remembers what of earlier shares is still
-in use. Whoever divides must hold one rule: the sum of what hosts hold (`Holding.units`) and are
-given is never more than the row. Then no row is ever exceeded, whatever moves and when.
+A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
+module enforces a share in the same way as `throttles` enforces a limit, and counts the units of
+earlier shares that are still in use. The ledger that divides a row follows one rule: the sum of the
+hosts' holdings (`HeldUnits.units`) plus new grants never exceeds the row. So no row is ever
+exceeded, regardless of when shares move.
 
-A row that is shared begins closed: nothing is granted on it before the first share.
+A shared row is closed at first: no lease is granted on it before the host gets its first share.
 """
 
 from __future__ import annotations
@@ -29,39 +30,41 @@ if TYPE_CHECKING:
 
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
-"""A share of a per W is spaced over so many W, and what is spare for sends that are late: each host
-spaces by its own clock, and clocks may drift by so much before a host gets no share. More costs
-what it adds: of phase 5.3 on three hosts 5 % took 1.052 of one host's time, 2 % take 1.036."""
+"""The sends of a share are spaced over the window times this factor, plus the spare time for late
+sends. Each host spaces its sends by its own clock, and clocks may drift this far apart before a
+host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
+times as long as on one host, and with 1.02, 1.036 times as long."""
 COUNTS = 1.05
-"""A send counts for so many W: longer than its window by any clock."""
+"""A send counts for the window times this factor, which is longer than the window on any clock."""
 MOST_WINDOWS = 10
-"""A fraction becomes whole over so many windows at most: in longer ones shares move too slowly."""
+"""Fractions are made whole over at most this many windows: with more, shares move too slowly."""
 
 
 class Row(NamedTuple):
-    """One row of a limit, by the limit's name and the kind's word (or `budget`)."""
+    """One row of a limit, identified by the limit's name and the kind's word (or `budget`)."""
 
     limit: str
     word: str
 
 
 class WholeRow(NamedTuple):
-    """A row in whole units: so many in any window of so many seconds (0: at every moment)."""
+    """A row in whole units: the maximum in any window of `window_s` (0: at any moment)."""
 
     units: int
     window_s: float
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """What a host still holds of a row.
+class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
+    """The units that a host still holds of a row.
 
     Attributes:
-        units: Seats: its share, or more as long as more are in flight. Paced: the largest share
-            under which anything was sent that still counts, its present share at least. Tokens: its
-            share, or more as long as more of its tokens count. Counted: what it may still spend.
-        spent: Of counted rows: what it has spent since it began, with what is reserved for requests
-            without an answer.
-        reserved: So much of that is only reserved.
+        units: For seats: its share, or its requests in flight if there are more. For paced rows:
+            its share, or the sends of a larger share that still count if there are more. For
+            tokens: its share, or its tokens that still count if there are more. For counted rows:
+            the units that it may still spend.
+        spent: For counted rows: the units spent since the host started, including reservations for
+            unanswered requests.
+        reserved: How much of `spent` is only reserved.
     """
 
     units: int
@@ -70,15 +73,16 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 def whole_row(amount: float, window_s: float) -> WholeRow:
-    """A row in whole units, never more than was declared.
+    """Convert a row to whole units. The result never allows more than was declared.
 
-    A fraction is made whole over several windows: 1.5 per second are 3 per 2 s, 0.2 are 1 per 5 s.
-    What no `MOST_WINDOWS` windows make whole is rounded down over as many of them as lose least, or
-    is one unit over a longer time where it is less than one.
+    A fraction is made whole over several windows: 1.5 per second becomes 3 per 2 s, and 0.2 becomes
+    1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down, over
+    the number of windows that loses the least. If the amount is less than one, it becomes one unit
+    over a longer time.
 
     Args:
-        amount: As declared, > 0.
-        window_s: Of its kind; 0: at every moment.
+        amount: The declared amount, > 0.
+        window_s: The window of the row's kind; 0 if the limit applies at any moment.
     """
     if not window_s or amount == int(amount):
         return WholeRow(int(amount), window_s)
@@ -94,11 +98,11 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
 
 def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
-    """All rows of limits that can be shared, those of days and budgets included.
+    """All rows of limits that can be shared, including daily limits and budgets.
 
     Args:
-        pool: For its limits.
-        names: Of the limits; None: all.
+        pool: The pool with the limits.
+        names: The names of the limits; None for all limits.
     """
     found: list[Row] = []
     for name in pool.limits if names is None else names:
@@ -110,7 +114,7 @@ def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
 
 
 def declared_row(pool: Pool, row: Row) -> WholeRow:
-    """A row of a pool in whole units; those of money as `pool.money` counts them.
+    """A row of a pool in whole units. Money is in the units of `pool.money`.
 
     Raises:
         ValueError: The pool has no such row.
@@ -129,11 +133,11 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
 
 
 class _Divided:
-    """A row of which this host has a share that comes back as it is no longer used.
+    """A divided row. Units of this host's share become free again when they are no longer used.
 
     Attributes:
-        row: What is divided.
-        share: Units of it that may be used now; 0: none.
+        row: The whole row.
+        share: How many units may be used now.
     """
 
     def __init__(self, row: WholeRow) -> None:
@@ -142,55 +146,56 @@ class _Divided:
 
     @property
     def is_cut(self) -> bool:
-        """Whether that is less than the whole row."""
+        """Whether the share is less than the whole row."""
         return self.share < self.row.units
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be used until there is another share."""
+        """Whether no units may be used until the next share."""
         return not self.share
 
     def set_share(self, units: int) -> bool:
-        """Use so many units from now on, all at most.
+        """Allow this many units from now on, but no more than the whole row.
 
         Returns:
-            Whether that is another share than before.
+            Whether the share changed.
         """
         before, self.share = self.share, min(units, self.row.units)
         return self.share != before
 
     def close(self) -> None:
-        """Use none from now on."""
+        """Allow no units from now on."""
         self.set_share(0)
 
 
 class SharedSeats(_Divided):
-    """Seats of which this host may use a share."""
+    """Seats that hosts share. This host may use its share of them."""
 
     def __init__(self, row: WholeRow, seats: Seats) -> None:
         super().__init__(row)
         self._seats = seats
 
-    def held(self, _: float) -> Holding:
-        """The share, or what is in flight where that is more."""
-        return Holding(max(self.share, self._seats.in_flight))
+    def held(self, _: float) -> HeldUnits:
+        """The share, or the seats in flight if there are more."""
+        return HeldUnits(max(self.share, self._seats.in_flight))
 
 
 class SharedPacer(_Divided, Pacer):
-    """Spaces sends by a share that changes.
+    """Spaces sends according to a share that changes.
 
-    Guarantee: each send keeps the distance from the one before it that its own share asks for, and
-    with it the window before it holds at most as many sends as that share, whatever shares were in
-    between. What is sent counts, in `held`, until it is in no window with what may be sent next. So
-    a share that is lowered is free for others as its sends leave the window, one by one.
+    Guarantee: the interval between a send and the one before it is never shorter than the current
+    share requires. So the window that ends with a send never contains more sends than the share
+    allows at that time, regardless of earlier shares. In `held`, a send counts as long as the same
+    window can contain it and the next send. So if a share is lowered, the units become free for
+    other hosts one by one, as the sends leave the window.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
         """Start closed.
 
         Args:
-            row: What is divided.
-            spare_s: As in `Headroom`.
+            row: The whole row.
+            spare_s: The spare time, as in `Headroom`.
         """
         _Divided.__init__(self, row)
         self._sent: deque[float] = deque()
@@ -200,7 +205,7 @@ class SharedPacer(_Divided, Pacer):
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
-        """Space the sends after the next one over another window, and wider as hosts must."""
+        """Space the sends after the next one over this window, widened for several hosts."""
         self._spare_s = window_s - self.row.window_s
         share = self.share
         self.interval_s = math.nextafter(self._width_s / share, math.inf) if share else math.inf
@@ -211,11 +216,11 @@ class SharedPacer(_Divided, Pacer):
 
     @property
     def per_s(self) -> float:
-        """Sends per second of the whole row."""
+        """How many sends per second the whole row allows."""
         return self.row.units / self.row.window_s
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
-        """As `Pacer.take`."""
+        """Take a send, as in `Pacer.take`."""
         behind_s = super().take(now_s, wake_s)
         self._forget(now_s)
         self._sent.append(now_s - behind_s)
@@ -224,13 +229,13 @@ class SharedPacer(_Divided, Pacer):
         return behind_s
 
     def postpone(self, by_s: float) -> None:
-        """Allow the next send, and so all after it, that much later."""
+        """Delay the next send, and therefore all later sends."""
         if self._sent:
             self._sent[-1] += by_s
         super().postpone(by_s)
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`."""
+        """Set the share, as in `_Divided.set_share`."""
         before = self.share
         if not super().set_share(units):
             return False
@@ -245,21 +250,21 @@ class SharedPacer(_Divided, Pacer):
             self.ready_s = max(spaced_s, self._window_free_s())
         return True
 
-    def held(self, now_s: float) -> Holding:
-        """The share, or what was sent under a larger one and still counts where that is more."""
+    def held(self, now_s: float) -> HeldUnits:
+        """The share, or the sends of a larger share that still count if there are more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
-        return Holding(max(self.share, min(largest, len(self._sent))))
+        return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """From when the window before a send holds fewer sends than the share."""
+        """When the window before a send contains fewer sends than the share."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
 
     def _forget(self, now_s: float) -> float:
-        """Count no more what is in no window with what may be sent now."""
+        """Forget the sends that no window can contain together with a later send."""
         over_s = now_s - counts_s(self.row, self._spare_s)
         while self._sent and self._sent[0] <= over_s:
             self._sent.popleft()
@@ -269,17 +274,16 @@ class SharedPacer(_Divided, Pacer):
 class SharedTokens(_Divided, TokenPacer):
     """Counts tokens against a share that changes.
 
-    Guarantee: with each send, what was reserved in the window before it and with it is at most the
-    share in force. What still counts is `held`, also above the share, until it counts no more.
-
-    Without a share not even a send of no tokens is allowed.
+    Guarantee: at each send, the tokens reserved for it and in the window before it do not exceed
+    the current share. Tokens that still count are `held` until their window has passed, even if
+    they exceed the share. Without a share, even a send with no tokens is refused.
 
     Attributes:
-        last_units: What was last reserved; 0 before.
+        last_units: The units of the last reservation; 0 before the first.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
-        """Start closed; the arguments are those of `SharedPacer`."""
+        """Start closed. The arguments are the same as for `SharedPacer`."""
         _Divided.__init__(self, row)
         self.last_units = 0
         self._open = row.units
@@ -288,35 +292,35 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
-        """Count sends from now on over another window, wider as hosts must."""
+        """Count later sends over this window, widened for several hosts."""
         self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
         self._token_s = self.window_s / self._open
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """As `TokenPacer.ready_at_s`; infinity, too, while it is larger than the share."""
+        """Like `TokenPacer.ready_at_s`. Infinity if the share is 0 or smaller than `tokens`."""
         return super().ready_at_s(tokens, now_s) if self.share else math.inf
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
-        """As `TokenPacer.reserve`."""
+        """Reserve tokens, as in `TokenPacer.reserve`."""
         reservation = super().reserve(tokens, now_s)
         self._from_s = now_s
         self.last_units = tokens
         return reservation
 
     def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
-        """As `TokenPacer.settle`."""
+        """Settle a reservation, as in `TokenPacer.settle`."""
         is_debt = tokens > reservation.units
         super().settle(reservation, tokens, now_s)
         if is_debt:
             self._from_s = now_s
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`."""
+        """Set the share, as in `_Divided.set_share`."""
         is_other = super().set_share(units)
         self.limit = self.share
         if not self.share or self.share == self._open:
             return is_other
-        # What is owed and what is credited are tokens, and each takes another time now.
+        # Debt and credit are measured in tokens, and a token now takes a different time.
         slower = self._open / self.share
         self._open = self.share
         self._token_s = self.window_s / self.share
@@ -325,37 +329,37 @@ class SharedTokens(_Divided, TokenPacer):
         self._credit_s *= slower
         return is_other
 
-    def held(self, now_s: float) -> Holding:
-        """The share, or what still counts where that is more."""
+    def held(self, now_s: float) -> HeldUnits:
+        """The share, or the tokens that still count if there are more."""
         self._forget(now_s)
-        return Holding(max(self.share, self._counted))
+        return HeldUnits(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
-    """Over how long a share is spaced: for clocks that drift, and sends that are late."""
+    """The time over which the sends of a share are spaced, allowing for clock drift and delays."""
     return DRIFT * window_s + spare_s
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: its window by any host's clock, from when it went at the latest.
+    """How long a send counts: for its window on any clock, from the latest time of the send.
 
-    No send goes later than what is spare and the distance of two (`Headroom.send_by_s`).
+    No send is later than the spare time plus the interval between sends (`Headroom.send_by_s`).
     """
     late_s = spare_s + row.window_s / row.units if spare_s else 0.0
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
 
 
-class Tranche:
-    """Units of a counted row that may still be spent, and what was.
+class GrantedUnits:
+    """The part of a counted row that this host may spend, and what it has spent.
 
     Attributes:
-        left: What may still be reserved; below 0 where requests took more than was reserved.
-        spent: What was used, and what is reserved.
-        reserved: So much of that is only reserved.
-        is_open: Whether anything may be reserved now.
-        last_units: What was last reserved; 0 before.
-        most: What no host has spent, and so the most that this one may still get; infinity: nobody
-            knows.
+        left: How many units may still be reserved; below 0 if requests used more than was reserved.
+        spent: How many units were used or are reserved.
+        reserved: How much of `spent` is only reserved.
+        is_open: Whether units may be reserved now.
+        last_units: The units of the last reservation; 0 before the first.
+        most: How many units no host has spent. This host cannot get more than these. Infinity if
+            unknown.
     """
 
     def __init__(self) -> None:
@@ -365,127 +369,127 @@ class Tranche:
 
     @property
     def usable(self) -> int:
-        """What may be reserved now; 0 at least."""
+        """How many units may be reserved now; never below 0."""
         return max(0, self.left) if self.is_open else 0
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no host has enough left for one more request like the last."""
+        """Whether the units that no host has spent are too few for a request like the last one."""
         return self.most < max(1, self.last_units)
 
     @property
     def is_cut(self) -> bool:
-        """Whether this host has not enough left for one more request like the last."""
+        """Whether this host's units are too few for a request like the last one."""
         return self.usable < max(1, self.last_units)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be reserved until there is another share."""
+        """Whether no units may be reserved until the next share."""
         return not self.usable and not self.is_used_up
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`, of any number of units."""
+        """Set the share, as in `_Divided.set_share`, but to any number of units."""
         before, self.left, self.is_open = self.usable, units, True
         return self.usable != before
 
     def close(self) -> None:
-        """Allow nothing from now on; what is left is still held."""
+        """Allow no reservations from now on. The host still holds the units left."""
         self.is_open, self.most = False, math.inf
 
-    def held(self, _: float) -> Holding:
-        """What is left, and what was spent."""
-        return Holding(max(0, self.left), self.spent, self.reserved)
+    def held(self, _: float) -> HeldUnits:
+        """The units left and the units spent."""
+        return HeldUnits(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
-        """Set units apart."""
+        """Reserve units."""
         self.last_units = units
         self.left -= units
         self.spent += units
         self.reserved += units
 
     def settle(self, reserved: int, used: int) -> None:
-        """Count what was used in place of what was reserved; once for each reservation."""
+        """Replace a reservation with the units used. Call this once for each reservation."""
         self.left -= used - reserved
         self.spent += used - reserved
         self.reserved -= reserved
 
 
-SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
+SharedRow = SharedSeats | SharedPacer | SharedTokens | GrantedUnits
 
 
 class SharedDays:
-    """A day's ledger of which this host may spend a tranche; as `DayLedger` where units are taken.
+    """A daily ledger from which this host may spend a tranche, with `DayLedger`'s interface.
 
-    What is short is waited for, as the next tranche may come at any time. Whether the day itself is
-    used up says the ledger.
+    If the tranche is too small, requests wait, because the next tranche may arrive at any time. The
+    ledger knows whether the daily quota itself is used up.
     """
 
-    def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
+    def __init__(self, ledger: DayLedger, tranche: GrantedUnits) -> None:
         self.ledger = ledger
         self.tranche = tranche
 
     def left(self, now_s: float) -> int:
-        """Units that may be sent now."""
+        """How many units may be sent now."""
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """As `DayLedger.ready_at_s`; infinity, too, as long as the tranche is too small."""
+        """Like `DayLedger.ready_at_s`. Infinity also if the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)
 
     def reserve(self, units: int, now_s: float) -> DayReservation:
-        """As `DayLedger.reserve`."""
+        """Reserve units, as in `DayLedger.reserve`."""
         reservation = self.ledger.reserve(units, now_s)
         self.tranche.reserve(units)
         return reservation
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
-        """As `DayLedger.settle`."""
+        """Settle a reservation, as in `DayLedger.settle`."""
         self.tranche.settle(reservation.units, units)
         self.ledger.settle(reservation, units, now_s)
 
 
 class LimitShares:
-    """The shared rows of one limit; without any it holds back nothing.
+    """The shared rows of one limit. Without shared rows it blocks no requests.
 
     Attributes:
-        label: What is waited for where the share is what is short.
-        rows: By their word.
+        label: The label of waits that a share causes because it is too small.
+        rows: The shared rows, by word.
     """
 
     def __init__(self, name: str) -> None:
-        """Have no row yet of the limit of that name."""
+        """Start without shared rows, for the limit with this name."""
         self.label = f"share of {name}"
         self.rows: dict[str, SharedRow] = {}
 
     @property
     def seats(self) -> float:
-        """How many of its seats this host may use; infinity where they are not shared."""
+        """How many seats this host may use; infinity if seats are not shared."""
         row = self.rows.get(SEATS_ROW)
         return row.share if isinstance(row, SharedSeats) else math.inf
 
     @property
     def are_seats_cut(self) -> bool:
-        """Whether this host may use fewer seats than there are."""
+        """Whether this host may use only part of the seats."""
         return SEATS_ROW in self.rows and self.rows[SEATS_ROW].is_cut
 
     @property
     def are_rates_cut(self) -> bool:
-        """Whether this host may send less than the limit allows."""
+        """Whether this host may use only part of a rate, a daily limit or a budget."""
         return any(one.is_cut for word, one in self.rows.items() if word != SEATS_ROW)
 
     @property
     def is_spent(self) -> bool:
-        """Whether a day or a budget is used up over all hosts."""
-        return any(isinstance(one, Tranche) and one.is_used_up for one in self.rows.values())
+        """Whether all hosts together have used up a daily quota or a budget."""
+        return any(isinstance(one, GrantedUnits) and one.is_used_up for one in self.rows.values())
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent until there is another share; a day that is over is none."""
+        """Whether no request may be sent until the next share. False for a used-up daily quota."""
         return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
-        """Whether so many of a counted row are left on no host."""
+        """Whether fewer than this many units of a counted row are left to all hosts together."""
         row = self.rows.get(word)
-        return isinstance(row, Tranche) and units > row.most
+        return isinstance(row, GrantedUnits) and units > row.most

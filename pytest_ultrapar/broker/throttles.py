@@ -1,4 +1,4 @@
-"""What keeps requests within a limit: seats in flight, sends that are spaced, tokens reserved."""
+"""Throttles that keep requests within a limit: seats, spaced sends and reserved tokens."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import deque
 
 
 class Seats:
-    """Requests in flight: a semaphore whose cap may change.
+    """A limit on requests in flight: a semaphore whose cap may change.
 
-    A cap that is lowered below what is in flight takes nothing back; none is granted until enough
-    seats have returned.
+    If the cap falls below the number in flight, no seat is taken back. But no seat is granted until
+    enough seats have been returned.
 
     Attributes:
-        in_flight: Seats taken now.
-        peak: Most seats ever taken at once.
-        cap: Seats allowed now, a whole number >= 1, infinity when unlimited.
+        in_flight: How many seats are taken now.
+        peak: The maximum number of seats taken at the same time.
+        cap: How many seats are allowed now, a whole number >= 0; infinity if unlimited.
     """
 
     def __init__(self, cap: float) -> None:
@@ -32,7 +32,7 @@ class Seats:
         """Take one seat.
 
         Raises:
-            ValueError: When none is free.
+            ValueError: No seat is free.
         """
         if self.in_flight >= self.cap:
             raise ValueError(f"all {self.cap:g} seats are taken")
@@ -43,7 +43,7 @@ class Seats:
         """Return one seat.
 
         Raises:
-            ValueError: When none was taken.
+            ValueError: No seat is taken.
         """
         if self.in_flight == 0:
             raise ValueError("no seat is taken")
@@ -51,39 +51,38 @@ class Seats:
 
 
 UNRATED_SEND_BY_S = 60.0
-"""A lease may be used so long after its grant where no rate is on the path: a late send harms
-nobody there; this catches a client that slept."""
+"""How long after its grant a lease may be used if its path has no rate limit, in seconds. A late
+send then does no harm. This limit is for a client that was suspended."""
 
 
 class Pacer:
     """Spaces sends by `window_s / rate`: the generic cell rate algorithm (GCRA) with burst 1.
 
-    Guarantee: for a whole `rate`, any half-open window of `window_s` seconds holds at most `rate`
-    sends, whatever the times asked for and whatever the clock's rounding. For a fractional rate the
-    window that holds a whole number of sends counts (1.5 per second is 3 in any 2 s; 0.2 per second
-    is one in any 5 s).
+    Guarantee: if `rate` is a whole number, any half-open window of `window_s` seconds contains at
+    most `rate` sends, regardless of when they are requested and how the clock is rounded. If `rate`
+    is a fraction, this is true for windows with a whole number of sends: 1.5 per second means 3 in
+    any 2 s, and 0.2 per second means one in any 5 s.
 
-    Why spacing and not a log of the last `rate` sends: a log admits the whole quota in one burst,
-    and two bursts on both sides of a window's edge arrive compressed at the receiver (connection
-    set-up, retransmits, a late sender), which then counts up to twice the quota in one of its own
-    windows. Spaced sends need a delay of a whole interval before the receiver sees even one call
-    too many, and providers that judge a rate per minute by slices of a second (Azure does) see an
-    even stream.
+    Spacing is safer than a log of the last `rate` sends, which would admit the whole quota in one
+    burst. Connection set-up, retransmissions or a late sender can push two bursts together, so that
+    the receiver counts up to twice the quota in one of its windows. With spacing, the receiver sees
+    one call too many only if a call is delayed by a whole interval. Providers that enforce a rate
+    per minute in slices of a second (as Azure does) see an even stream.
 
-    A token taken is never given back: the broker cannot know that nothing reached the provider.
+    A send is never given back, because the broker cannot know whether it reached the provider.
 
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
 
     def __init__(self, rate: float, window_s: float) -> None:
-        """Start with the first send allowed at once.
+        """Start with the first send allowed immediately.
 
         Args:
-            rate: Sends per window, > 0, fractions allowed.
-            window_s: Length of the window in seconds, > 0, with what is spare.
+            rate: Sends per window, > 0; fractions are allowed.
+            window_s: Length of the window in seconds, > 0, including the headroom.
 
         Raises:
-            ValueError: When either is not a finite number above 0.
+            ValueError: One of them is not a finite number above 0.
         """
         if not (math.isfinite(rate) and math.isfinite(window_s) and rate > 0 and window_s > 0):
             raise ValueError(
@@ -94,14 +93,14 @@ class Pacer:
         self.stretch(window_s)
 
     def stretch(self, window_s: float) -> None:
-        """Space the sends after the next one over another window."""
-        # Rounded up, so that `rate` intervals never sum to less than the window (3 x the float
-        # below 1/3 would).
+        """Change the window for the sends after the next one."""
+        # Round up, so that `rate` intervals never add up to less than the window. (Three times the
+        # float below 1/3 would be less than 1.)
         self.interval_s = math.nextafter(window_s / self.rate, math.inf)
 
     @property
     def per_s(self) -> float:
-        """Sends per second."""
+        """The number of sends per second."""
         return 1.0 / self.interval_s
 
     def ready_at_s(self, now_s: float) -> float:
@@ -113,39 +112,41 @@ class Pacer:
 
         Args:
             now_s: The time.
-            wake_s: So long after its time a send may be granted and still count as on time: timers
-                wake late, by 1 ms on a quiet machine, and at 100 per second that would be a tenth
-                of all sends.
+            wake_s: How late a send may be granted to still count as on time, in seconds. Even on an
+                idle machine timers wake 1 ms late. Without this, a rate of 100 sends per second
+                would lose a tenth of them.
 
         Returns:
-            How long ago its time was, if it counts as on time; else 0.
+            How late the send is, if it counts as on time; otherwise 0.
 
         Raises:
-            ValueError: When no send is allowed at `now_s`.
+            ValueError: No send is allowed at `now_s`.
         """
         if now_s < self.ready_s:
             raise ValueError(f"a send at {now_s!r} s is {self.ready_s - now_s:.6f} s too early")
         since_s = self.ready_s if self.ready_s >= now_s - wake_s else now_s
-        # The sum is rounded to nearest, so one step up is never below the true sum: at an uptime of
-        # 100 days a step is 2 ns, and without it a long chain of sends drifts below the window.
+        # The sum is rounded to the nearest float, so the next float is never below the true sum.
+        # After an uptime of 100 days the next float is 2 ns away. Without this, many rounding
+        # errors would add up, and a window would contain one send too many.
         self.ready_s = math.nextafter(since_s + self.interval_s, math.inf)
         return now_s - since_s
 
     def postpone(self, by_s: float) -> None:
-        """Allow the next send, and so all after it, that much later."""
+        """Delay the next send, and therefore all later sends."""
         self.ready_s = math.nextafter(self.ready_s + by_s, math.inf)
 
 
 MAX_CREDIT = 0.1
-"""Share of the window that refunds may let sends follow each other without distance."""
+"""The maximum credit from refunded tokens, as a fraction of the window. Sends are not spaced until
+the credit is used up."""
 
 
 class Reservation:
-    """Tokens that one send counts for, on one limit.
+    """The tokens of one send on one limit.
 
     Attributes:
-        units: Tokens reserved; what was used once that is known.
-        is_counted: Whether its window has not passed yet.
+        units: The tokens reserved or, once that is known, the tokens used.
+        is_counted: Whether the tokens still count, because the window of the send has not passed.
     """
 
     __slots__ = ("is_counted", "over_s", "units")
@@ -157,34 +158,33 @@ class Reservation:
 
 
 class TokenPacer:
-    """A token bucket with reserve and settle: spaces sends by what they may take, and counts that.
+    """A token bucket with reserve and settle: it spaces and logs sends by their reserved tokens.
 
-    Guarantee: the tokens reserved in any half-open window of `window_s` seconds are never more than
-    `limit`, whatever is asked for, reserved and corrected, as long as nothing turns out larger than
-    its reservation. What does is paid for before the next send, for one window at most: what was
-    sent before that, no provider counts any more.
+    Guarantee: any half-open window of `window_s` seconds contains at most `limit` reserved tokens,
+    if no send uses more than its reservation. If a send uses more, the excess delays the next send,
+    but by at most one window: after that, the provider no longer counts the excess.
 
-    A log of the window alone would admit a whole window's tokens in one burst (why that is bad:
-    `Pacer`). Spacing alone, `tokens * window_s / limit` after each send, is not exact
-    where sends differ in size: three of 400 in 48 s keep that distance at 1000 per minute. So a
-    send must satisfy both.
+    A send must satisfy both the log and the spacing. The log of a window alone would admit a whole
+    window's tokens in one burst (see `Pacer`). Spacing alone (`tokens * window_s / limit` after
+    each send) is not exact if sends differ in size: at 1000 per minute, it allows three sends of
+    400 tokens within 48 s.
 
-    A reservation that was too large is free again, in the count and in the distance; what is left
-    of the latter shortens later ones, else the rate of sends would be that of the estimates. Idle
-    time is no credit.
+    If a reservation was too large, the rest is given back to the log and to the spacing. If the
+    next send is already due, the rest shortens later intervals. Otherwise the estimates would
+    determine the rate of sends. Idle time gives no credit.
 
     Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
     """
 
     def __init__(self, limit: float, window_s: float) -> None:
-        """Start with nothing sent.
+        """Start without any sends.
 
         Args:
             limit: Tokens per window, >= 1.
-            window_s: Length of the window in seconds, > 0, with what is spare.
+            window_s: Length of the window in seconds, > 0, including the headroom.
 
         Raises:
-            ValueError: When either is not a finite number in its bounds.
+            ValueError: One of them is not a finite number within its bounds.
         """
         if not (math.isfinite(limit) and math.isfinite(window_s) and limit >= 1 and window_s > 0):
             raise ValueError(
@@ -198,20 +198,20 @@ class TokenPacer:
         self._log: deque[Reservation] = deque()
 
     def stretch(self, window_s: float) -> None:
-        """Count sends from now on over another window."""
+        """Change the window for later sends."""
         self.window_s = window_s
         self._token_s = window_s / self.limit
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """The earliest time, not before `now_s`, at which a send of so many tokens is allowed.
+        """The earliest time, not before `now_s`, at which a send of this many tokens is allowed.
 
-        Infinity when it is larger than the limit.
+        Infinity if the send is larger than the limit.
         """
         if tokens > self.limit:
             return math.inf
         self._forget(now_s)
         at_s = max(now_s, self.ready_s)
-        # The oldest leave the window first: so many of them must have gone before this one fits.
+        # The oldest sends leave the window first, until this one fits.
         too_many = self._counted + tokens - self.limit
         for sent in self._log:
             if too_many <= 0:
@@ -221,17 +221,17 @@ class TokenPacer:
         return at_s
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
-        """Count one send at `now_s` with what it may take.
+        """Count one send at `now_s` with the tokens that it may use.
 
         Raises:
-            ValueError: When no such send is allowed at `now_s`.
+            ValueError: This send is not allowed at `now_s`.
         """
         ready_s = self.ready_at_s(tokens, now_s)
         if ready_s > now_s:
             raise ValueError(
                 f"a send of {tokens} tokens at {now_s!r} s is {ready_s - now_s:.6f} s too early"
             )
-        # Rounded up, as in `Pacer`.
+        # Round up, as in `Pacer`.
         reservation = Reservation(tokens, math.nextafter(now_s + self.window_s, math.inf))
         self._log.append(reservation)
         self._counted += tokens
@@ -242,7 +242,7 @@ class TokenPacer:
         return reservation
 
     def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
-        """Say how many tokens a send took; may be said again."""
+        """Set the tokens that a send used. You may call this more than once."""
         more = tokens - reservation.units
         self._forget(now_s)
         reservation.units = tokens
@@ -252,7 +252,7 @@ class TokenPacer:
             owed_s = max(0.0, self.ready_s - now_s) + more * self._token_s
             self.ready_s = now_s + min(owed_s, self.window_s)
         elif reservation.is_counted:
-            # Afterwards a refund is late: the window that it was taken from has passed.
+            # Ignore later refunds, because the window of the reservation has passed.
             free_s = -more * self._token_s
             nearer_s = min(free_s, max(0.0, self.ready_s - now_s))
             self.ready_s -= nearer_s

@@ -1,4 +1,4 @@
-"""Requests without a lease and in which lines they wait, workers, and the leases that they hold."""
+"""Requests without a lease, the lines in which they wait, workers, and the leases they hold."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ if TYPE_CHECKING:
 
 
 class HeadOfLine:
-    """The limits that are kept for one request whose tokens do not fit yet.
+    """The limits that are reserved for one request whose tokens do not fit yet.
 
-    A smaller request behind it waits as well: else it would never fit on a limit that is much used.
-    Guarantee: that is over when the request no longer stands in a line that is served, and when
-    something changed for a lane of such a limit; all lanes of all its limits are then looked at.
+    Smaller requests behind it also wait. Otherwise the request might never fit on a busy limit.
+    Guarantee: the reservation ends when the request leaves its line, when the line is hidden, or
+    when something changes for a lane of a reserved limit. All lanes of all reserved limits are then
+    checked again.
     """
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
-        """Keep nothing yet.
+        """Start without reserved limits.
 
         Args:
-            changed: Where to enter the lanes to look at again.
+            changed: The dict to which lanes to check again are added.
         """
         self._changed = changed
         self._limits: list[LimitState] = []
 
     def keep(self, limit: LimitState, until_s: float) -> None:
-        """Let a limit serve nobody before `until_s`."""
+        """Reserve a limit, so that it serves no request before `until_s`."""
         limit.head_of_line = self
         limit.kept_until_s = until_s
         limit.reckon()
         self._limits.append(limit)
 
     def free(self) -> None:
-        """Let its limits serve anybody; harmless when it keeps none."""
+        """Release the reserved limits, so that they serve all requests again. Idempotent."""
         for limit in self._limits:
-            # Its time may have come, and the limit wait for another request since.
+            # The limit may have been released and reserved for another request since.
             if limit.head_of_line is self:
                 limit.free()
             self._changed.update(dict.fromkeys(limit.lanes))
@@ -61,12 +62,16 @@ class HeadOfLine:
 def keeps_limits(
     waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
 ) -> bool:
-    """Whether the next request does not fit yet; the limits are kept until it does."""
+    """Reserve the limits that have no room for the next request yet.
+
+    Returns:
+        Whether there are such limits.
+    """
     tokens, money = waiting.request.tokens, lane.units(waiting.request)
     late = False
     for limit in lane.metered:
         if limit.purse is not None and money > limit.purse.left:
-            # Until an answer frees some, or nothing is in flight any more.
+            # Wait until an answer frees some money, or no request is in flight.
             ready_s = math.inf
             is_share = BUDGET_ROW in limit.shares.rows
             lane.rate_label = limit.shares.label if is_share else BUDGET
@@ -84,10 +89,12 @@ def keeps_limits(
     return late
 
 
-def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]) -> None:
-    """Free lanes have no money for the next request, which waits for another: they serve others.
+def release_unaffordable_lanes(
+    waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
+) -> None:
+    """Let free lanes without enough money for the next request serve others while it waits.
 
-    They are looked at again when they have more money, and when it waits no longer.
+    The lanes are checked again when they get more money and when the request no longer waits.
     """
     for lane in lanes:
         for limit in lane.metered if lane in waiting.lane_set.members else ():
@@ -96,10 +103,10 @@ def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneSt
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Free the limits of these lanes from whatever requests they are kept for."""
+    """Release the reserved limits of these lanes, and all limits reserved together with them."""
     found: list[HeadOfLine] = []
     for lane in lanes:
-        # Most lanes count no tokens.
+        # Most lanes do not count tokens.
         if lane.metered:
             found += [
                 limit.head_of_line for limit in lane.metered if limit.head_of_line is not None
@@ -110,19 +117,21 @@ def decide_again(lanes: Iterable[LaneState]) -> None:
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """One request without a lease yet.
+    """One request that has no lease yet.
 
     Attributes:
-        order: Its place among all requests ever made.
-        opens: Whether it opens an episode; `is_extra`: whether that is open and has no place.
-        prefers: The lane it wants, None for none.
-        since_s: When it came.
-        waits_for: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
-            that of its group's gate.
-        line: Where it waits; None before and after.
-        head_of_line: The limits that are kept until its tokens fit; None: there never were any.
-        parked_s: Seconds it waited for the retry budget before it joined a line.
-        probes: The retry budget whose probe it is; None for all other requests.
+        order: Its number in the sequence of all requests.
+        opens: Whether it opens an episode.
+        is_extra: Whether its episode is open and has no place.
+        prefers: The lane that it prefers, or None.
+        since_s: When it arrived.
+        waits_for: The lanes whose seats it waits for.
+        full_s: `LaneSet.full_s` of `waits_for` when it arrived.
+        shut_s: `GroupState.shut_s` of its group when it arrived.
+        line: The line in which it waits; None before and after that.
+        head_of_line: The limits that are reserved for it; None if it never had any.
+        parked_s: How many seconds it waited for the retry budget before it joined a line.
+        probes: If it is a probe, its retry budget; None for all other requests.
     """
 
     order: int
@@ -144,31 +153,31 @@ class Waiting:
     head_of_line: HeadOfLine | None = None
 
     def keep(self, limit: LimitState, until_s: float, changed: dict[LaneState, None]) -> None:
-        """As `HeadOfLine.keep`, which says what `changed` is."""
+        """Reserve a limit for this request; see `HeadOfLine` for `changed`."""
         if self.head_of_line is None:
             self.head_of_line = HeadOfLine(changed)
         self.head_of_line.keep(limit, until_s)
 
     def free_limits(self) -> None:
-        """Let nobody wait until its tokens fit."""
+        """Release the limits that are reserved for it."""
         if self.head_of_line is not None:
             self.head_of_line.free()
 
 
 @dataclass(eq=False, repr=False)
 class Line:
-    """Requests that the same lanes can serve by the same rules, first come, first served.
+    """Requests that the same lanes can serve with the same rules: first come, first served.
 
-    An `OrderedDict`, since a plain dict finds its first entry by walking over all those taken out
-    before.
+    It uses an `OrderedDict`, because a plain dict walks over all removed entries to find its first
+    entry.
 
     Attributes:
         worker: The worker whose opening requests wait here; None for follow-ups, which wait in one
             line for all workers.
-        prefers: The lane that follow-ups here want; None for none, and for opening requests.
-        is_extra: Whether they are of cases without a place.
-        is_linked: Whether the scheduler sees it; a line of opening requests is not linked while its
-            group's gate is shut.
+        prefers: The lane that its follow-ups prefer; None for any lane and for opening requests.
+        is_extra: Whether its requests belong to cases without a place.
+        is_linked: Whether the scheduler sees it. Lines of opening requests are not linked while the
+            gate of their group is shut.
     """
 
     model: ModelState
@@ -185,15 +194,15 @@ class Line:
 
     @property
     def first(self) -> Waiting:
-        """The request that has waited longest; the line must not be empty."""
+        """The request that has waited longest. The line must not be empty."""
         return next(iter(self._queue.values()))
 
     def requests(self) -> list[Waiting]:
-        """All requests of the line, first come first."""
+        """All requests of the line, in order of arrival."""
         return list(self._queue.values())
 
     def join(self, waiting: Waiting) -> None:
-        """Put a request at the end."""
+        """Add a request at the end of the line."""
         self._queue[waiting.order] = waiting
         waiting.line = self
         waiting.worker.waiting[waiting.request.request_id] = waiting
@@ -205,7 +214,7 @@ class Line:
             self._appear()
 
     def leave(self, waiting: Waiting) -> None:
-        """Take a request out, wherever it stands."""
+        """Remove a request from any position in the line."""
         del self._queue[waiting.order]
         waiting.line = None
         waiting.free_limits()
@@ -233,7 +242,7 @@ class Line:
         self.is_linked = False
         self.model.n_waiting -= len(self._queue)
         if self._queue:
-            # Only the first of a line is ever tried.
+            # Only the first request of a line can have reserved limits.
             self.first.free_limits()
         if self.worker is not None:
             lines = self.worker.linked[self.model]
@@ -266,15 +275,16 @@ class WorkerState:
     """One connected worker.
 
     Attributes:
-        home: Lanes it is at home on; None for all of them.
-        waiting: Its requests without a lease, by request id, those that are parked left out.
-        parked: Its retries that wait for a budget, by request id, and for which.
-        leases: Its leases out, by lease id.
+        home: Its home lanes; None if all lanes are its home.
+        waiting: Its requests without a lease, by request id, excluding parked retries.
+        parked: The retry budgets that its parked retries wait for, by request id.
+        leases: Its leases in use, by lease id.
         opening_lines: Its lines of opening requests, by lane set and group.
-        linked: Those of them that may be served now, by model.
-        open_cases: Cases whose episodes have had a first lease and are not over, with their group.
-        trying: Those of them of which a request waits by itself, after a refusal or a failure.
-        has_spoken: Whether it has asked for a lease.
+        linked: Its lines that may be served now, by model.
+        open_cases: Cases whose episodes got their first lease and have not ended, with their
+            groups.
+        trying: Open cases that wait before they retry a request that was refused or failed.
+        has_spoken: Whether it has requested a lease yet.
     """
 
     name: str
@@ -289,7 +299,7 @@ class WorkerState:
     trying: set[str] = field(default_factory=set)
 
     def open(self, case_id: str, group: GroupState | None) -> None:
-        """Count an episode that gets its first lease, once; one of no case is not counted."""
+        """Count an episode that gets its first lease. Idempotent. Ignores an empty case id."""
         if not case_id or case_id in self.open_cases:
             return
         self.open_cases[case_id] = group
@@ -298,25 +308,26 @@ class WorkerState:
             group.has_opened = True
 
     def is_home(self, lane: LaneState) -> bool:
-        """Whether `lane` is one of its homes."""
+        """Whether `lane` belongs to its home."""
         return self.home is None or lane in self.home
 
 
 @dataclass(eq=False, slots=True)
 class HeldLease:
-    """One lease out: on which lane, since when, as which of those at once, and its tokens.
+    """One lease in use: its lane, the time of its grant, and its reservations.
 
     Attributes:
         made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
-        at_grant: Requests that were then in flight on the limit that the provider counts by.
-        behind_s: How long before the grant the time of the send was.
-        late_s: How late its request was sent, as far as that was said.
-        probes: The retry budget whose probe it is; None for all other leases.
-        units: Money that is reserved for it; `bounded`: without what answers may cost that nothing
-            bounds.
-        n_guessed: How many these are.
-        case: What its case takes; None where no money is counted.
-        is_check: Whether a check is sent on it, which decides about its lane.
+        at_grant: How many requests were in flight at the grant, on the limit that the provider
+            enforces.
+        behind_s: How many seconds after the allowed time of the send it was granted.
+        late_s: How late its request was sent, as far as reported.
+        probes: If its request is a probe, the retry budget; None for all other leases.
+        units: The money that is reserved for it.
+        bounded: How much of `units` is not for unbounded answers.
+        n_guessed: The number of unbounded answers.
+        case: The spending of its case; None if money is not counted.
+        is_check: Whether it is used for a check, which decides about its lane.
     """
 
     lane: LaneState
@@ -335,9 +346,9 @@ class HeldLease:
     is_check: bool = False
 
     def sent_late(self, late_s: float) -> None:
-        """Its request was sent so long after the grant, which later sends make up for.
+        """Record how long after the grant its request was sent. Later sends make up for the delay.
 
-        It may be said more than once: when its connection had to be made, for example.
+        You may call this more than once, for example if a connection had to be opened first.
         """
         late_s += self.behind_s
         for limit in self.lane.rated:

@@ -1,7 +1,7 @@
-"""The broker's words on a socket: length-prefixed msgpack frames.
+"""The messages between the broker and its clients on a socket: length-prefixed msgpack frames.
 
-A frame is four bytes, the body's length in network order, and the body. The first frame of a client
-is its `Hello`; everything else comes after the server's `Welcome`.
+A frame consists of four bytes with the body's length (in network byte order) and the body. The
+first frame of a client is its `Hello`. All other frames follow the server's `Welcome`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pytest_ultrapar.broker.assignment import Assignment
 Role = Literal["worker", "controller"]
 
 FRAME_BYTES = 16 * 1024 * 1024
-"""An assignment names every case: some 800,000 fit. A longer frame is garbage."""
+"""The maximum length of a body. An assignment lists every case, and about 800,000 cases fit."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
-"""A worker sends something at least this often while its loop runs."""
+"""While its event loop runs, a worker sends a message at least once in this many seconds."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Who connects. `worker` is a name of its own per connection."""
+    """A client introduces itself. Each connection uses a different `worker`."""
 
     token: str
     worker: str
@@ -34,19 +34,19 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A wish for a lease."""
+    """A request for a lease."""
 
     request: protocol.LeaseRequest
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The wish is void. A grant may be under way: the client gives that lease back."""
+    """The request is withdrawn. If its grant is already on the way, the client gives it back."""
 
     request_id: int
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A lease comes back."""
+    """A lease is given back."""
 
     lease_id: int
     outcome: protocol.LeaseOutcome
@@ -54,45 +54,45 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class EpisodesOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Cases need no further lease."""
+    """Cases need no more leases."""
 
     case_ids: tuple[str, ...]
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """An assignment to carry out; for controllers only."""
+    """An assignment to carry out. Only controllers may send it."""
 
     assignment: Assignment
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """A wish for a snapshot."""
+    """A request for a snapshot of the broker."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Nothing but a sign that the client's loop runs."""
+    """A heartbeat: the client's event loop runs."""
 
 
 class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A wish to know when each worker gave its last sign; for controllers only."""
+    """Asks when each worker last sent data. Only controllers may send it."""
 
 
 class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """The request of a lease is sent so long after its grant."""
+    """The request of a lease was sent this long after its grant."""
 
     lease_id: int
     late_s: float
 
 
 class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A wish to have the money for the request of a lease reserved."""
+    """Asks the broker to reserve the money for the request of a lease."""
 
     lease_id: int
-    most: protocol.Most
+    most: protocol.TokenBounds
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Until when the claims of this host hold (`LaneBroker.hold_claims`); for controllers only."""
+    """When this host's claims end (`LaneBroker.hold_claims`). Only controllers may send it."""
 
     until_s: float
     taken: list[str] = []
@@ -100,29 +100,29 @@ class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """The handshake is done."""
+    """The handshake was successful."""
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The assignment is in force, or why it is not."""
+    """Whether the assignment is in force: `error` is None, or says why it is not."""
 
     error: str | None
 
 
 class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The snapshot asked for."""
+    """The requested snapshot."""
 
     status: protocol.BrokerStatus
 
 
 class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """When anything last came from each connected worker, monotonic seconds of the host."""
+    """When each connected worker last sent data, in monotonic seconds of the host."""
 
     heard_s: dict[str, float]
 
 
 class Paid(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Whether it is."""
+    """Whether the money is reserved."""
 
     is_paid: bool
 
@@ -142,14 +142,14 @@ ClientMessage = (
     | HoldClaims
 )
 Answer = Assigned | StatusNow | Signs | Paid
-"""Of a client that asks; answers come in the order in which it asked."""
+"""Answers to a client's requests, in the order of the requests."""
 ServerMessage = Welcome | protocol.Grant | protocol.Refusal | Answer
 
 MAY_SAY = {
     "worker": (Acquire, Withdraw, Release, EpisodesOver, AskStatus, Alive, SentLate, Pay),
     "controller": (EpisodesOver, Assign, AskStatus, AskSigns, HoldClaims),
 }
-"""What a client may say after its `Hello`, by its role."""
+"""The messages that a client may send after its `Hello`, by role."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -160,7 +160,7 @@ class FrameError(ValueError):
 
 
 def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> None:
-    """Add one frame to a buffer."""
+    """Append a message to a buffer, as one frame."""
     start = len(buffer)
     buffer += bytes(PREFIX_BYTES)
     _encoder.encode_into(message, buffer, -1)
@@ -169,32 +169,31 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; a frame that is too long is never collected."""
+    """Splits a stream of bytes into frames. Rejects a frame that is too long before it arrives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Add bytes as they came."""
+        """Add received bytes."""
         self._buffer += chunk
 
     def next_frame(self) -> bytes | None:
-        """The next whole body, or None when it has not arrived yet.
+        """Remove and return the next complete body; None if it has not arrived yet.
 
         Raises:
-            FrameError: When the frame to come is longer than allowed.
+            FrameError: The next frame is longer than allowed.
         """
         buffer = self._buffer
         if len(buffer) < PREFIX_BYTES:
             return None
         n_body = int.from_bytes(buffer[:PREFIX_BYTES], "big")
         if n_body > FRAME_BYTES:
-            raise FrameError(f"a frame of {n_body} bytes; at most {FRAME_BYTES} are allowed")
+            raise FrameError(f"a frame has {n_body} bytes, but the maximum is {FRAME_BYTES}")
         end = PREFIX_BYTES + n_body
         if len(buffer) < end:
             return None
         body = bytes(buffer[PREFIX_BYTES:end])
-        # CPython moves the start of a bytearray instead of its bytes, so this costs no copy per
-        # frame.
+        # CPython moves only the start of the bytearray, so this does not copy the rest.
         del buffer[:end]
         return body

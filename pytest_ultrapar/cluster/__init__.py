@@ -1,8 +1,8 @@
-"""Many machines, one budget: limits divided between the hosts that share keys.
+"""Share limits and cases between several hosts.
 
-Two scripts run on a Redis or Valkey server: `division.lua` divides limits, `claims.lua` gives out
-cases. `rows.py` says what the limits of a pool are called there. `host_shares.py` renews a host's
-part about once a second, beside its broker; `claiming.py` claims cases a little before they are
-needed. `identity.py` is what all hosts must agree on. `status.py` and `command.py` are `ultrapar
-cluster`.
+Two scripts run on a Redis or Valkey server: `division.lua` divides limits, and `claims.lua` gives
+out cases. `ledger_rows.py` names the limits of a pool on the server. `host_shares.py` runs next to
+a host's broker and renews the host's shares about once a second. `claim_thread.py` claims cases
+shortly before they are needed. `run_identity.py` defines the facts that all hosts must agree on.
+`status.py` and `command.py` are the command `ultrapar cluster`.
 """

@@ -1,7 +1,7 @@
-"""Where the server of a cluster is, and what is asked of it by name, checked before a run.
+"""The address of a cluster's server, and the names of runs and hosts, checked before a run.
 
-A URL with a password comes from the environment alone, for everybody on a machine can read its
-command lines.
+A URL with a password is only accepted from the environment, because every user of a machine can
+read its command lines.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PARAMETERS = ("prefix", "ca_file", "trusted", "database")
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """Where the server is. Its repr and `shown` hold no password.
+    """The address of the server. Its repr and `shown` contain no password.
 
     Attributes:
         host: Name or address; empty with a `path`.
-        path: Of a Unix socket; empty with a `host`.
-        prefix: All that this installation keeps there is named `{ultrapar:PREFIX}:...`.
-        ca_file: PEM file of the authorities that are trusted in place of the system's.
-        trusted: Whether the user says that a server without password is safe where it is.
+        path: Path of a Unix socket; empty with a `host`.
+        prefix: The prefix of this installation's Redis keys: `{ultrapar:PREFIX}:...`.
+        ca_file: PEM file of the authorities to trust instead of the system's.
+        trusted: Whether the user has declared that a server without a password is safe.
     """
 
     host: str
@@ -59,7 +59,7 @@ class ClusterAddress:
 
     @property
     def shown(self) -> str:
-        """As it may be shown: `redis://db.example:6379/0`."""
+        """The URL without a password: `redis://db.example:6379/0`."""
         if self.path:
             return f"unix://{one_line(self.path)}"
         host = one_line(f"[{self.host}]" if ":" in self.host else self.host)
@@ -67,36 +67,36 @@ class ClusterAddress:
 
     @property
     def key_prefix(self) -> str:
-        """Of all keys: braces, so that a cluster of servers keeps them together."""
+        """The prefix of all Redis keys. Its braces keep them on one node of a Redis Cluster."""
         return f"{{ultrapar:{self.prefix}}}:"
 
     @property
     def label(self) -> str:
-        """What names of files end with in which a host remembers what it knows of this server."""
+        """The suffix of files in which a host stores facts about this server."""
         return f"cluster-{self.digest[:16]}"
 
     @property
     def digest(self) -> str:
-        """The same for all that share limits there; 64 hexadecimal digits."""
+        """A digest of 64 hexadecimal digits, the same for all hosts that share limits there."""
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
 
     def quoted(self, said: object, most: int = 200) -> str:
-        """What the server said, for a message: on one line, short, and without the password.
+        """Prepare a server's text for a message: on one line, short, and without the password.
 
         Args:
             said: An error, or its text.
-            most: Longest result in characters.
+            most: The maximum length of the result in characters.
         """
-        # With a command that it does not know a server repeats all that was said with it.
+        # A server repeats all arguments of a command that it does not know.
         text = str(said).partition(", with args beginning with")[0]
         secrets = () if self.password is None else (self.password.reveal(),)
         return one_line(Redactor(secrets).short(text, most))
 
     def connection(self, timeout_s: float) -> dict[str, Any]:
-        """What redis-py is told, synchronous or not; holds the password.
+        """Return the arguments for a client of redis-py, synchronous or not, with the password.
 
         Args:
-            timeout_s: For connecting and for an answer.
+            timeout_s: The time limit for connecting, and for an answer.
         """
         told: dict[str, Any] = {
             "db": self.database,
@@ -118,32 +118,32 @@ class ClusterAddress:
 def read_address(
     given: str | None, environ: Mapping[str, str], *, option: str = "--ultrapar-cluster"
 ) -> ClusterAddress:
-    """The server that the option or the environment names.
+    """Return the address of the server that the option or the environment names.
 
     Raises:
-        ConfigError: Neither does; or it is no such URL, holds a password on the command line, or
-            names a server that anybody could write to.
+        ConfigError: No server is named, or the URL is invalid, has a password on the command line,
+            or names a server without a password on another machine.
     """
     if given is not None:
         return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
     if not named:
         refuse(
-            f"no server of a cluster is named: set the environment variable {VARIABLE}, or give "
-            f"{option} URL"
+            "no cluster server is given: set the environment variable "
+            f"{VARIABLE}, or give {option} URL"
         )
     return _parse(named, VARIABLE, is_public=False)
 
 
 def check_name(name: str, option: str) -> None:
-    """Make sure that a run or a host may be called so.
+    """Check the name of a run or host.
 
     Args:
         name: The name.
-        option: By which it was given, for messages.
+        option: The option that gave it, for messages.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters.
+        ConfigError: It is empty, too long, or contains a character that is not allowed.
     """
     if not _NAME.fullmatch(name):
         refuse(
@@ -153,10 +153,10 @@ def check_name(name: str, option: str) -> None:
 
 
 def check_installed(what: str) -> None:
-    """Make sure that the client of the server is there, and load nothing of it.
+    """Check that the client of the server is installed, without importing it.
 
     Args:
-        what: What needs it, for messages.
+        what: The feature that needs it, for messages.
 
     Raises:
         ConfigError: redis-py is not installed.
@@ -174,14 +174,14 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     if url.scheme not in SCHEMES or "://" not in text:
         raise _refused(where, "must begin with redis://, rediss:// or unix://")
     if "#" in text or "@" in url.path + url.query:
-        # Before anything of it is shown: what follows may be the rest of a password.
-        why = "has a '/', '?', '#' or '@' in it that must be written %2F, %3F, %23 or %40"
+        # Checked before any part is shown: the rest may belong to a password.
+        why = "contains a '/', '?', '#' or '@' that must be written %2F, %3F, %23 or %40"
         raise _refused(where, why)
     password = unquote(url.password) if url.password else None
     if password is not None and is_public:
         refuse(
-            f"{where} holds a password, and everybody on this machine can read command lines; put "
-            f"the URL into the environment variable {VARIABLE} instead"
+            f"{where} contains a password, and every user of this machine can read command lines; "
+            f"put the URL into the environment variable {VARIABLE} instead"
         )
     said = _parameters(url, where)
     is_socket = url.scheme == "unix"
@@ -203,9 +203,9 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     )
     if password is None and not (is_socket or is_local(address.host) or address.trusted):
         refuse(
-            f"{where}: {address.shown} has no password and is not on this machine: whoever reaches "
-            "it could lift every limit; give it a password and put it into the URL, or add "
-            "?trusted=yes if nobody else can reach it"
+            f"{where}: {address.shown} has no password and is not on this machine: others could "
+            "change limits. Give the server a password and add it to the URL, or add "
+            "?trusted=yes if only hosts can reach it"
         )
     return address
 
@@ -219,23 +219,23 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
     if not _PREFIX.fullmatch(said.get("prefix", "default")):
         raise _refused(where, "has a prefix that is not 1 to 64 letters, digits, '.', '_' or '-'")
     if said.get("trusted", "no") not in {"yes", "no"}:
-        raise _refused(where, "has a trusted that is neither yes nor no")
+        raise _refused(where, "has a value of trusted that is neither yes nor no")
     ca_file = said.get("ca_file")
     if ca_file is not None and url.scheme != "rediss":
         raise _refused(where, "has a ca_file, which only rediss:// uses")
     if ca_file is not None and not Path(ca_file).is_file():
-        raise _refused(where, "names a ca_file that is not there or is no file")
+        raise _refused(where, "names a ca_file that does not exist or is not a file")
     return said
 
 
 def _database(text: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise _refused(where, "does not end in the number of a database")
+        raise _refused(where, "does not end in a database number")
     return int(text)
 
 
 def _refused(where: str, why: str) -> ConfigError:
-    # Never the URL itself: what is wrong with it may be around its password.
+    # The message never shows the URL: the wrong part may be next to the password.
     return ConfigError(
         f"{where} {why}; it must be {_FORM}, and may end in ?prefix=NAME, ca_file=PATH or "
         "trusted=yes, joined with &"
@@ -244,12 +244,12 @@ def _refused(where: str, why: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What `INFO` says of a server.
+    """Facts about a server from its `INFO`.
 
     Attributes:
-        name: `Valkey 8.1.3`, for people.
-        run_id: Another one each time that it starts.
-        forgets: Whether it loses what it was told last when it is killed.
+        name: Its name and version for people, such as `Valkey 8.1.3`.
+        run_id: An id that is new at each start of the server.
+        forgets: Whether it loses recent writes when it is killed.
     """
 
     name: str
@@ -260,29 +260,29 @@ class ServerFacts:
 def server_facts(
     server: Mapping[str, Any], persistence: Mapping[str, Any], memory: Mapping[str, Any]
 ) -> ServerFacts:
-    """What three sections of `INFO` say.
+    """Read the facts in three sections of `INFO`.
 
     Raises:
-        ConfigError: It is too old, no server by itself, or removes keys when its memory is full.
+        ConfigError: The server is too old, is a proxy, or evicts keys when its memory is full.
     """
     is_valkey = "valkey_version" in server
     version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))
     if not version:
-        refuse("the server does not say its version in INFO, as Redis and Valkey do: it is neither")
+        refuse("the server is neither Redis nor Valkey: its INFO has no version; name another one")
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))
-        refuse(f"the server is {name} {version}, and {needed} or later is needed")
+        refuse(f"the server is {name} {version}; version {needed} or later is required")
     run_id = server.get("run_id")
     if not run_id:
         refuse(
-            "the server does not say its run_id in INFO, by which it is seen that it forgot "
-            "something: name the server itself and not a proxy before it"
+            "the server's INFO has no run_id, and without it lost data cannot be detected: name "
+            "the server itself, not a proxy in front of it"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":
         refuse(
-            f"the server has maxmemory-policy {one_line(str(policy))}: when its memory is full it "
-            "would remove what hosts hold of limits; set it to noeviction"
+            f"the server has maxmemory-policy {one_line(str(policy))}: it would remove shares of "
+            "limits when its memory is full; set the policy to noeviction"
         )
     return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

@@ -1,7 +1,7 @@
-"""Which rows of the ledger a host asks for, and what its broker may use by the answer.
+"""Make the rows of a host's call to the ledger, and read the answer for the host's broker.
 
-Most rows of a pool are one of the ledger. One that counts days of a calendar is two around
-midnight; and once after a day the ledger is told that nothing is held of it any more.
+Most rows of a pool are one row of the ledger. A row with calendar days is two rows around midnight.
+When a day is over, the host tells the ledger once that it no longer holds any units of that day.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pytest_ultrapar.cluster.spent_rows import CountedShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_ultrapar.broker.demand import RowWant
-    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.demand import RowDemand
+    from pytest_ultrapar.broker.shares import HeldUnits, Row
     from pytest_ultrapar.cluster.ledger import RowShare
-    from pytest_ultrapar.cluster.rows import SharedRows
+    from pytest_ultrapar.cluster.ledger_rows import SharedRows
     from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 
 class AskedRow(NamedTuple):
-    """A row of the ledger as the next call asks for it.
+    """A row of the ledger in the next call.
 
     Attributes:
-        at: Position of the pool's row.
-        day: Of a calendar; empty for all others.
-        is_over: Whether its day is over: nothing is wanted of it.
-        spec: What it is called in the ledger, and what it is.
-        use: What the host holds and wants of it.
+        at: The position of the pool's row.
+        day: The calendar day; empty for a row without calendar days.
+        is_over: Whether the day is over, so that the host wants no more units of it.
+        spec: The row for the ledger.
+        use: The units that the host holds and wants.
     """
 
     at: int
@@ -43,18 +43,19 @@ class AskedRow(NamedTuple):
 
 
 class AskedRows:
-    """The rows of the last call, so that its answer can be read.
+    """Makes the rows of each call, and keeps them to read the answer.
 
     Attributes:
-        last: Those rows, in the order of the answer's shares.
+        last: The rows in the order of the answer's shares.
     """
 
     def __init__(self, rows: SharedRows, spent_before: Callable[[int, str], int]) -> None:
-        """Ask for none.
+        """Start without rows.
 
         Args:
-            rows: Of the pool, before days are added to their names.
-            spent_before: What a row, by its position, had spent on a day before it joined.
+            rows: The pool's rows, without days in their names.
+            spent_before: Returns how many units of a row, given by position, the host had spent on
+                a day before it joined.
         """
         self._limits, self._specs = rows.limits, rows.specs
         self._lanes, self._counted = rows.lanes, rows.counted
@@ -64,22 +65,22 @@ class AskedRows:
 
     def ask(
         self,
-        held: Mapping[Row, Holding],
-        wants: Mapping[Row, RowWant],
+        held: Mapping[Row, HeldUnits],
+        wants: Mapping[Row, RowDemand],
         wall_s: float,
         *,
         leaving: bool,
     ) -> tuple[tuple[int, ...], ...]:
-        """Begin a call; `last` is what it asks for.
+        """Prepare a call, and set `last` to its rows.
 
         Args:
-            held: What the broker holds of each row of the pool.
-            wants: What it could use.
-            wall_s: The time by the server's clock, in seconds since 1970.
-            leaving: Whether the host wants nothing more.
+            held: The units that the broker holds of each row of the pool.
+            wants: The units that the broker could use of each row.
+            wall_s: The time of the server's clock, in seconds since 1970.
+            leaving: Whether the host wants no more units.
 
         Returns:
-            For each way through the limits, the positions of its rows in `last`.
+            For each different set of limits on a lane, the positions of its rows in `last`.
         """
         before = {(row.at, row.day) for row in self.last}
         rows: list[AskedRow] = []
@@ -106,17 +107,17 @@ class AskedRows:
         return tuple(tuple(one for at in lane for one in places[at]) for lane in self._lanes)
 
     def granted(
-        self, shares: Iterable[RowShare], held: Mapping[Row, Holding], *, forfeits: bool
+        self, shares: Iterable[RowShare], held: Mapping[Row, HeldUnits], *, forfeits: bool
     ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
-        """What the broker may use by the answer to the last call.
+        """Return the units that the broker may use after the answer to the last call.
 
         Args:
-            shares: The answer's.
-            held: What the broker holds now.
-            forfeits: Whether others may have what it was granted before.
+            shares: The shares in the answer.
+            held: The units that the broker holds now.
+            forfeits: Whether other hosts may have the units that were granted before.
 
         Returns:
-            Units by row; and of counted rows how much is left of them on all hosts.
+            The units of each row, and for counted rows the units that are left on all hosts.
         """
         units: dict[tuple[str, str], int] = {}
         left: dict[tuple[str, str], float] = {}
@@ -127,14 +128,16 @@ class AskedRows:
             if self._counted[row.at] is None:
                 units[name] = 0 if forfeits else share.grant
                 continue
-            # Where two days count, both must have room.
+            # If two days count, a request needs room in both.
             of_day = self._days[row.at][row.day]
             n, rest = of_day.answered(share, held[name], forfeits=forfeits)
             units[name] = min(n, units.get(name, n))
             left[name] = min(rest, left.get(name, math.inf))
         return units, left
 
-    def _open_days(self, at: int, counted: CountedRow, days: Iterable[str], held: Holding) -> None:
+    def _open_days(
+        self, at: int, counted: CountedRow, days: Iterable[str], held: HeldUnits
+    ) -> None:
         spec, shares = self._specs[at], self._days[at]
         for day in days:
             if day not in shares:

@@ -1,31 +1,31 @@
--- Who runs which case of a run that several hosts share. `claims.py` has its calls and answers.
+-- Distributes cases over the hosts of a run. `claim_protocol.py` defines the calls and the answers.
 --
--- Cases have numbers, from 0, and those of one line (one model in one group, or free) stand together.
--- A case is not claimed yet, or claimed by a host, or done. A cursor for each line says up to where
--- its cases were claimed once; those that came back since are `back`. So nothing here is as large as
--- the run but one bit a case.
+-- Cases have numbers from 0. The cases of a line (one model in one group, or free) are contiguous.
+-- A case is unclaimed, claimed by a host, or done. Each line has a cursor: all cases below it have
+-- been claimed. Cases that were returned since then are in `back`. So only the bitmap needs space
+-- for every case.
 --
--- KEYS  1 run (hash)    what the hosts agreed on, and counts
---       2 hosts (hash)  number -> JSON of what people are told of a host
---       3 seen (zset)   number -> when it was last heard of, ms
---       4 open (hash)   number -> its claimed cases whose episodes have not ended
---       5 given (hash)  number -> JSON of its last call's number and what that gave
---       6 cursors (hash) line -> first case never claimed
+-- KEYS  1 run (hash)    the facts that the hosts agreed on, and counts
+--       2 hosts (hash)  number -> JSON of the host's state for people
+--       3 seen (zset)   number -> time of its last call, ms
+--       4 open (hash)   number -> how many of its claimed cases have episodes that have not ended
+--       5 given (hash)  number -> JSON of the number of its last call and the cases that it got
+--       6 cursors (hash) line -> first case that was never claimed
 --       7 back (zset)   case -> case
 --       8 claims (zset) case -> number of the host
---       9 failed (zset) case -> case: done, without an answer
+--       9 failed (zset) case -> case: done without an answer
 --      10 done (bitmap)
---      11 groups (hash) open:GROUP -> its cases, of all hosts, whose episodes have not ended;
---                       start:GROUP -> when all that it waits for were over, ms;
---                       lock:LOCK -> the group that has it
---      12 held (hash)  number of a host -> JSON of what it has of `open:GROUP`
--- ARGV  1 JSON of the call (`Call` in claims.py)
--- Answer: msgpack of what `ClaimAnswer` there has, its tag first.
+--      11 groups (hash) open:GROUP -> how many of its cases, on all hosts, have open episodes;
+--                       start:GROUP -> when all groups that it waits for were over, ms;
+--                       lock:LOCK -> the group that has the lock
+--      12 held (hash)  number of a host -> JSON of its part of `open:GROUP`
+-- ARGV  1 JSON of the call (`Call` in claim_protocol.py)
+-- Answer: msgpack of a `ClaimAnswer`, with its tag first.
 local RUN, HOSTS, SEEN, OPEN, GIVEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CURSORS, BACK, CLAIMS, FAILED, DONE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local GROUPS, HELD = KEYS[11], KEYS[12]
 local call = cjson.decode(ARGV[1])
--- Redis before 7 would else refuse to write after TIME.
+-- Without this, Redis before 7 refuses to write after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
 local time = redis.call('TIME')
 local now_ms = math.floor(time[1] * 1000 + time[2] / 1000)
@@ -39,7 +39,7 @@ local function set_open(host, n)
   add('n_open', n - before)
 end
 
--- What a host has under way of each group.
+-- Set a host's open cases of each group.
 local function set_held(host, held)
   local before = redis.call('HGET', HELD, host)
   for _, one in ipairs(before and cjson.decode(before) or {}) do
@@ -53,7 +53,7 @@ local function set_held(host, held)
   end
 end
 
--- A host is gone: its cases are anybody's again.
+-- Remove a host: other hosts may claim its cases.
 local function release(host)
   local cases = redis.call('ZRANGEBYSCORE', CLAIMS, host, host)
   for _, case in ipairs(cases) do redis.call('ZADD', BACK, case, case) end
@@ -66,8 +66,8 @@ local function release(host)
   redis.call('ZREM', SEEN, host)
 end
 
--- The others are told of those that are gone. Whoever was away itself knows nothing of others: all
--- may have lost the server.
+-- Remove silent hosts, and report this to the others. A caller that was away itself does not know
+-- whether they are dead: all hosts may have lost their connection to the server.
 local function forget_silent(silent_ms, knows)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', SEEN, '-inf', now_ms - silent_ms)) do
     local text = redis.call('HGET', HOSTS, host)
@@ -87,19 +87,19 @@ local function finish(cases, has_failed)
       add('n_done', 1)
       if has_failed then redis.call('ZADD', FAILED, case, case) end
     elseif not has_failed then
-      -- Asked twice, and answered once.
+      -- The case ran twice, and one run got an answer.
       redis.call('ZREM', FAILED, case)
     end
   end
 end
 
--- Hosts that are gone are forgotten; of those that finished something there are results.
+-- Removed hosts are forgotten. But a host that finished a case has results, so keep its name.
 local function note_finisher(name)
   if #call.done + #call.failed > 0 then redis.call('HSET', RUN, 'finisher:' .. name, 1) end
 end
 
--- Claims that a host had before it was taken for dead, or before the server forgot them.
--- Returns those that others have by now.
+-- Give a host back the cases that it had before it was treated as dead, or before the server forgot
+-- them. Returns the cases that other hosts have now, or that are done.
 local function take_again(host, cases)
   local lost = {}
   for _, case in ipairs(cases) do
@@ -122,7 +122,7 @@ local function read_rules()
   end
 end
 
--- What is left of each line and open of each group, as it is now, and what follows for each lock.
+-- Read how many cases are left in each line and open in each group.
 -- Tables here count from 1.
 local left, open, locks = {}, {}, {}
 local function look_at(line)
@@ -145,7 +145,7 @@ end
 
 local function is_over(group) return open[group] == 0 and n_left(group) == 0 end
 
--- Whether all that a group waits for is over, and its time has come.
+-- Whether all groups that a group waits for are over, and its delay has passed.
 local function is_startable(group)
   local rule = groups[group]
   for _, before in ipairs(rule.after) do
@@ -157,8 +157,9 @@ local function is_startable(group)
   return number(GROUPS, 'start:' .. group - 1) + rule.start_after_ms <= now_ms
 end
 
--- Whether a group that could start has its lock, or may take it: it is free when whoever had it is
--- over, or has nothing under way and cannot go on, since cases that it waits for came back.
+-- Whether a group that could start has its lock, or may take it. A lock is free if the group that
+-- has it is over, or has no open case and cannot continue because groups that it waits for have
+-- cases again.
 local function may_lock(group)
   local lock = groups[group].lock
   if lock < 0 then return true end
@@ -178,7 +179,7 @@ local function may_lock(group)
       end
     end
   end
-  -- Others may be under way although they lost the lock, as a server that forgets loses all.
+  -- Other groups may have open cases without the lock, since a server that forgets loses all locks.
   local n_others = known.n_open - (open[group] > 0 and 1 or 0)
   return n_others == 0 and known.first == group
 end
@@ -194,8 +195,8 @@ local function claimable(line)
   return n
 end
 
--- Up to n cases of a line, those that came back first. Cases that were done before the server
--- forgot its cursors, or taken again since, are passed over.
+-- Give a host up to n cases of a line, first the returned ones. Skip cases that were done before the
+-- server forgot its cursors, or that have been claimed again since then.
 local function give(host, line, n, given)
   n = math.min(n, claimable(line))
   if n <= 0 then return end
@@ -209,7 +210,7 @@ local function give(host, line, n, given)
   end
   local cursor = tonumber(redis.call('HGET', CURSORS, line - 1) or first)
   local at = cursor
-  -- A server is not to be kept by one call, however many were done before it forgot them.
+  -- Limit how many cases are skipped, so that one call does not block the server for long.
   local stop = math.min(last, cursor + n + 10000)
   while n > 0 and at < stop do
     if redis.call('GETBIT', DONE, at) == 0 and not redis.call('ZSCORE', CLAIMS, at) then
@@ -231,12 +232,12 @@ local function give(host, line, n, given)
   return group, n_given
 end
 
--- Why nobody may have a case yet: a server that forgot the run first hears what hosts still have.
+-- The time until hosts get cases. A server that forgot the run first receives their claims.
 local function waits_ms()
   return math.max(0, number(RUN, 'opens_ms') - now_ms)
 end
 
--- Whether an operator wants the host to begin nothing more.
+-- Whether an operator has drained the host.
 local function is_drained(host)
   local text = redis.call('HGET', HOSTS, host)
   return text and redis.call('HEXISTS', RUN, 'drain:' .. cjson.decode(text).name) == 1
@@ -253,7 +254,7 @@ local function answer(host, given)
     can[line] = claimable(line)
     n_unclaimed = n_unclaimed + left[line]
   end
-  -- Whoever asks for limits wants to know how much may come.
+  -- Hosts that share limits read these: they need the number of future cases.
   redis.call('HSET', RUN, 'claimable', cjson.encode(can), 'unclaimed', cjson.encode(left))
   local n_open = number(RUN, 'n_open')
   local elected = redis.call('HGET', RUN, 'elected')
@@ -274,7 +275,7 @@ local function answer(host, given)
 end
 
 if call.op == 'reopen' then
-  -- Cases that are done, and of which nobody has a result.
+  -- Make cases claimable again that are done but have no result.
   local n = 0
   for _, case in ipairs(call.cases) do
     if redis.call('SETBIT', DONE, case, 0) == 1 then
@@ -300,16 +301,16 @@ if call.op == 'join' then
         local seen_ms = tonumber(redis.call('ZSCORE', SEEN, hosts[i]) or now_ms)
         return cmsgpack.pack({'same name', now_ms - seen_ms})
       end
-      -- The answer to its call was lost.
+      -- The host has joined already, but the answer was lost.
       release(hosts[i])
     end
   end
   if not identity then
-    -- What is left of a run of that name that was forgotten in part.
+    -- Remove the rest of a run of that name, in case only a part of it was forgotten.
     redis.call('DEL', unpack(KEYS))
     redis.call('HSET', RUN, 'identity', call.identity, 'lines', cjson.encode(call.lines),
       'groups', cjson.encode(call.groups), 'n_done', 0, 'n_open', 0, 'next', 0, 'began_ms', now_ms,
-      -- Whoever comes back to a run that is not there was here before the server forgot it.
+      -- If a host comes back to a missing run, the server forgot the run: wait for the other hosts.
       'opens_ms', call.comes_back and now_ms + call.silent_ms or 0)
   end
   if not call.comes_back then redis.call('HDEL', RUN, 'drain:' .. call.name) end
@@ -324,7 +325,7 @@ if call.op == 'join' then
   set_open(host, #call.holding)
   set_held(host, call.open_of)
   if not call.comes_back then
-    -- Joining is also how what failed is asked again, where nobody is at it any more.
+    -- A join makes failed cases run again, unless other hosts are there or cases are left.
     look()
     local n_unclaimed = 0
     for _, n in ipairs(left) do n_unclaimed = n_unclaimed + n end
@@ -345,7 +346,7 @@ end
 
 local host = call.host
 local hosted = redis.call('HGET', HOSTS, host)
--- A host comes back to a run of which only a part is there, and says what it was.
+-- If the run is incomplete on the server, the host must join again.
 local is_whole = redis.call('HEXISTS', RUN, 'lines') == 1
 if not is_whole or not hosted or cjson.decode(hosted).life ~= call.life then
   return cmsgpack.pack({'unknown'})
@@ -364,7 +365,7 @@ forget_silent(call.silent_ms, seen_ms > now_ms - call.silent_ms)
 local last = redis.call('HGET', GIVEN, host)
 last = last and cjson.decode(last) or {seq = -1}
 if last.seq == call.seq then
-  -- Its answer was lost, and all this was done.
+  -- The call was executed before, but its answer was lost.
   local given = {}
   for _, case in ipairs(last.given) do given[#given + 1] = case end
   return cmsgpack.pack(answer(host, given))
@@ -388,7 +389,7 @@ if #call.wants > 0 and waits_ms() == 0 and not is_drained(host) then
   end
   set_held(host, held)
 end
--- What is given now is open from now on: its host has not heard of it yet.
+-- The given cases count as open from now on, even before the host knows them.
 set_open(host, call.open + #given)
 redis.call('HSET', GIVEN, host, cjson.encode({seq = call.seq, given = given}))
 local told = cjson.decode(hosted)

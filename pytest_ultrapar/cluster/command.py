@@ -1,4 +1,4 @@
-"""`ultrapar cluster`: what the hosts of a cluster are doing, and what an operator may change."""
+"""`ultrapar cluster`: show the hosts of a cluster, and let an operator manage them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 
 NAME = "cluster"
-SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, open a day"
+SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a day"
 DESCRIPTION = """\
-What the hosts that share runs and limits on a Redis or Valkey server are doing, and what an
-operator may change.
+Show the hosts that share runs and limits through a Redis or Valkey server, and manage them as an
+operator.
 
     ultrapar cluster status
     ultrapar cluster drain nightly-17 ci-3
 
-For a run in shards, status and forget take the name of the run and mean all shards; each shard can
-also be named, such as nightly-17:2/4.
+If a run is divided into shards, status and forget accept the name of the run and apply to all its
+shards. You can also name a single shard, such as nightly-17:2/4.
 
-The server is that of --cluster or of the environment variable ULTRAPAR_CLUSTER.
+Name the server with --cluster or the environment variable ULTRAPAR_CLUSTER.
 """
-_RUN = "name of a run, as given by --ultrapar-cluster-run"
+_RUN = "name of a run, as given with --ultrapar-cluster-run"
 
 
 class _Action(NamedTuple):
-    """One of the things to do.
+    """One action.
 
     Attributes:
         summary: One line for `ultrapar cluster --help`.
-        declare: Declares what follows it.
-        do: Does it; lines for people.
-        more: What its own help says beside the summary.
+        declare: Declares the arguments of the action.
+        do: Runs the action and yields lines for people.
+        more: Additional sentences for the help of the action.
     """
 
     summary: str
@@ -51,7 +51,7 @@ class _Action(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions."""
-    server = "the server, without a password"
+    server = "URL of the server, without a password"
     parser.add_argument("--cluster", metavar="URL", help=server)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, action in _ACTIONS.items():
@@ -62,16 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             allow_abbrev=False,
         )
         action.declare(child)
-        # It may stand before or behind the action.
+        # The option is allowed before and after the action.
         child.add_argument("--cluster", metavar="URL", default=argparse.SUPPRESS, help=server)
         child.set_defaults(do=action.do, parser=child)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit code.
+    """Run the action and return the exit code.
 
     Raises:
-        UltraparError: There is no such server, run or host.
+        UltraparError: The server cannot be used, or there is no such run or host.
     """
     server = _server(arguments.cluster)
     try:
@@ -89,14 +89,14 @@ def _server(url: str | None) -> ClusterServer:
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
 
     server = ClusterServer(read_address(url, os.environ, option="--cluster"))
-    server.look()
+    server.read_facts()
     return server
 
 
 def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     from pytest_ultrapar.cluster.status import Status, status_json, status_lines  # noqa: PLC0415 - not for --help
 
-    names, run, facts = server.runs(), arguments.run, server.facts or server.look()
+    names, run, facts = server.runs(), arguments.run, server.facts or server.read_facts()
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
     for name in names if run is None else with_shards(names, run) or [run]:
@@ -106,7 +106,7 @@ def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
         except ConfigError as error:
             if run is not None:
                 raise
-            # One that cannot be read hides no other.
+            # An unreadable run must not hide the others.
             unreadable.append((name, str(error)))
     shown = server.address.shown
     ledger = server.ledger()
@@ -122,15 +122,15 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
     names = [each.name for each in state.hosts]
     if host not in names:
         there = ", ".join(names) or "none"
-        refuse(f'run {state.name} has no host "{host}"; it has {there}')
+        refuse(f'run {state.name} has no host "{host}"; its hosts are: {there}')
     server.drain(state.name, host)
-    yield visible(f"{host} begins nothing more of run {state.name}")
+    yield visible(f"{host} starts no more cases of run {state.name}")
 
 
 def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     run = arguments.run
     names = with_shards(server.runs(), run)
-    # The shards first: what is left of a run that is forgotten in part is found by its own name.
+    # Forget the shards first, so that an interrupted call can be repeated with the run's name.
     for name in reversed(names or [run]):
         yield from _forget_one(server, name)
 
@@ -140,37 +140,37 @@ def _forget_one(server: ClusterServer, name: str) -> Iterator[str]:
     try:
         hosts = _find(server, name).hosts
     except ConfigError:
-        # What somebody else wrote there can only be removed.
+        # Data of another program cannot be read, only removed.
         if name not in server.runs():
             raise
     _refuse_living(name, hosts)
     server.forget(name)
-    yield visible(f"run {name} is forgotten; the directories of its hosts remain")
+    yield visible(f"removed run {name} from the server; the directories of its hosts remain")
 
 
 def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
-    """Make sure that no host of a run is at work.
+    """Check that no host of a run is alive.
 
     Raises:
-        ConfigError: Some are.
+        ConfigError: Some hosts are alive.
     """
     living = [host.name for host in hosts if host.is_alive]
     if living:
-        refuse(f"run {run} goes on: {', '.join(living)}; end or drain its hosts first")
+        refuse(f"run {run} is in progress on {', '.join(living)}; end or drain its hosts first")
 
 
 def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.reopening import cases_without_result  # noqa: PLC0415 - pyarrow
+    from pytest_ultrapar.cluster.missing_results import cases_without_result  # noqa: PLC0415 - pyarrow
 
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
     n = server.reopen(state.name, cases_without_result(state, arguments.dir))
-    then = ": join the run again" if n else ""
-    yield visible(f"{counted(n, 'case')} of run {state.name} will run again{then}")
+    then = ": join the run again to run them" if n else ""
+    yield visible(f"reopened {counted(n, 'case')} of run {state.name}{then}")
 
 
 def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+    from pytest_ultrapar.cluster.closed_limits import reset_day  # noqa: PLC0415 - not for --help
 
     yield from map(visible, reset_day(server))
 
@@ -179,14 +179,14 @@ def _find(server: ClusterServer, name: str) -> RunState:
     state = server.run(name)
     if state is None:
         there = ", ".join(server.runs()[:20]) or "none"
-        refuse(f'{server.address.shown} knows no run "{name}"; it knows {there}')
+        refuse(f'{server.address.shown} has no run "{name}"; its runs are: {there}')
     return state
 
 
 def _declare_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"{_RUN} (default: all)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--all", action="store_true", help="every host, not the first 20")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="show every host, not only the first 20")
 
 
 def _declare_run(parser: argparse.ArgumentParser) -> None:
@@ -195,38 +195,38 @@ def _declare_run(parser: argparse.ArgumentParser) -> None:
 
 def _declare_drain(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
-    parser.add_argument("host", metavar="HOST", help="one of its hosts, as status shows it")
+    parser.add_argument("host", metavar="HOST", help="one of its hosts, as named by status")
 
 
 def _declare_reopen(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
     parser.add_argument(
-        "dir", metavar="DIR", help="the merged run; cases without a result in it are run again"
+        "dir", metavar="DIR", help="the merged run; cases that have no result in it run again"
     )
 
 
 _ACTIONS = {
     "status": _Action(
-        "show runs and their hosts, limits and who has them", _declare_status, _status
+        "show runs with their hosts, and limits with their shares", _declare_status, _status
     ),
-    "drain": _Action("let a host finish what it has begun, then end", _declare_drain, _drain),
+    "drain": _Action("let a host finish its cases in progress, then end", _declare_drain, _drain),
     "forget": _Action(
-        "remove what the server knows of a run that is over",
+        "remove the data of a finished run from the server",
         _declare_run,
         _forget,
-        " The directories of its hosts remain. What it has spent of its budget is forgotten, too.",
+        " The directories of its hosts remain. The record of its spent budget is removed, too.",
     ),
     "reopen": _Action(
-        "run cases again that are done but have no result, as after a disk was lost",
+        "rerun cases that are done but have no result, for example because a disk was lost",
         _declare_reopen,
         _reopen,
-        " Join the run once more after that.",
+        " Then join the run again.",
     ),
     "reset-day": _Action(
-        "open limits per day and budgets that closed when the server lost what was spent",
+        "reopen daily limits and budgets that closed because the server lost the spent amounts",
         lambda _: None,
         _reset_day,
-        " They go on with what is known; the last portion of a host that is gone may be spent"
-        " twice.",
+        " They continue with the amounts that are still known. If a host is gone, its last portion"
+        " may be spent twice.",
     ),
 }

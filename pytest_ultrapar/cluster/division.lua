@@ -1,35 +1,37 @@
--- The ledger of shares as one script: ledger.py says what holds, and what hosts and ledger say to
--- each other. Tests hold it against a model (tests/ledger_model.py), whose functions have the same
--- names. `script.py` makes KEYS and ARGV.
+-- The ledger of shares, as a single script. ledger.py describes its rules and its calls. Tests compare
+-- the script with a model (tests/ledger_model.py), whose functions have the same names. `ledger_script.py`
+-- makes KEYS and ARGV.
 --
--- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by its
--- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),
--- the caller's own (hash), and for each of its rows the shares (hash: incarnation, packed share).
--- ARGV: the call; its rows and lanes; its uses, five numbers each: all msgpack.
--- Answer: what is of the ledger; grant, amount, target, told, spent, closed of each row; news: all
--- msgpack.
+-- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by time of
+-- its last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row for
+-- each name), the caller's own facts (hash), and for each of the caller's rows its shares (hash:
+-- incarnation, packed share).
+-- ARGV: the call; its rows and lanes; its uses, five numbers for each row. All are msgpack.
+-- Answer: fields of the ledger; grant, amount, target, told, spent and closed of each row; news. All
+-- are msgpack.
 
--- ledger.py says why.
+-- ledger.py gives the reasons for these two.
 local STOP_MS, EXPIRE_MS = 2000, 5000
--- More than this between two calls of anybody is believed only if the caller's clock agrees.
+-- A longer time between two calls only counts if the caller's clock confirms it.
 local SKIP_MS = 500
--- A host keeps units of a wider row for so long after a narrower one went to others.
+-- How long a host keeps units of a wider row after a narrower row has gone to other hosts.
 local GRACE_MS = 2000
--- Smaller parts of a paced row are not made: each part is spaced on its own, and where seats are few
--- its sends wait for each other. With parts of 9 of 18 per second and 5 seats a key, phase 5.3 on
--- three hosts took 1.05 of one host's time; with keys that stay whole it takes 1.03.
+-- The smallest part of a paced row. Each host spaces its part separately, and with few seats its sends
+-- wait for each other. With parts of 9 of 18 per second and 5 seats per key, phase 5.3 on three hosts
+-- took 1.05 times as long as on one host. If keys are not divided, it takes 1.03 times as long.
 local LEAST_PACED = 10
--- A row is divided anew at most so often, and in a larger cluster once per ms and host.
+-- The minimum time between two divisions of a row. In a larger cluster it is 1 ms per host.
 local RECOMPUTE_MS = 250
--- So many shares are divided anew in one call, or one row; the next call goes on.
+-- The maximum number of shares that one call divides again. The next call continues.
 local AT_ONCE = 2000
--- A share that would change by less stays as it is.
+-- A share that would change by this much or less stays the same.
 local KEPT_PERCENT = 5
--- Runs that cannot have equal parts of a small row take turns of this, or of ten windows.
+-- If a small row cannot be divided equally between runs, they take turns of this time, or of ten
+-- windows.
 local TURN_MS = 20000
--- A window of counted units is so many cells; units are free a window after the end of theirs.
+-- The number of cells in a window of counted units. Units are released a window after their cell ends.
 local CELLS = 48
--- A row unused for so long asks whether the holders of its shares are still known.
+-- After this time without use, the script checks whether the hosts that have shares of a row are known.
 local FORGOTTEN_MS = 86400000
 local WEEK_MS = 604800000
 local NEVER = math.huge
@@ -47,8 +49,8 @@ local function server_time()
   return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 end
 
--- The server's own word goes before what the host read when it connected: a proxy may hide that it
--- is another server by now.
+-- The server's own run_id takes precedence over the one that the host read when it connected: behind a
+-- proxy, the server may have changed since then.
 local function server_run_id(said)
   local ok, text = pcall(redis.call, 'INFO', 'server')
   return ok and type(text) == 'string' and string.match(text, 'run_id:(%w+)') or said
@@ -77,7 +79,7 @@ local run_id, now, server = fields[5] or '', number(6), number(7)
 local deaths, versions, peers_told = number(8), number(9), number(10)
 local reported, news_number, lag = number(11), number(12), number(13)
 local last_epoch, last_ms, shift = number(14), number(15), number(16)
--- Rows that there must be, unless somebody removed some.
+-- The number of rows that must exist. If there are fewer, another program removed some.
 local kept = number(17)
 
 -- Time, lives and deaths
@@ -163,7 +165,7 @@ end
 
 local function cell_ms(row) return max(floor(row.window / CELLS), 1) end
 
--- A number that is none would be granted, and nobody would be told.
+-- Otherwise an infinite or undefined number would be granted without an error.
 local function sound(sum)
   if sum ~= sum or sum == math.huge or sum == -math.huge then error('a row that no script wrote') end
 end
@@ -289,7 +291,7 @@ local function row_of(at)
     rows[at] = row
     redis.call('DEL', key_of(at))
   elseif row.epoch ~= epoch then
-    -- Epochs that follow others are never open from the first. Somebody wrote the number of this one.
+    -- A new epoch is never open when it follows another, so another program wrote the number.
     if closing == 'open' then closing, begun = 'all', now end
     if row.kind == 'counted' then
       local flat = redis.call('HGETALL', key_of(at))
@@ -398,7 +400,7 @@ local function grant_of(row, share)
   return grant, told, spent, now < opens(row) and 1 or 0
 end
 
--- Division. Asks are tables of rank, want, unit.
+-- Division. An ask is a table with rank, want and unit.
 
 local function fill(asks, amount, part)
   local found, room, taken, cut = {}, amount, 0, -1
@@ -571,7 +573,7 @@ local function divide(at)
     mine.who = incarnation
     all[#all + 1] = mine
   end
-  -- Somebody removed shares: the next call begins an epoch.
+  -- Another program removed shares, so let the next call begin an epoch.
   if #all < row.size then kept = LOST end
   local amount, runs = 0, {}
   for _, share in ipairs(all) do
@@ -748,7 +750,7 @@ local function leave()
   return pack(shares)
 end
 
--- Whether nothing of a row changed, by what stands before the rest of it.
+-- Whether the header of a row shows that nothing has changed.
 local function at_rest(at, versions_seen)
   if not texts[at] then return false end
   local version, due, deaths_seen, computed = struct.unpack(HEADER, texts[at])
@@ -773,7 +775,7 @@ local function is_active(at, before, shares, versions_seen, barred)
   end
   if at_rest(at, versions_seen) then return false end
   if not texts[at] or specs[at][2] == 'counted' then return true end
-  -- Often only others' shares have changed. Then there is nothing to do, and nothing is written.
+  -- Often only shares of other hosts have changed. Then there is nothing to do or to write.
   local version, due, deaths_seen, computed, amount = struct.unpack(HEADER, texts[at])
   local share = own_share(at)
   if due <= now or (deaths_seen ~= deaths and computed + RECOMPUTE_MS <= now) or not share

@@ -1,9 +1,9 @@
-"""The part of the limits of who has no cases: a gateway, which sends what its clients ask.
+"""The shares of a gateway, which has no cases but sends the requests of its clients.
 
-What a host of a run could use is known ahead, by the cases that nobody has claimed. A gateway knows
-only what waits and what goes through. Between two requests of a client nothing does, and a want
-that fell to nothing there would give its part away and wait for it again at the next request. So
-what was in use a moment ago is wanted for a while longer.
+A host in a run can predict its requests from the cases that no host has claimed. A gateway knows
+only how many requests wait or are in flight, and between two requests of a client both numbers are
+0. If the gateway wanted no units at that time, it would lose its share and have to wait for it at
+the next request. Therefore it still wants units for a while after their last use.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""What was in use so long ago is still wanted: clients that ask one after another, and think for a
-moment in between, keep their part; those that are gone keep nobody waiting for longer."""
+"""How long units are still wanted after their last use. So clients that send one request after
+another, with short pauses, keep their share. After this time, the share of clients that are gone
+no longer blocks other hosts."""
 
 
-class Went(NamedTuple):
-    """What went through since a broker began.
+class Traffic(NamedTuple):
+    """The traffic since a broker started.
 
     Attributes:
-        granted: Requests.
-        busy_s: Seconds that they took, all of them together.
+        granted: The number of requests.
+        busy_s: The sum of their durations, in seconds.
     """
 
     granted: int
     busy_s: float
 
 
-class Lately:
-    """What was in use over the last moments, by model: pure."""
+class RecentUse:
+    """Records the recent use of each model; pure."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
-        """Know nothing; `model_of` has the model of each lane."""
+        """Start without any use; `model_of` maps each lane to its model."""
         self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
-        self._went: Mapping[str, Went] = {}
+        self._went: Mapping[str, Traffic] = {}
         self._before_s = -math.inf
 
-    def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Went]) -> None:
-        """How much it is now; called at every renewal, at a later time each.
+    def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Traffic]) -> None:
+        """Record the present use. Called at each renewal, with increasing times.
 
         Args:
             now_s: The time.
-            asked: By model, requests that are in flight or wait.
-            went: By model, what went through so far.
+            asked: For each model, how many requests are in flight or waiting.
+            went: For each model, the traffic so far.
         """
         most = dict(asked)
         for model, (granted, busy_s) in went.items():
-            before = self._went.get(model, Went(0, 0.0))
+            before = self._went.get(model, Traffic(0, 0.0))
             if granted > before.granted:
-                # Short requests are there at no renewal: so many were, on average.
+                # Short requests end between renewals; this is their average number in flight.
                 used = math.ceil((busy_s - before.busy_s) / (now_s - self._before_s))
                 most[model] = max(1, used, most.get(model, 0))
         self._went, self._before_s = went, now_s
@@ -66,19 +67,19 @@ class Lately:
             self._seen.popleft()
 
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
-        """What is wanted of each model beside what waits, as of cases that could be claimed."""
+        """Return how many more requests of each model are wanted, like claimable cases."""
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
-            # Of each lane of a model: all that its requests could use there.
+            # Use the maximum over the lanes of a model: all its requests could use that lane.
             model = self._model_of[lane]
             asked[model] = max(asked.get(model, 0), want.requests)
-        went: dict[str, Went] = {}
+        went: dict[str, Traffic] = {}
         for one in broker.status(now_s).lanes:
-            granted, busy_s = went.get(self._model_of[one.lane], Went(0, 0.0))
-            went[self._model_of[one.lane]] = Went(granted + one.granted, busy_s + one.busy_s)
+            granted, busy_s = went.get(self._model_of[one.lane], Traffic(0, 0.0))
+            went[self._model_of[one.lane]] = Traffic(granted + one.granted, busy_s + one.busy_s)
         self.note(now_s, asked, went)
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """The most of a model that was in use at once lately."""
+        """Return the maximum of a model's requests that were recently in use at the same time."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

@@ -1,8 +1,8 @@
-"""How far a host is with the cases that it claimed, by line: pure; from what broker and pytest say.
+"""Count a host's progress with its claimed cases, by line, from the broker's and pytest's reports.
 
-An episode has ended when the broker says so, which is long before pytest has reported its case: a
-worker of xdist keeps its last item until it has another one. Where the broker is told of no end, as
-an engine that broke ends all at once, the report says it.
+Pure. The broker reports the end of an episode. pytest reports the case much later, because a worker
+of xdist keeps its last item until it gets another one. If the broker gets no report, for example
+because an engine failed, pytest's report is used.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.cluster.identity import NumberedCases
+    from pytest_ultrapar.cluster.run_identity import NumberedCases
 
 
 class HostCounts:
-    """Counts of one host.
+    """The counts of one host.
 
     Attributes:
-        claimed: Cases of each line that were ever claimed here; of free ones those that a mark
-            skips are left out, since the broker never hears of them.
-        room: Requests of each line that could be in flight beside those that are.
-        n_ended: Episodes that the broker says have ended.
+        claimed: How many cases of each line were ever claimed here. Free cases that a mark skips
+            are not counted, because the broker does not know them.
+        room: How many more requests of each line could be in flight.
+        n_ended: How many episodes have ended, as counted by the broker.
     """
 
     def __init__(self, cases: NumberedCases) -> None:
@@ -41,15 +41,15 @@ class HostCounts:
         self._skipped = [0] * n
 
     def claim(self, number: int) -> None:
-        """A case is this host's from now on."""
+        """Count a case that this host claimed."""
         if (line := self._counted_in(number)) is not None:
             self.claimed[line] += 1
 
     def report(self, number: int, outcome: str) -> None:
-        """A case was reported with this outcome."""
+        """Count a case that was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            # Most that others took had not begun; more are claimed ahead for those that had.
+            # Most cases that other hosts took had not begun. If one had begun, one more is claimed.
             self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
@@ -57,8 +57,8 @@ class HostCounts:
         is_free = self._cases.lines[line].group is None
         return None if is_free and self._cases.cases[number].skipped is not None else line
 
-    def hear(self, status: BrokerStatus) -> None:
-        """Take over what the broker says now."""
+    def update(self, status: BrokerStatus) -> None:
+        """Update the counts from the broker's status."""
         self.n_ended = status.ended_episodes
         self._n_open_episodes = status.open_episodes
         lines, place = self._cases.lines, self._place
@@ -79,15 +79,15 @@ class HostCounts:
                 self.room[at] = room.get(line.model, NO_PART)
 
     def begun(self, n_open: int) -> list[int]:
-        """Cases of each line whose episodes have begun.
+        """Return how many cases of each line have begun episodes.
 
-        Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
-        The broker does not say of which line they are, and a worker may keep them for long. So no
-        line has more to begin than all lines have together: a host whose workers keep all that is
-        ahead would else claim nothing, for ever.
+        Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
+        broker does not report their line, and a worker may keep them for a long time. Therefore the
+        cases yet to begin in one line are never more than the cases yet to begin in all lines.
+        Otherwise a host whose workers keep all claimed cases would never claim again.
 
         Args:
-            n_open: Claimed cases whose episodes have not ended; see `n_open`.
+            n_open: The number of claimed cases whose episodes have not ended; see `n_open`.
         """
         n_to_begin = max(0, n_open - self._n_open_episodes)
         return [
@@ -100,7 +100,7 @@ class HostCounts:
         ]
 
     def open_of(self) -> list[tuple[int, int]]:
-        """By group, claimed cases whose episodes have not ended; groups without any are missing."""
+        """Return how many claimed cases have open episodes, for each group that has any."""
         found: Counter[int] = Counter()
         for at, line in enumerate(self._cases.lines):
             if line.group is not None:
@@ -108,7 +108,7 @@ class HostCounts:
         return [(group, n) for group, n in sorted(found.items()) if n]
 
     def n_open(self) -> int:
-        """Claimed cases whose episodes have not ended."""
+        """Return how many claimed cases have episodes that have not ended."""
         lines = self._cases.lines
         grouped = [at for at, line in enumerate(lines) if line.group is not None]
         n_free = sum(self.claimed) - sum(self.claimed[at] for at in grouped)

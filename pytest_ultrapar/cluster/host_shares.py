@@ -1,9 +1,9 @@
-"""Beside a broker: renews this host's part of the limits, about once a second.
+"""Renew this host's shares of the limits about once a second, next to its broker.
 
-What the host holds and wants is asked of the broker on its loop; the call to the server waits in a
-thread of its own, so that a slow server keeps no request waiting that may go. A part ends by itself
-`STOP_MS` after the call for it was begun, by a clock that goes on while the machine sleeps: a host
-that cannot renew sends nothing.
+This module reads what the broker holds and needs on the broker's event loop. It calls the server in
+a separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the
+start of its call, by a clock that also runs while the machine sleeps. So a host that cannot renew
+its shares sends nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.demand import RowWant
+from pytest_ultrapar.broker.demand import RowDemand
 from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
-from pytest_ultrapar.cluster.clock_rate import ClockRate
-from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
-from pytest_ultrapar.cluster.gateway_shares import Lately
+from pytest_ultrapar.cluster.clock_drift import ClockDrift
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, EarlierDailyUse
+from pytest_ultrapar.cluster.gateway_shares import RecentUse
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -35,8 +35,8 @@ from pytest_ultrapar.cluster.ledger import (
     RowShare,
     RowSpec,
 )
+from pytest_ultrapar.cluster.ledger_rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.notices import news_of, notice_of
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
@@ -47,46 +47,46 @@ from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.broker.host import BrokerHost
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.event_loop import BrokerLoop
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Between two calls; and while units are on their way, here or from here, or there are news."""
+"""Seconds between two calls: usually, and while units move or there is news."""
 LOOK_S = 0.1
-"""Between two looks for news."""
+"""Seconds between two checks for news."""
 NAMED_S = 86_400.0
-"""Between two times that rows are named: the server keeps the names for a week."""
+"""How often the names of rows are sent, in seconds: the server stores them for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Cases that are claimed alike: those of one group, or those of a model that are in none."""
+    """A line of cases: the cases of one group, or the cases of one model that are in no group."""
 
     model: str
     group: str = ""
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""At the start of an epoch all rows are closed; longer are only those of which not all is known."""
+"""All rows are closed at the start of an epoch. Only rows with lost amounts stay closed longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sharing of limits needs to know; crosses to the broker's process as JSON.
+    """The settings for sharing limits. They are sent to the broker's process as JSON.
 
     Attributes:
-        url: Of the server, without a password; None: the one in the environment.
-        run: The run's name, as its hosts share limits.
-        claims: The run's name, as its hosts share cases; empty for a gateway, which has none.
+        url: The URL of the server, without a password; None means the URL in the environment.
+        run: The name under which hosts share limits.
+        claims: The name under which hosts share cases; empty for a gateway, which has no cases.
         host: This host's name.
-        rows: All rows that are shared.
-        days: The files of those that count days; None for the others.
-        lines: Model of the free cases, or name of the group, in the order of the claims' lines.
-        n_cases: Cases of each, while nobody has joined the run.
-        epoch_path: Where the host remembers the ledger's epoch.
-        clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
-            empty: nowhere.
-        model_of: Of a gateway, the model of each lane.
+        rows: All shared rows.
+        days: The files of each row that counts days; None for other rows.
+        lines: The lines of cases, in the order of the claims.
+        n_cases: The number of cases of each line, used until a host has joined the run.
+        epoch_path: The file in which the host stores the ledger's epoch.
+        clocks_path: The file for the offsets between the host's and the ledger's clock
+            (`store.clock_stamps`); if empty, they are not stored.
+        model_of: For a gateway, the model of each lane.
     """
 
     url: str | None
@@ -102,29 +102,31 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_of: dict[LaneId, str] = {}
 
     def for_broker(self) -> SharesSettings:
-        """What a broker is told, which then has its part of the limits."""
+        """Return the settings for a broker that uses shares of the limits."""
         config = msgspec.json.encode(self).decode()
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
-def make_shares(host: BrokerHost, config: str) -> HostShares:
-    """What shares limits beside a broker, by `SharingSettings` as JSON. Called where the broker is.
+def make_shares(host: BrokerLoop, config: str) -> HostShares:
+    """Make the object that shares limits for a broker, from `SharingSettings` as JSON.
+
+    Called in the broker's process.
 
     Raises:
-        ConfigError: The server's URL is not there any more.
+        ConfigError: The environment no longer has the server's URL.
     """
     return HostShares(msgspec.json.decode(config, type=SharingSettings), host, os.environ)
 
 
 class HostShares:
-    """Tells a broker its part of the limits, from `start` to `close`; all on the broker's loop.
+    """Gives a broker its shares of the limits, from `start` to `close`, on the broker's loop.
 
     Attributes:
         said: The ledger's last answer; None before the first.
     """
 
     def __init__(
-        self, settings: SharingSettings, host: BrokerHost, environ: Mapping[str, str]
+        self, settings: SharingSettings, host: BrokerLoop, environ: Mapping[str, str]
     ) -> None:
         self._settings = settings
         self._host = host
@@ -136,13 +138,13 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
-        self._clock_rate = ClockRate()
+        self._clock_drift = ClockDrift()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
-        self._days_before = DaysBefore(settings.days)
-        self._asked = AskedRows(settings.rows, self._days_before.spent)
-        self._lately = None if settings.claims else Lately(settings.model_of)
+        self._earlier_use = EarlierDailyUse(settings.days)
+        self._asked = AskedRows(settings.rows, self._earlier_use.spent)
+        self._lately = None if settings.claims else RecentUse(settings.model_of)
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._named_in, self._named_s = 0, 0.0
@@ -150,31 +152,31 @@ class HostShares:
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, host: BrokerHost) -> None:
-        """Begin to renew. Called once, when the loop runs."""
-        self._days_before.read(wall_s())
+    def start(self, host: BrokerLoop) -> None:
+        """Start to renew shares. Called once, when the loop runs."""
+        self._earlier_use.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Renew no more, and say so if the server can be reached. Idempotent."""
+        """Stop renewing, and tell the server if it can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        # From here on only what is in flight, or counts in a window, is held: else others would
-        # wait for as long as the longest request may take.
+        # From now on, hold only units in flight or units that still count in a window. Otherwise
+        # other hosts would have to wait for the longest possible request.
         now_s = self._host.now_s()
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nothing is renewed any more: whoever claims cases ends the run with this sentence."""
+        """Report that renewal failed. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
-                f"limits cannot be renewed any more: {error!r} (please report it)"
+                f"limits can no longer be renewed: {error!r} (please report it)"
             )
 
     async def _renew_always(self) -> None:
@@ -185,8 +187,8 @@ class HostShares:
             try:
                 answer = await self._host.loop.run_in_executor(self._thread, self._ask, call)
             except UltraparError as error:
-                # Closed by itself soon, never open. The next call says what is held then; whoever
-                # claims cases ends the run where this lasts for too long.
+                # The shares expire soon, and the next call reports the units held at that time. If
+                # this lasts too long, the thread that claims cases ends the run.
                 self._host.broker.trouble = str(error)
             else:
                 if not answer.stale:
@@ -198,7 +200,7 @@ class HostShares:
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
-        facts = self._server.facts or self._server.look()
+        facts = self._server.facts or self._server.read_facts()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
             begun_s = boot_s()
@@ -208,20 +210,20 @@ class HostShares:
                 self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
             self._look_beside(answer.epoch)
         except NoAnswerError:
-            # It may be another one when it is back.
+            # When the server is back, it may be another one.
             self._server.facts = None
             raise
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """What makes shares better or is for people, and is worth losing none of them."""
+        """Make further calls that improve shares or help people. Their failures are ignored."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
                 if len(claimable) == len(self._settings.lines):
                     self._claimable = claimable
-            # What rows are called, for `ultrapar cluster status`: said anew in another epoch, whose
-            # server may have forgotten it, and long before it would be removed.
+            # Send the names of rows for `ultrapar cluster status`. Send them again in a new epoch,
+            # since the server may have lost them, and long before they expire.
             if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
                 rows = self._settings.rows
                 named = zip(rows.specs, rows.limits, strict=True)
@@ -229,7 +231,7 @@ class HostShares:
                 self._named_in, self._named_s = epoch, boot_s()
 
     def _leave(self, call: Renewal) -> None:
-        """Give all back that is not in use; on the thread."""
+        """Give back all units that are not in use; on the thread."""
         with suppress(UltraparError):
             if self._server.facts is not None:
                 run_id = self._server.facts.run_id
@@ -251,14 +253,14 @@ class HostShares:
         in_groups = {line.group: n for line, n in lines if line.group}
         wants = broker.wants(now_s, free, in_groups=in_groups)
         wanted = wants.rows
-        if self._clock_rate.trouble:
+        if self._clock_drift.trouble:
             wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
         server_s = wall_s() + self._server_ahead_s
         lanes = self._asked.ask(held, wanted, server_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
-            news = broker.take_news(now_s)
+            news = broker.take_notices(now_s)
             self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
@@ -280,9 +282,9 @@ class HostShares:
         )
 
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
-        """Have what was answered; returns in how many seconds to ask again."""
+        """Apply an answer; return the seconds until the next call."""
         self.said = answer
-        self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
+        self._clock_drift.record(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -291,21 +293,21 @@ class HostShares:
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
-        # Taken for dead, others may have by now what it still holds: that may end, and nothing is
-        # begun before all of it has.
+        # After this host was treated as dead, other hosts may have the units that it still holds.
+        # Its requests may finish, but no new request begins before all of them have ended.
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        self._days_before.told()
+        self._earlier_use.told()
         self._server_ahead_s = answer.server_ms / 1000 - wall_s()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
         held = broker.holdings(now_s())
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
         if answer.news:
-            # Before the shares: nothing more is to be sent where nothing should be.
+            # Apply the news first, so that no request goes to a removed lane.
             heard = _news(answer.news, answer.server_ms)
-            self._host.move(lambda: broker.hear(heard, now_s()))
+            self._host.move(lambda: broker.apply_notices(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
         self._tell_people(answer)
         moves = any(
@@ -317,32 +319,32 @@ class HostShares:
     def _tell_people(self, answer: Answer) -> None:
         rows, broker = self._settings.rows, self._host.broker
         broker.shares, broker.notes = [], []
-        broker.trouble = self._clock_rate.trouble
+        broker.trouble = self._clock_drift.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
                 broker.notes.append(_lowered(limit, spec, share.amount))
-            # Of counted rows a host has the next few units: how many tells nobody a thing.
+            # Counted rows are granted in small portions, which do not help people.
             if rows.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"{limit[1]} of {limit[0]} is closed: the server has forgotten what was spent "
-                    "of it, and hosts that know are gone; ultrapar cluster reset-day "
-                    "opens it with what is known"
+                    f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
+                    "hosts that knew it are gone; ultrapar cluster reset-day opens it with the "
+                    "amount that is still known"
                 )
 
 
-def _unpaced(row: Row, want: RowWant) -> RowWant:
-    """What a host may want whose clock cannot be trusted with a rate."""
+def _unpaced(row: Row, want: RowDemand) -> RowDemand:
+    """Return the demand of a host whose clock is too inaccurate for rates."""
     kind = LIMIT_KINDS.get(row.word)
-    return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
+    return RowDemand(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:
-    """What a unit of a row is in the pool's field: 3 per 2 s are 1.5 of `qps`."""
+    """Return the value of a row's unit in the pool's field: 3 units per 2 s are `qps = 1.5`."""
     kind = LIMIT_KINDS.get(word)
     if kind is None:
         return 1 / BUDGET_UNITS
@@ -358,13 +360,13 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (
-        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} in that "
-        "of others who share it; the smallest holds"
+        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} on other "
+        "hosts that share it; the run uses the smallest"
     )
 
 
-def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
-    """Those that hold; what somebody else wrote is none."""
+def _news(notices: Iterable[Notice], server_ms: int) -> list[LaneNotice]:
+    """Return the news that still applies; notices of other programs are ignored."""
     found = []
     for notice in notices:
         with suppress(*NOT_THAT_JSON):
@@ -373,7 +375,7 @@ def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:
-    """Where a host remembers the epoch of the ledger at a server."""
+    """Return the file in which a host stores the epoch of a server's ledger."""
     return directory / f"{address.label}.epoch"
 
 

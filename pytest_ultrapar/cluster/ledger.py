@@ -1,34 +1,35 @@
-"""What hosts and the ledger of shares say to each other: how many units of a limit each may use.
+"""The protocol between hosts and the ledger of shares: how many units of a limit each host may use.
 
-`division.lua` is the ledger, as one script of Redis or Valkey (`script.py` calls it). It holds all
-rows and hosts of one installation.
+The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_script.py` calls. It
+stores all rows and hosts of one installation.
 
-Invariant, for each row at every moment: the sum of what hosts last said they hold, or were
-last granted if that is more, and of what dead hosts' requests may still use, is at most the
-amount; for counted rows together with what was spent in the window.
+**Invariant.** For each row, at any time, the sum of the following units is not more than the
+amount. First, for each host, the units that it last reported as held, or the units of its last
+grant if they are more. Second, the units that requests of dead hosts may still use. Third, for
+counted rows, the units spent in the window.
 
-**Time** is the ledger's own. It goes on as the server's does, but what happens between two
-calls is believed only as far as the caller's boot clock agrees (`SKIP_MS` there), and never
-backwards. A clock that was not heard for `STOP_MS` agrees to nothing: it may be fast, or its
-last call was long on its way. What was not believed is never caught up with: whoever called in
-the meantime would seem to have called long ago. So a step of the server's clock frees nothing
-early and needs no new epoch; at worst units of the dead are free later. So they are after a
-silence of all hosts: those of a run that was killed are free `longest_ms` after the next one
-has begun.
+**Time.** The ledger has its own time. It follows the server's time, but between two calls it
+advances only as far as the caller's boot clock confirms (`SKIP_MS` there), and never goes
+backwards. A clock that made no call for `STOP_MS` confirms nothing: it may be fast, or its last
+call may have been slow. Time that was not confirmed is never added later. Otherwise, hosts that
+called in the meantime would seem to have called long ago. So a step of the server's clock releases
+nothing early and needs no new epoch. At worst, units of dead hosts are released later. The same
+applies after a time without any host: the units of a killed run are released `longest_ms` after the
+next run has begun.
 
-**Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
-told a later one than is stored. Then all shares are forgotten, hosts say what they hold and go
-on with it, and a row gives nothing more until all that may have been granted before is over:
-expiry, and its window or longest request. Numbers of epochs are times, so that those of a life
-that was lost are recognised.
+**Epochs.** An epoch ends when the server is another process (`run_id`), or when a host knows a
+later epoch than the stored one. Then all shares are forgotten. Hosts report their units and
+continue to use them. A row gives out no further units until all earlier grants are over, that is,
+after the expiry plus the row's window or longest request. Epoch numbers are times, so that the
+ledger recognises numbers from before it lost its data.
 
-**A first start** finds nothing stored: nothing was there, or all was lost. If nobody who calls
-remembers an epoch (hosts do so on disk), rows open after expiry: whoever lives has called by
-then. As soon as a host comes that remembers one of an earlier life, rows close until windows
-and longest requests are over. What that leaves open: the server, its data and the disks of all
-hosts are lost at once, with requests in flight; then a new start on another machine may come
-too early by what those take. To close for minutes at each first start would be too dear for
-that.
+**The first start.** If there is no stored data, this is the first start, or all data was lost. If
+no caller remembers an epoch (hosts store it on disk), rows open after the expiry time, because
+hosts that are alive call before then. If a host comes that remembers an earlier epoch, rows close
+until windows and longest requests are over. One case is not covered: the server, its data and the
+disks of all hosts are lost at the same time, while requests are in flight. A new start on another
+machine may then give out units that those requests still use. To close all rows for minutes at each
+first start would be too high a price for that case.
 """
 
 from __future__ import annotations
@@ -40,30 +41,30 @@ import msgspec
 RowKind = Literal["seats", "paced", "counted"]
 
 STOP_MS = 2_000
-"""A host sends nothing once so much of its own boot clock went by since it *began* its last call
-that was answered."""
+"""A host sends nothing once this much time has passed on its boot clock since the *start* of its
+last answered call."""
 EXPIRE_MS = 5_000
-"""After so long without a call a host is taken for dead. More than twice `STOP_MS`: a host's clock
-may go at half its speed."""
+"""A host that makes no call for this time is treated as dead. This is more than twice `STOP_MS`,
+because a host's clock may run at half speed."""
 UNHEARD_S = (EXPIRE_MS - STOP_MS) / 1000
-"""What the provider's host did not acknowledge for so long never arrives: nothing that was sent
-with a part of a limit may come when others have that part."""
+"""Data that the provider's machine does not acknowledge within this time never arrives. So no
+request of an old share can arrive when another host has the share."""
 
 
 class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A limit that hosts share: what is counted, how much of it, and for how long a use lasts.
+    """A limit that hosts share: its unit, amount and period.
 
     Attributes:
-        name: The same on every host that shares it; opaque here.
-        kind: `seats` are in flight; `paced` units are spent in any `window_ms`, evenly spaced;
-            `counted` ones are spent in any `window_ms` in whatever order. A calendar day is a row
-            of its own each, with the date in its name.
-        amount: Units in all, at least 1. Where hosts differ, the smallest holds.
-        window_ms: Of paced and counted rows: units that were used are free again so long after.
-        longest_ms: Of seats: the longest time that requests of a dead host can still run.
-        group: Rows of one group that are too small for all hosts go to the same ones, and different
-            groups to different ones: name what they have in common, such as the key. Empty: the
-            row's own name.
+        name: The same on every host that shares the limit. The ledger does not interpret it.
+        kind: `seats` are requests in flight. `paced` units are spent in any `window_ms`, evenly
+            spaced. `counted` units are spent in any `window_ms`, at any time. Each calendar day is
+            a separate row, with the date in its name.
+        amount: The total number of units, >= 1. If hosts differ, the smallest amount applies.
+        window_ms: For paced and counted rows: how long after their use units are free again.
+        longest_ms: For seats: how long requests of a dead host may still run.
+        group: If rows of one group are too small for all hosts, the same hosts get their units.
+            Rows of different groups go to different hosts. Use a name that the rows share, such as
+            the key. Empty means the row's own name.
     """
 
     name: str
@@ -75,19 +76,20 @@ class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class RowUse(msgspec.Struct, frozen=True, array_like=True):
-    """What a host says of one row.
+    """A host's report about one row.
 
     Attributes:
-        held: Units that it holds now: its present share, or more as long as more is in use. Falls
-            only when units are really free. Seats: what is in flight. Paced: the largest share
-            under which anything was sent within the last `window_ms`, and until debts are paid.
-            Counted: what it was granted and has not spent.
-        want: Units that it could use, `held` included, at least 0. Of counted rows: those that it
-            could spend within some seconds, on top of what is spent.
-        unit: The smallest useful share, at least 1: the next grant is 0 or at least this. Seats are
-            of use one by one: more than one says who else may have any.
-        spent: Of counted rows: all that it has spent in this incarnation, debts included.
-        told: Of counted rows: `RowShare.told` of the last answer, in whatever epoch.
+        held: The units that it holds now: its present share, or more while more are in use. The
+            number falls only when units become free. For seats, it counts the requests in flight.
+            For paced rows, it is the largest share under which anything was sent within the last
+            `window_ms`, or longer until debts are paid. For counted rows, it is the granted units
+            that it has not spent.
+        want: The units that it could use, including `held`, >= 0. For counted rows: the units that
+            it could spend within a few seconds, in addition to those already spent.
+        unit: The smallest useful share, >= 1. The next grant is either 0 or at least this. A single
+            seat is useful. The more units are needed, the fewer hosts get any.
+        spent: For counted rows: all units that it has spent in this incarnation, including debts.
+        told: For counted rows: `RowShare.told` of the last answer, in any epoch.
     """
 
     held: int = 0
@@ -98,14 +100,15 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """What one host learned and all must know: a key, instance or lane is removed, or pauses.
+    """News from one host for all others: a key, instance or lane is removed, or pauses.
 
     Attributes:
-        name: Of what; opaque here. The last notice of a name holds.
-        reason: Opaque, too.
-        for_ms: How long from now; 0 is until the ledger is unused for a week. A notice with an
-            empty reason takes the earlier one of its name back.
-        run: Only hosts of this run are told; empty: all.
+        name: The subject, which the ledger does not interpret. The last notice with a name applies.
+        reason: A text, which the ledger does not interpret either. A notice with an empty reason
+            revokes the earlier one.
+        for_ms: How long the notice applies from now on; 0 means until the ledger is unused for a
+            week.
+        run: Only hosts of this run receive it; empty means all hosts.
     """
 
     name: str
@@ -115,38 +118,40 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host says, every half to one second.
+    """A host's call, every half to one second.
 
     Attributes:
-        host: Its name. Where a row is too small for all, names decide who has it.
-        incarnation: A random token of this life of the host. A new one shares nothing with the old:
-            what that held is free when it has expired.
-        seq: Larger than in every earlier call of the incarnation. A call that is sent again as it
-            was (nobody knows whether it arrived) keeps its number, and is answered again.
-        run: Name of the run; shares are divided between runs first.
-        server_run_id: `run_id` of the server (`INFO server`), read when the connection was made.
-        epoch: The last that an answer named, on this host in whatever run and incarnation (a host
-            remembers it on its disk); 0 if none ever did.
-        clock: Names the clock of `clock_ms`: boot id and time namespace. Hosts of one machine share
-            it.
-        clock_ms: CLOCK_BOOTTIME when the call was first sent.
-        rows: All limits that it knows, from the widest to the narrowest (pool, provider, key, key
-            and model): where two small rows of a lane went to different hosts, the wider decides.
-            One that is left out still holds what it last said, until the host dies: say 0 first.
-        uses: One for each row.
-        lanes: For each lane that it could send on, the positions in `rows` of all limits on its
-            way; lanes with the same limits once.
-        answered_ms: `Answer.now_ms` of the last answer that was applied, in this incarnation and in
-            epoch `epoch`; 0 before the first.
-        peers: `Answer.peers` of that answer; 0 before the first.
-        news: Notices since the last answered call. All that still hold, when an answer names
-            another epoch.
-        news_seen: `Answer.news_seen` of the last answer of the same epoch, else 0.
-        leaving: It holds nothing and will not come back.
-        fresh: An operator's word that nobody used these keys just now: a ledger that begins opens
-            at once.
-        open_days: An operator's word, with `leaving`: the counted rows named here open with what is
-            known, whoever is missing.
+        host: The host's name. If a row is too small for all hosts, their names decide which hosts
+            get units.
+        incarnation: A random token for this process of the host. A new process shares nothing with
+            the old one, whose units are released when it has expired.
+        seq: Larger than in every earlier call of the incarnation. If a call is repeated because it
+            is unknown whether it arrived, it has the same number and gets its answer again.
+        run: The name of the run. Shares are first divided between runs.
+        server_run_id: The `run_id` of the server (`INFO server`), read after connecting.
+        epoch: The last epoch in an answer to this host, in any run and incarnation (a host stores
+            it on disk); 0 before the first answer.
+        clock: The identity of the clock of `clock_ms`: boot id and time namespace. Hosts on one
+            machine share it.
+        clock_ms: The CLOCK_BOOTTIME at which the call was first sent.
+        rows: All limits of the host, from the widest to the narrowest (pool, provider, key, key and
+            model). If two small rows of a lane went to different hosts, the wider row decides. A
+            row that is left out still holds its last reported units until the host dies, so report
+            0 first.
+        uses: A report for each row.
+        lanes: For each lane that the host could use, the positions of its limits in `rows`. Lanes
+            with the same limits are listed once.
+        answered_ms: The `Answer.now_ms` of the last applied answer, in this incarnation and in
+            epoch `epoch`; 0 before the first answer.
+        peers: The `Answer.peers` of that answer; 0 before the first answer.
+        news: The notices since the last answered call. If an answer has another epoch, all notices
+            that still apply.
+        news_seen: The `Answer.news_seen` of the last answer in the same epoch; otherwise 0.
+        leaving: Whether the host holds nothing and does not come back.
+        fresh: Whether an operator confirms that these keys were not used recently, so that a new
+            ledger opens immediately.
+        open_days: Whether an operator confirms, together with `leaving`, that the counted rows in
+            this call open with the known amounts, even if hosts are missing.
     """
 
     host: str
@@ -170,19 +175,21 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowShare(msgspec.Struct, frozen=True, array_like=True):
-    """What a host may hold of a row from now.
+    """The units of a row that a host may hold from now on.
 
     Attributes:
-        grant: Units. More than `held`: at once. Less: send no more than this allows, and say a
-            smaller `held` when the rest is really free; until then it counts as held.
-        amount: What is divided: the smallest amount that any host declares.
-        target: What it will have when others have given back theirs. More than `grant`: on its way.
-        told: Of counted rows: units spent or granted in the window, over all hosts; the host says
-            it in `RowUse.told`, so that a server that lost it knows it again. Below 0: not all is
-            known, and at least `-1 - told` are.
-        spent: Of counted rows: those of them that nobody can spend any more.
-        closed: Of counted rows: whether it gives nothing since hosts are missing that may have
-            spent some.
+        grant: The number of units. If it is more than `held`, the host may use them immediately. If
+            it is less, the host sends no more than this allows, and reports a smaller `held` when
+            the rest is free. Until then the rest counts as held.
+        amount: The amount that is divided: the smallest that any host declares.
+        target: The number of units that the host gets once other hosts have returned units. If it
+            is more than `grant`, units are on their way.
+        told: For counted rows: the units spent or granted in the window, over all hosts. The host
+            repeats the number in `RowUse.told`, so that a server that lost it gets it back. A value
+            below 0 means that the number is not fully known, but is at least `-1 - told`.
+        spent: For counted rows: the units in `told` that no host can spend any more.
+        closed: For counted rows: whether the row gives out no units, because hosts that may have
+            spent some are missing.
     """
 
     grant: int
@@ -194,24 +201,24 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a host may hold from now. Only the answer to its latest call counts.
+    """The units that a host may hold from now on. Only the answer to its latest call applies.
 
-    It holds for `STOP_MS` by the host's boot clock from *before* the call was first sent.
+    It is valid for `STOP_MS` on the host's boot clock, from *before* the call was first sent.
 
     Attributes:
-        epoch: The ledger's life: the host remembers it on its disk. Another one than before means
-            that the ledger may have forgotten something: nobody gets more than it holds until all
-            that may have been granted before is over.
-        stale: The call is older than another that arrived: nothing was changed, and the answer
-            must not be applied.
-        now_ms: The ledger's time. It never goes back, and not faster than the hosts' clocks; it is
-            what stamps of different hosts are compared by, within an epoch.
-        server_ms: `TIME` of the server.
-        epoch_age_ms: Since the epoch began: rows open when their expiry and window are over.
-        peers: Hosts that are alive, this one included.
-        news_seen: Number of the last notice.
-        shares: One for each row of the call, in its order.
-        news: Notices since `Renewal.news_seen`, of others and its own; `for_ms` is what is left.
+        epoch: The ledger's epoch, which the host stores on disk. A new epoch means that the ledger
+            may have lost data: no host gets more than it holds until all earlier grants are over.
+        stale: Whether another call, made later, had already arrived. If so, nothing was changed,
+            and the answer must not be applied.
+        now_ms: The ledger's time. It never goes back, and is not faster than the hosts' clocks.
+            Within an epoch, it makes times of different hosts comparable.
+        server_ms: The server's `TIME`.
+        epoch_age_ms: The time since the epoch began. Rows open when expiry and window are over.
+        peers: The number of hosts that are alive, including this one.
+        news_seen: The number of the last notice.
+        shares: A share for each row of the call, in the same order.
+        news: The notices since `Renewal.news_seen`, from other hosts and from this one. Here,
+            `for_ms` is the time left.
     """
 
     epoch: int

@@ -1,7 +1,7 @@
-"""What the ledger of shares holds, read without changing it: for people who look at a cluster.
+"""Read the content of the ledger without changing it, for people who inspect a cluster.
 
-`division.lua` writes all of it. Anybody with access to the server may have written it instead, so
-whatever is not as the script leaves it is refused with a sentence.
+`division.lua` writes this data. But other programs that can access the server may have written
+there as well, so data in another format is refused with one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.cluster.ledger import EXPIRE_MS
-from pytest_ultrapar.cluster.notices import told
+from pytest_ultrapar.cluster.notices import notice_text
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ _SHARE = struct.Struct("<7d")
 _HEADER = struct.Struct("<5d")
 _PACKED = msgspec.msgpack.Decoder()
 NOT_THAT_LEDGER = (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error)
-"""What is raised where somebody else wrote there; msgspec's errors are `ValueError`s."""
+"""The errors that another program's data causes. The errors of msgspec are `ValueError`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
-    """What a row knows of one host.
+    """The share of one host in a row.
 
     Attributes:
-        host: Its name; that of its incarnation where the ledger knows no other.
-        run: Which run it is in.
-        silent_s: Seconds since it was heard of; None: it was taken for dead.
-        held: Units that it holds.
-        granted: Units that it may use now.
-        wanted: Units that it could use.
-        target: Units that it will have.
+        host: The host's name, or its incarnation if the ledger has no name.
+        run: The host's run.
+        silent_s: Seconds since the host's last call; None if it was treated as dead.
+        held: The units that it holds.
+        granted: The units that it may use now.
+        wanted: The units that it could use.
+        target: The units that it gets later.
     """
 
     host: str
@@ -53,31 +53,32 @@ class ShareView:
 
     @property
     def out(self) -> int:
-        """Units that are nobody else's."""
+        """The units that no other host can have at present."""
         return max(self.held, self.granted)
 
     @property
     def coming(self) -> int:
-        """Units that are on their way to it."""
+        """The units that it gets in addition to the granted ones."""
         return max(0, self.target - self.granted)
 
 
 @dataclass(frozen=True, slots=True)
 class RowView:
-    """A row and who has how much of it.
+    """A row and the shares of its hosts.
 
     Attributes:
-        row: Its name on the server, in which keys are digests.
-        limit: What a run calls the limit; empty where nobody said.
-        word: Of its kind, such as `qps`.
+        row: The row's name on the server, with digests in place of keys.
+        limit: A run's name for the limit; empty if no run has named it.
+        word: The limit's name in the pool, such as `qps`.
         kind: `seats`, `paced` or `counted`.
-        amount: Units in all.
-        window_s: Over which they are counted; 0: at every moment.
-        spent: Of counted rows: units spent in the window.
-        closed_s: Nobody gets more than it holds for so long, as the server began anew; 0: it is
-            open.
-        awaits: Of counted rows: the server forgot what was spent, and not all hosts have told it.
-        shares: Of hosts that have or want some, those with most first.
+        amount: The total number of units.
+        window_s: The period in which units are counted; 0 means at any time.
+        spent: For counted rows: the units spent in the window.
+        closed_s: Seconds until hosts can get more units than they hold, after the server has
+            restarted; 0 means that the row is open.
+        awaits: For counted rows: whether the server lost the spent amount, and some hosts have not
+            reported yet.
+        shares: The shares of hosts that have or want units, the largest first.
     """
 
     row: str
@@ -93,20 +94,20 @@ class RowView:
 
     @property
     def granted(self) -> int:
-        """Units that are hosts' now, with those that are on their way back."""
+        """The units that hosts have now, including units that they are returning."""
         return sum(share.out for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """What one host learned and all know: a lane, key or instance is removed, or pauses.
+    """A notice from one host to the others: a lane, key or instance is removed, or pauses.
 
     Attributes:
-        run: Only hosts of this run are told; empty: all.
-        lane: Where it was learned.
-        removes: What of the lane is removed (`key`, `lane`, ...); empty: it pauses.
-        reason: In a sentence; empty for a pause.
-        left_s: Seconds for which it still holds; 0: until the end.
+        run: Only hosts of this run receive it; empty means all hosts.
+        lane: The lane on which the failure occurred.
+        removes: The removed part of the lane (`key`, `lane`, ...); empty for a pause.
+        reason: A sentence; empty for a pause.
+        left_s: How many seconds it still applies; 0 means until the end.
     """
 
     run: str
@@ -118,13 +119,13 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """All that hosts share.
+    """All shared limits and notices.
 
     Attributes:
-        epoch_age_s: Seconds since the server began anew; None: nothing was shared yet.
-        n_hosts: Hosts that are alive, of all runs.
-        rows: From the tightest: those whose hosts want more than they have come first.
-        news: What holds now.
+        epoch_age_s: Seconds since the server restarted; None if nothing has been shared yet.
+        n_hosts: The number of hosts that are alive, in all runs.
+        rows: The rows. Closed rows come first, then rows whose hosts want more than the amount.
+        news: The notices that apply now.
     """
 
     epoch_age_s: float | None
@@ -135,16 +136,16 @@ class LedgerView:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
-    """What stands in the ledger's keys.
+    """The content of the ledger's Redis keys.
 
     Attributes:
-        ledger: Its own fields.
-        seen: When each incarnation was heard of last, by the ledger's time.
-        rows: Each row, packed.
-        shares: For each row its shares, packed, by incarnation.
-        hosts: Name and run of each incarnation.
-        names: What runs call rows: limit and kind.
-        news: Each notice, packed.
+        ledger: The ledger's own fields.
+        seen: The ledger's time at the last call of each incarnation.
+        rows: The packed rows, by name.
+        shares: For each row, its packed shares by incarnation.
+        hosts: The name and the run of each incarnation.
+        names: The names that runs gave the rows: limit and kind.
+        news: The packed notices.
         server_ms: The server's time.
     """
 
@@ -159,18 +160,18 @@ class LedgerKeys:
 
 
 def view_of(keys: LedgerKeys) -> LedgerView:
-    """What the ledger's keys say.
+    """Unpack the content of the ledger's Redis keys.
 
     Raises:
-        Those of NOT_THAT_LEDGER: Somebody else wrote there.
+        NOT_THAT_LEDGER: Another program wrote it.
     """
     if not keys.ledger:
         return LedgerView(None, 0, (), ())
-    # The ledger's time stands still between calls; the server's goes on.
+    # The ledger's time stands still between calls; the server's time does not.
     now_ms = _number(keys.ledger[b"now"])
     now_ms += max(0.0, keys.server_ms - _number(keys.ledger[b"server"]))
     rows = [_row(name, text, keys, now_ms) for name, text in keys.rows.items()]
-    # Rows of runs that are over stay for a week, and say nothing.
+    # The rows of finished runs remain for a week, without shares.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
     news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
     news.sort(key=lambda one: (not one.removes, one.run, one.lane))
@@ -189,7 +190,7 @@ def _row(name: bytes, text: bytes, keys: LedgerKeys, now_ms: float) -> RowView:
     cells = rest[12:]
     spent = sum(int(units) for units in cells[1::2]) if kind == "counted" else 0
     shares = []
-    # Those of an earlier epoch are forgotten at the next call about the row.
+    # Shares of an earlier epoch are removed at the next call for the row.
     is_of_epoch = row_epoch == int(keys.ledger[b"epoch"])
     own = keys.shares.get(name, {}) if is_of_epoch else {}
     for incarnation, packed in own.items():
@@ -227,16 +228,16 @@ def _tightest(row: RowView) -> tuple[bool, bool, bool, str, str, str]:
 
 
 def _notice(text: bytes, now_ms: float) -> NoticeView | None:
-    """A notice; None where it does not hold any more."""
+    """Unpack a notice; None if it no longer applies."""
     _, until_ms, reason, run = _PACKED.decode(text)
     until_ms = _number(until_ms)
     if not reason or (until_ms != -1 and until_ms <= now_ms):
         return None
     lane, removes, said = "", "", _text(reason)
     with suppress(*NOT_THAT_JSON):
-        news = told(reason).news
+        news = notice_text(reason).news
         lane, removes, said = str(news.lane_id), news.removes or "", news.reason
-    # A removal is told again for as long as hosts of the run are alive.
+    # A removal is renewed as long as hosts of the run are alive.
     left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000
     return NoticeView(_text(run), lane, removes, said, left_s)
 
@@ -253,10 +254,10 @@ def _text(value: object) -> str:
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:
-    """What runs call rows; where they differ, the last one's word.
+    """Return the names that runs gave the rows; if they differ, the last one.
 
     Raises:
-        ValueError: Somebody else wrote there.
+        ValueError: Another program wrote it.
     """
     return {
         row.decode(errors="replace"): msgspec.json.decode(text, type=tuple[str, str])

@@ -1,50 +1,51 @@
-"""News of hosts as the ledger keeps them: its notices; pure."""
+"""Convert a host's news to the ledger's notices and back; pure."""
 
 from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cluster.ledger import Notice
 
 
-class Told(msgspec.Struct, frozen=True):
-    """The text of a notice: with the time of the server when the news were told.
+class NoticeText(msgspec.Struct, frozen=True):
+    """The text of a notice: the news, and the server's time at which the host sent it.
 
-    The ledger's own time stands still while nobody calls: a run that is joined again the next day
-    would hear of keys that were mended, and of pauses that are over.
+    The ledger's own time stands still between calls. Without the server's time, hosts that join a
+    run again the next day would be told of removed keys that work again by then, and of pauses that
+    are over.
     """
 
-    news: News
+    news: LaneNotice
     at_ms: int
 
 
-def notice_of(news: News, run: str, at_ms: int) -> Notice:
-    """What a host learned, for the other hosts of its run: they have the same lanes."""
+def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
+    """Make a notice of a host's news for the other hosts of its run: they have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
-        reason=msgspec.json.encode(Told(news, at_ms)).decode(),
+        reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),
         for_ms=round(news.for_s * 1000),
         run=run,
     )
 
 
-def told(text: str | bytes) -> Told:
-    """What a notice says.
+def notice_text(text: str | bytes) -> NoticeText:
+    """Read the content of a notice.
 
     Raises:
-        Those of NOT_THAT_JSON: Somebody else wrote it, or another version.
+        NOT_THAT_JSON: Another program or another version wrote it.
     """
-    return msgspec.json.decode(text, type=Told)
+    return msgspec.json.decode(text, type=NoticeText)
 
 
-def news_of(notice: Notice, server_ms: int) -> News | None:
-    """The news as another host hears them; None where they are over.
+def news_of(notice: Notice, server_ms: int) -> LaneNotice | None:
+    """Return the news for another host; None if it no longer applies.
 
     Raises:
-        As `told`.
+        NOT_THAT_JSON: As `notice_text`.
     """
-    one = told(notice.reason)
+    one = notice_text(notice.reason)
     left_s = one.news.for_s - (server_ms - one.at_ms) / 1000
     if left_s <= 0:
         return None

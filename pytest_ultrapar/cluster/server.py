@@ -1,7 +1,8 @@
-"""Calls to the server of a cluster: made once and answered once, or repeated as they were.
+"""Call the server of a cluster. Each call is idempotent, so it can be repeated.
 
-A call that got no answer may have been carried out. Each therefore has a number, and the same call
-sent again changes nothing and is answered again; so whoever calls repeats until there is an answer.
+A call that gets no answer may still have been executed. Therefore each call has a number: a call
+that is sent again changes nothing and gets its answer again. Callers repeat a call until they get
+an answer.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pytest_ultrapar.cluster import claims, ledger_view
+from pytest_ultrapar.cluster import claim_protocol, ledger_view
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
-from pytest_ultrapar.cluster.identity import RunIdentity
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
@@ -36,47 +37,48 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What redis-py and we raise for answers of some other program that speaks its protocol."""
+"""The errors that redis-py and this module raise for the answers of another program."""
 ANSWER_S = 2.0
-"""A call that took longer is repeated; the longest script takes some milliseconds."""
+"""A call that takes longer is repeated. The longest script takes a few milliseconds."""
 ROW_NAMES = "names"
-"""Of a run's key with what it calls the rows of limits; no script touches it."""
+"""The suffix of the Redis key that stores a run's names of limit rows; no script uses it."""
 _FINISHER = b"finisher:"
-"""Before a host's name, in a run's own hash."""
+"""The prefix of a host's name in a run's hash."""
 _AT_ONCE = 200
-"""Keys that are read in one go."""
+"""The maximum number of Redis keys to read in one call."""
+_CODES = r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)"
 _TAKES_NO_CALLS = re.compile(
-    r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)\b|"
-    r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
+    rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""What a server says that takes no calls for now, a script's own commands included, in the words of
-Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
+"""The errors of a server that accepts no calls at present, including errors of scripts' commands.
+
+The texts are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
 )
-"""What a user of the server must be allowed, beside the keys (`ACL SETUSER`).
+"""The permissions that the user on the server needs, besides the Redis keys (`ACL SETUSER`).
 
-Not `+@write` or `+@connection`: they include `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which mind no
-keys.
+`+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which ignore
+the permissions on keys.
 """
 
 
 class NoAnswerError(UltraparError):
-    """The server cannot be reached, or takes no calls for now: to be tried again."""
+    """The server cannot be reached, or accepts no calls at present; try again."""
 
 
 def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str], object]) -> T:
-    """Ask until there is an answer.
+    """Call `ask` until there is an answer.
 
     Args:
-        ask: Asks once.
-        patience_s: How long the server may be silent.
-        waits: Told before each further try why there was none.
+        ask: Makes the call once.
+        patience_s: How long to wait for an answer.
+        waits: Called before each further try, with the reason for the last failure.
 
     Raises:
-        ConfigError: There is none for so long, or what `ask` raises.
+        ConfigError: There was no answer in this time, or `ask` raised the error.
     """
     until_s = boot_s() + patience_s
     while True:
@@ -90,31 +92,32 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
 
 
 class ClusterServer:
-    """A connection of one thread to the server of a cluster.
+    """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: What it said of itself when the connection was made last; None before.
+        facts: The server's facts, read at the last `read_facts`; None before.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
+        # No retries here: callers repeat calls and report the reason.
         self._client = redis.Redis(
             **address.connection(ANSWER_S),
             retry=Retry(NoBackoff(), 0),
-            redis_connect_func=self._connect,  # type: ignore[arg-type]  # It is given one.
+            redis_connect_func=self._connect,  # type: ignore[arg-type]  # It passes one argument.
         )
         self._n_connected = self._n_seen = 0
         self._claims = self._client.register_script(script_text("claims.lua"))
         self._ledger = self._client.register_script(script_text("division.lua"))
         self.facts: ServerFacts | None = None
 
-    def look(self) -> ServerFacts:
-        """What the server says of itself, asked now.
+    def read_facts(self) -> ServerFacts:
+        """Read the server's facts now.
 
         Raises:
-            NoAnswerError: It does not answer.
-            ConfigError: It refuses us, is too old, or may not be used as it is.
+            NoAnswerError: The server does not answer.
+            ConfigError: The server refuses the connection, is too old, or does not have the
+                required settings.
         """
         self.facts = self._ask(
             lambda: server_facts(
@@ -124,39 +127,39 @@ class ClusterServer:
         return self.facts
 
     def _connect(self, connection: redis.Connection) -> None:
-        """Called by redis-py for each new connection, also for one that it makes unasked."""
+        """Count a connection. redis-py calls this for each new one, including reconnects."""
         self._n_connected += 1
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether a connection was made since this was asked last: the server may be another."""
+        """Whether it has reconnected since the last call: the server may be another one."""
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Whether it has started anew since `look`; looks again.
+        """Read the facts again, and return whether the server has restarted since `look`.
 
         Raises:
-            As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before = self.facts
-        return before is None or self.look().run_id != before.run_id
+        return before is None or self.read_facts().run_id != before.run_id
 
-    def claim(self, run: str, call: claims.Call) -> claims.ClaimAnswer | None:
-        """Make a call about the cases of a run (`claims`).
+    def claim(self, run: str, call: claim_protocol.Call) -> claim_protocol.ClaimAnswer | None:
+        """Make a call about the cases of a run (see `claim_protocol`).
 
         Raises:
             NoAnswerError: There was no answer; the same call may be made again.
             ConfigError: The server refuses it.
         """
         prefix = run_prefix(self.address, run)
-        keys = [prefix + name for name in claims.KEY_NAMES]
+        keys = [prefix + name for name in claim_protocol.KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         with self._ours():
-            return claims.read_answer(said)
+            return claim_protocol.read_answer(said)
 
     def renew(self, call: Renewal) -> LedgerAnswer:
-        """Make a call about limits (`ledger`).
+        """Make a call about limits (see `ledger`).
 
         Raises:
             NoAnswerError: There was no answer.
@@ -166,7 +169,7 @@ class ClusterServer:
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
-        """Cases of a run that could be claimed now, by line; empty where nobody joined it.
+        """Return how many cases of each line could be claimed now; empty before a host has joined.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -177,7 +180,7 @@ class ClusterServer:
             return msgspec.json.decode(text or b"[]", type=list[int])
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
-        """Say what a run calls the rows of limits that it shares, by limit and kind.
+        """Store the names of the limit rows that a run shares, by limit and kind.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -189,12 +192,12 @@ class ClusterServer:
             if names:
                 texts = {row: msgspec.json.encode(name) for row, name in names.items()}
                 pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
-                pipeline.pexpire(key, claims.KEEP_MS)
+                pipeline.pexpire(key, claim_protocol.KEEP_MS)
 
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Say what all shards of a run have in common; what the first of them said.
+        """Store the common facts of a run's shards, unless it has some, and return the stored ones.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -209,27 +212,27 @@ class ClusterServer:
         def add(pipeline: redis.client.Pipeline) -> None:
             for field, value in fresh.items():
                 pipeline.hsetnx(key, field, value)
-            pipeline.pexpire(key, claims.KEEP_MS)
+            pipeline.pexpire(key, claim_protocol.KEEP_MS)
             pipeline.hget(key, "identity")
 
         found: bytes = self._many(add)[-1]
         return found.decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
-        """Have cases of a run that are done be run again; how many they were.
+        """Make finished cases of a run claimable again, and return their number.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
-        answer = self.claim(run, claims.ReopenCall(cases=cases))
-        assert isinstance(answer, claims.Reopened)
+        answer = self.claim(run, claim_protocol.ReopenCall(cases=cases))
+        assert isinstance(answer, claim_protocol.Reopened)
         return answer.n
 
     def runs(self) -> list[str]:
-        """Names of all runs that it knows.
+        """Return the names of all runs on the server.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before, after = f"{self.address.key_prefix}run:", ":run"
         pattern = f"{before}*{after}"
@@ -238,10 +241,10 @@ class ClusterServer:
         return sorted(name.removeprefix(before).removesuffix(after) for name in names)
 
     def run(self, name: str) -> RunState | None:
-        """What it knows of a run; None where it knows none of that name.
+        """Return the state of a run; None if there is no run with that name.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, name)
 
@@ -259,10 +262,10 @@ class ClusterServer:
             return _run_state(name, found)
 
     def ledger(self) -> ledger_view.LedgerView:
-        """What it knows of limits that hosts share, whatever their run.
+        """Return the limits that hosts share, over all runs.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = self.address.key_prefix
         ledger, seen, rows, news, time = self._many(
@@ -305,24 +308,24 @@ class ClusterServer:
             )
 
     def drain(self, run: str, host: str) -> None:
-        """Have a host begin nothing more.
+        """Tell a host to start no more cases.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         key = run_prefix(self.address, run) + "run"
         self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
 
     def forget(self, run: str) -> None:
-        """Remove all that it knows of a run.
+        """Remove all data of a run.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, run)
-        names = (*claims.KEY_NAMES, ROW_NAMES)
+        names = (*claim_protocol.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
-        # What it has spent of its budget, too.
+        # Remove the record of its spent budget, too.
         of_ledger = self.address.key_prefix
         names_of_rows: Any = self._ask(lambda: self._client.hkeys(f"{of_ledger}rows"))
         rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
@@ -330,7 +333,7 @@ class ClusterServer:
 
             def remove(pipeline: redis.client.Pipeline) -> None:
                 pipeline.hdel(f"{of_ledger}rows", *rows)
-                # Else the ledger would take them for lost.
+                # Otherwise the ledger would treat these rows as lost.
                 pipeline.hincrby(f"{of_ledger}ledger", "kept", -len(rows))
                 pipeline.delete(*(f"{of_ledger}row:".encode() + row for row in rows))
 
@@ -347,14 +350,14 @@ class ClusterServer:
             raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
             raise ConfigError(
-                f"{self.address.shown} answers as neither Redis nor Valkey does "
+                f"{self.address.shown} does not answer like Redis or Valkey "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             ) from error
 
     def _many(
         self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
     ) -> list[Any]:
-        """Ask for several things together; `at_once`: nobody else is served in between."""
+        """Send several commands together; with `at_once`, in one transaction."""
 
         def ask() -> list[Any]:
             pipeline = self._client.pipeline(transaction=at_once)
@@ -366,7 +369,7 @@ class ClusterServer:
     def _ask_of_each(
         self, names: Sequence[T], add: Callable[[redis.client.Pipeline, T], object]
     ) -> list[Any]:
-        """Ask the same for each of these, some at once: a server is not to be kept by one call."""
+        """Send the same commands for each name, in batches that do not block the server long."""
 
         def add_some(some: Sequence[T], pipeline: redis.client.Pipeline) -> None:
             for one in some:
@@ -380,32 +383,32 @@ class ClusterServer:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Reads what scripts of this version have written."""
+        """Convert errors that are raised while data of this version's scripts is read."""
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
+            raise self.unexpected_answer(error) from None
 
-    def strange(self, error: object) -> ConfigError:
-        """What is raised where somebody else wrote to our keys; `error` says what was found."""
+    def unexpected_answer(self, error: object) -> ConfigError:
+        """Make the error for data of another program; `error` says what was found."""
         return ConfigError(
-            f"{self.address.shown} holds something that pytest-ultrapar did not write: {error}; "
-            "give this installation a prefix of its own (?prefix=NAME)"
+            f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
+            "give this installation its own prefix (?prefix=NAME)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """A host of a run, as the server knows it.
+    """The state of a host of a run on the server.
 
     Attributes:
-        seen_s: Seconds since it was heard of.
+        seen_s: Seconds since its last call.
         joined_s: Seconds since it joined.
-        n_done: Cases that it finished.
-        n_open: Its cases under way.
-        per_min: Cases that it finished per minute, since it joined.
-        drained: Whether it shall begin nothing more.
-        said: Of itself, for people.
+        n_done: The number of cases that it finished.
+        n_open: The number of its cases in progress.
+        per_min: The number of cases per minute that it finished since it joined.
+        drained: Whether an operator told it to start no more cases.
+        said: Its own text about its state, for people.
     """
 
     name: str
@@ -419,23 +422,23 @@ class HostState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is not taken for dead."""
-        return self.seen_s * 1000 < claims.SILENT_MS
+        """Whether it is not yet treated as dead."""
+        return self.seen_s * 1000 < claim_protocol.SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run, as the server knows it.
+    """The state of a run on the server.
 
     Attributes:
-        identity: What its hosts agreed on, as JSON text.
+        identity: The identity that its hosts agreed on, as JSON text.
         began_s: Seconds since its first host joined.
-        n_done: Cases that are finished.
-        n_failed: Those of them without an answer (`infra`).
-        n_open: Cases under way on hosts.
-        n_unclaimed: Cases that no host has claimed.
-        hosts: Those that are there.
-        finishers: Names of all that ever finished a case.
+        n_done: The number of finished cases.
+        n_failed: The number of finished cases that got no answer (`infra`).
+        n_open: The number of cases in progress, on all hosts.
+        n_unclaimed: The number of cases that no host has claimed.
+        hosts: The hosts that are in the run at present.
+        finishers: The names of all hosts that ever finished a case.
     """
 
     name: str
@@ -451,7 +454,7 @@ class RunState:
 
     @property
     def version(self) -> str:
-        """Of pytest-ultrapar on its hosts; empty where the identity is not one of this version."""
+        """pytest-ultrapar's version on its hosts; empty if the identity is of another version."""
         try:
             return msgspec.json.decode(self.identity, type=RunIdentity).version
         except NOT_THAT_JSON:
@@ -459,19 +462,19 @@ class RunState:
 
     @property
     def per_min(self) -> float:
-        """Cases that its present hosts finish per minute, since they joined."""
+        """How many cases per minute its present hosts have finished since they joined."""
         return sum(host.per_min for host in self.hosts)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all are done if hosts go on as now; None while nobody knows."""
+        """Seconds until all cases are finished at the present rate; None if this is unknown."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
         return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""Cases, or a time in milliseconds: what a script can count."""
+"""A number of cases, or a time in milliseconds, in the range of a script's numbers."""
 
 
 class _Told(msgspec.Struct):
@@ -488,10 +491,10 @@ class _Counts(msgspec.Struct):
 
 
 def _run_state(name: str, found: Sequence[Any]) -> RunState:
-    """What the keys of a run say, in the order in which `ClusterServer.run` asks for them.
+    """Read the state of a run from its Redis keys, in the order of `ClusterServer.run`.
 
     Raises:
-        Those of NOT_THAT_LEDGER: Somebody else wrote there.
+        NOT_THAT_LEDGER: Another program wrote it.
     """
     run, hosts, is_open, heard, n_failed, (seconds, micros) = found
     seen, now_ms = dict(heard), seconds * 1000 + micros // 1000
@@ -500,7 +503,7 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
     unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[_Count])
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
-        raise ValueError("a time that is none")
+        raise ValueError("a time that is not finite")
     there = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
@@ -536,34 +539,34 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
 
 
 def run_prefix(address: ClusterAddress, run: str) -> str:
-    """Of all keys of one run."""
+    """The prefix of all Redis keys of a run."""
     return f"{address.key_prefix}run:{run}:"
 
 
 def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
-    """What an error of redis-py means to a user: whether it may work the next time, or will not."""
+    """Convert a redis-py error: either the call may work the next time, or it cannot work."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")
-    # In a script it is no error of its own kind.
+    # In a script this error has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
-            f"{where} does not let this user do what is needed ({said}); it needs the keys "
+            f"{where} denies a required permission ({said}); give this user the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
     if _TAKES_NO_CALLS.search(str(error)):
-        return NoAnswerError(f"{where} takes no calls for now: {said}")
+        return NoAnswerError(f"{where} accepts no calls at present: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
-    # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
+    # Before redis-py 6.0 errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
-        # A wrong certificate comes as a failed connection, and stays wrong.
+        # A wrong certificate fails at every connection.
         if why := _wrong_certificate(said.lower()):
             return ConfigError(f"{where}: {why} ({said})")
-        hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
+        hint = "; if it does not use TLS, begin its URL with redis://" if address.tls else ""
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
-            f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
+            f"{where} is a cluster node without the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
         )
     return ConfigError(f"{where} refused a call: {said}")
@@ -571,9 +574,9 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
 
 def _wrong_certificate(said: str) -> str:
     if "[x509" in said:
-        return "its ca_file is no certificate: it must be a PEM file"
+        return "its ca_file is not a certificate: it must be a PEM file"
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:
-        return "its certificate is not of this name: name the server as its certificate does"
+        return "its certificate is for another name: use the name in the certificate in the URL"
     return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"

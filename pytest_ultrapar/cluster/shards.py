@@ -1,9 +1,9 @@
-"""A run whose cases are cut into shards, and whose shards share its limits.
+"""Cluster runs that are divided into shards, which share the limits of the run.
 
-No process has all cases of a run of a million. So each host collects those of one shard, and the
-shard's cases are what it claims: on the server a shard is called `RUN:K/N`, as if it were a run of
-its own. Limits know the run alone. Under the run's own name stands what all its shards agree on, so
-that hosts that mean another whole, or no shards at all, are refused at joining.
+In a run of a million cases, no process has all cases: each host collects the cases of one shard,
+and claims cases of that shard. On the server, a shard is named `RUN:K/N` and is stored like a
+separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
+under the run's own name. A host with other cases, or without shards, is refused when it joins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.cluster.identity import RunIdentity, refuse_other
+from pytest_ultrapar.cluster.run_identity import RunIdentity, refuse_other
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,25 +27,25 @@ _CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>[0-9]{1,9})/(?P<n>[0-9]{1,9})")
 
 
 def claims_name(run: str, shard: Shard | None) -> str:
-    """What the cases of a run, or of its shard, are called on the server."""
+    """Return the server's name for the cases of a run, or of one of its shards."""
     return run if shard is None else f"{run}:{shard}"
 
 
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
-    """Make sure that a shard is cut from the same whole as the others of its run.
+    """Check that a shard has a part of the same cases as the other shards of its run.
 
     Args:
-        server: Where that is kept.
+        server: The server.
         run: The run's name.
-        shard: This host's.
-        own: What the hosts of the shard agree on.
-        generated: All cases of which the shard has some.
+        shard: This host's shard.
+        own: The identity of the shard's hosts.
+        generated: The cases of the whole run.
 
     Raises:
-        NoAnswerError: There was no answer; it may be asked again.
-        ConfigError: The run is cut into another number of shards or none, or from something else.
+        NoAnswerError: There was no answer; the call may be repeated.
+        ConfigError: The run has another number of shards, no shards, or other cases.
     """
     whole = msgspec.structs.replace(
         own,
@@ -62,7 +62,7 @@ def agree(
 
 
 def with_shards(names: Iterable[str], run: str) -> list[str]:
-    """Which of the names on a server are of a run: it itself, then its shards in their order."""
+    """Return the names on the server that belong to a run: the run, then its shards in order."""
     found = [(0, name) for name in names if name == run]
     for name in names:
         cut = _CLAIMS.fullmatch(name)
@@ -72,7 +72,7 @@ def with_shards(names: Iterable[str], run: str) -> list[str]:
 
 
 def whole_of(run: RunState, shards: Sequence[RunState]) -> RunState:
-    """What the server knows of a run, and of the cases and hosts of its shards as one."""
+    """Return the state of a run that includes the cases and hosts of its shards."""
     if not shards:
         return run
     counts = {

@@ -1,16 +1,19 @@
-"""Rows whose units are spent and not given back: days and budgets, as one host asks for them.
+"""One host's part of the rows whose units are spent permanently: daily limits and budgets.
 
-**Spent once.** A grant answers a call, and says what the host may hold as of that call. What it
-spent since then is subtracted before the broker hears of it (`answered`), so nothing is spent
-twice, however long the answer was on its way.
+**Nothing is spent twice.** A grant is the answer to a call. It is the number of units that the host
+may hold at the time of that call. Before the broker gets the grant, the host subtracts the units
+that it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer
+takes long.
 
-**What is reserved.** A request per day is spent when it is sent. Of tokens and money more is
-reserved than used: until the answer has come that is held, not spent, so that it can come back.
+**Reserved units.** A request counts towards a daily number of requests when it is sent. For tokens
+and money, it reserves more than it uses. Reserved units are held, not spent, until the answer
+arrives, so that the rest can be returned.
 
-**Days of a calendar** have a row each, with the date in its name. A request may be counted when it
-is sent or when it ends, by a clock that is not ours. So from the longest time before midnight that
-a request may take until some seconds after it there are two rows, and each must have room; by the
-server's clock, which is the same for all hosts.
+**Calendar days.** Each day has its own row, with the date in its name. A provider may count a
+request when it is sent or when it ends, by the provider's clock. Therefore two rows exist around
+midnight, and a request needs room in both. This period begins before midnight, by the longest time
+of a request, and ends some seconds after midnight. It is measured by the server's clock, which is
+the same for all hosts.
 """
 
 from __future__ import annotations
@@ -23,22 +26,23 @@ import msgspec
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.demand import RowWant
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.demand import RowDemand
+    from pytest_ultrapar.broker.shares import HeldUnits
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
-"""A provider's midnight may differ from ours by half of this; the rest is for calls."""
+"""In seconds. A provider's midnight may differ from the host's by half of this. The other half is a
+margin for calls."""
 
 
 class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How a counted row of a pool is one or more of the ledger.
+    """The rules that map a counted row of a pool to rows of the ledger.
 
     Attributes:
-        size: Units of the broker in one of the ledger.
-        reserves: Whether what is reserved may come back: tokens and money.
-        zone: Where its days begin at midnight; empty: it has no days of a calendar.
-        late_s: How long after its grant a request may still be counted, seconds.
+        size: How many units of the broker a unit of the ledger contains.
+        reserves: Whether reserved units may be returned, as for tokens and money.
+        zone: The time zone of its calendar days, or empty.
+        late_s: The longest time from a grant until the request is counted, in seconds.
     """
 
     size: int = 1
@@ -47,10 +51,12 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     late_s: float = 0.0
 
     def days(self, wall_s: float) -> tuple[str, ...]:
-        """The days that count now, as the ends of rows' names; one without a name for no calendar.
+        """Return the days that count now, as suffixes of row names.
+
+        The result is one empty suffix if the row has no calendar days.
 
         Args:
-            wall_s: The time by the server's clock, in seconds since 1970.
+            wall_s: The time of the server's clock, in seconds since 1970.
         """
         if not self.zone:
             return ("",)
@@ -65,20 +71,20 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedShare:
-    """What a host holds and has spent of one counted row of the ledger.
+    """The held and spent units of one host in one counted row of the ledger.
 
     Attributes:
         spec: The row.
     """
 
-    def __init__(self, row: CountedRow, spec: RowSpec, begun: Holding, before: int = 0) -> None:
-        """Hold nothing.
+    def __init__(self, row: CountedRow, spec: RowSpec, begun: HeldUnits, before: int = 0) -> None:
+        """Start without any units.
 
         Args:
-            row: What kind of row it is.
+            row: The rules of the row.
             spec: The row.
-            begun: What the broker holds when the row begins: spent on other days.
-            before: Units that this host has spent of it before it joined.
+            begun: The broker's holding when the row begins: these units were spent on other days.
+            before: How many of the row's units this host spent before it joined.
         """
         self.spec = spec
         self._row = row
@@ -87,8 +93,8 @@ class CountedShare:
         self._granted: int | None = None
         self._told = 0
 
-    def use(self, holding: Holding, want: RowWant, *, leaving: bool = False) -> RowUse:
-        """What the host says of the row now; `answered` is about the last call of this."""
+    def use(self, holding: HeldUnits, want: RowDemand, *, leaving: bool = False) -> RowUse:
+        """Return the use to report to the ledger now. Pass the ledger's answer to `answered`."""
         size, spent = self._row.size, self._spent(holding)
         held = 0 if leaving else holding.units
         if self._row.reserves:
@@ -104,17 +110,17 @@ class CountedShare:
             told=self._told,
         )
 
-    def answered(self, share: RowShare, holding: Holding, *, forfeits: bool) -> tuple[int, float]:
-        """Take a grant.
+    def answered(self, share: RowShare, holding: HeldUnits, *, forfeits: bool) -> tuple[int, float]:
+        """Apply a grant.
 
         Args:
             share: The ledger's answer to the last `use`.
-            holding: What the broker holds now.
-            forfeits: The host was taken for dead, and what it held for spent.
+            holding: The broker's present holding.
+            forfeits: Whether the host was treated as dead, and its held units as spent.
 
         Returns:
-            Units that the broker may spend from now on, and the most that are left on all hosts
-            together (infinity where nobody knows).
+            How many units the broker may spend from now on, and the maximum that is left on all
+            hosts together (infinity if it is unknown).
         """
         size, since = self._row.size, self._spent(holding) - self._said
         self._told = share.told
@@ -125,7 +131,7 @@ class CountedShare:
         left = (share.amount - share.spent) * size - since
         return max(0, units), float("inf") if share.closed else max(0, left)
 
-    def _spent(self, holding: Holding) -> int:
+    def _spent(self, holding: HeldUnits) -> int:
         return holding.spent - holding.reserved if self._row.reserves else holding.spent
 
 

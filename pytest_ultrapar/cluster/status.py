@@ -1,7 +1,7 @@
-"""`ultrapar cluster status`: what a server knows of runs, hosts and limits, for people and as JSON.
+"""`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
-Pure. What matters most stands first, for a cluster may have 1,000 hosts and a screen has 40 lines:
-hosts that are silent or wait, limits of which hosts want more than there is.
+Pure. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most important lines come
+first: hosts that are silent or waiting, and limits whose hosts want more than the amount.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.shares import BUDGET_ROW
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS
+from pytest_ultrapar.cluster.ledger_rows import BUDGET_UNITS
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, one_line, rate, shorten
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import HostState, RunState  # noqa: TC004 - as above
 
 MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
-"""Lines of each kind."""
+"""The maximum number of lines of each kind."""
 _SHARES = 6
 _SILENT_S = 3.0
-"""A host says something about once a second."""
+"""A host calls about once a second."""
 _LONGEST = 100
 _NAME = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All of it.
+    """The state of a server.
 
     Attributes:
         server: Its URL, without a password.
         software: Its name and version.
-        forgets: Whether it loses its memory when it is killed (`appendonly no`).
-        runs: Those that were asked for.
-        unreadable: Runs of which something else stands there than was written, and what.
+        forgets: Whether it loses recent writes when it is killed (`appendonly no`).
+        runs: The requested runs.
+        unreadable: The runs whose data is from another version or program, each with the error.
         ledger: The limits that hosts share.
     """
 
@@ -58,7 +58,7 @@ class Status:
 
 
 def status_json(status: Status) -> str:
-    """As JSON, indented; its shape is documented in `docs/how-to/cluster.md`."""
+    """Return indented JSON, whose content is documented in `docs/how-to/cluster.md`."""
     shape = {
         "server": status.server,
         "software": status.software,
@@ -73,7 +73,7 @@ def status_json(status: Status) -> str:
 
 def _run_json(run: RunState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
-    # Digests, which nobody reads.
+    # Digests are of no use to readers.
     del plain["identity"]
     plain |= {"version": run.version, "per_min": run.per_min, "left_s": run.left_s}
     for own, host in zip(plain["hosts"], run.hosts, strict=True):
@@ -90,13 +90,13 @@ def _limit_json(row: RowView) -> dict[str, Any]:
 
 
 def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
-    """For people; no line holds anything that steers a terminal.
+    """Yield lines for people, without control characters.
 
     Args:
-        status: What is known.
-        everything: Leave out nothing, however many hosts there are.
+        status: The state of the server.
+        everything: Whether to show all lines, for any number of hosts.
     """
-    forgets = ", appendonly no: killed, it forgets its runs" if status.forgets else ""
+    forgets = ", appendonly no: if killed, it forgets its runs" if status.forgets else ""
     n_runs = len(status.runs) + len(status.unreadable)
     yield f"{status.server}: {status.software}{forgets}; {counted(n_runs, 'run')}"
     for name, said in status.unreadable:
@@ -114,20 +114,20 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
     failed = f" ({run.n_failed:,} without an answer)" if run.n_failed else ""
     parts = [
         f"{run.n_done:,} of {counted(run.n_cases, 'case')} done{failed}",
-        f"{run.n_open:,} under way",
+        f"{run.n_open:,} in progress",
         f"{run.n_unclaimed:,} not begun",
     ]
     if run.left_s is not None:
         parts += [rate(run.per_min / 60), f"about {duration(run.left_s)} left"]
     yield f"  {', '.join(parts)}"
     if not run.hosts:
-        over = "it is over" if run.n_done >= run.n_cases else "joining it goes on with the rest"
+        over = "it is over" if run.n_done >= run.n_cases else "join it to finish the rest"
         yield f"  no hosts: {over}"
         return
     hosts = sorted(run.hosts, key=_most_important)
     kept = hosts if everything else hosts[:MOST_HOSTS]
     width = max(len("host"), *(len(_name(host.name)) for host in kept))
-    yield f"  {'host':{width}}  {'done':>9}  {'under way':>9}  {'rate':>9}  state"
+    yield f"  {'host':{width}}  {'done':>9}  {'running':>9}  {'rate':>9}  state"
     for host in kept:
         per = rate(host.per_min / 60) if host.per_min else "-"
         yield (
@@ -138,7 +138,7 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
 
 
 def _most_important(host: HostState) -> tuple[bool, bool, bool, int, str]:
-    # Who is silent may be dead, who waits may be wrong; the others do what they should.
+    # A silent host may be dead, and a waiting host may have a problem. The others work as usual.
     return (
         host.seen_s < _SILENT_S,
         not host.drained,
@@ -151,11 +151,11 @@ def _most_important(host: HostState) -> tuple[bool, bool, bool, int, str]:
 def _state(host: HostState) -> str:
     parts = []
     if not host.is_alive:
-        parts.append(f"silent for {duration(host.seen_s)}, taken for dead")
+        parts.append(f"silent for {duration(host.seen_s)}, treated as dead")
     elif host.seen_s >= _SILENT_S:
         parts.append(f"silent for {duration(host.seen_s)}")
     if host.drained:
-        parts.append("drained: begins nothing more")
+        parts.append("drained: starts no more cases")
     if host.said and host.seen_s < _SILENT_S:
         parts.append(shorten(one_line(host.said), _LONGEST))
     return "; ".join(parts) or "alive"
@@ -185,11 +185,11 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     what = f"{one_line(row.limit)}'s {one_line(row.word)}" if row.limit else one_line(row.row)
     text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
     if row.closed_s:
-        text += f"closed for {duration(row.closed_s)} more, since the server began anew; "
+        text += f"closed for another {duration(row.closed_s)}, since the server restarted; "
     elif row.awaits:
         text += (
-            "closed, as the server forgot what was spent and hosts that know are gone "
-            "(ultrapar cluster reset-day opens it with what is known); "
+            "closed, since the server lost the spent amount and hosts that knew it are gone "
+            "(ultrapar cluster reset-day opens it with the amount that is still known); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
@@ -197,7 +197,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
         have, want = sum(share.out for share in rest), sum(share.wanted for share in rest)
         wants = f" (want {_units(row, want)})" if want > have else ""
         parts.append(f"{counted(len(rest), 'more host')} {_units(row, have)}{wants}")
-    text += ", ".join(parts) or "nobody has any"
+    text += ", ".join(parts) or "no host has any"
     if row.spent:
         text += f"; {_units(row, row.spent)} spent"
     return text
@@ -205,7 +205,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
 
 def _amount(row: RowView) -> str:
     kind = LIMIT_KINDS.get(row.word)
-    # The window of a counted row is its day and what a request may come late.
+    # The window of a counted row is its day plus the possible delay of a request.
     if row.kind != "paced" or (kind is not None and kind.window_s == row.window_s):
         return _units(row, row.amount)
     return f"{_units(row, row.amount)} per {duration(row.window_s)}"
@@ -218,14 +218,14 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, free soon")
+        parts.append("gone, its units are free soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:
-        parts.append(f"gives {_units(row, share.held - share.granted)} back")
+        parts.append(f"returns {_units(row, share.held - share.granted)}")
     if share.coming:
         parts.append(f"{_units(row, share.coming)} on the way")
-    # What it wants beyond what it will have, it waits for.
+    # The host waits for the units beyond its target.
     if share.wanted > max(share.target, share.out):
         parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""
@@ -233,10 +233,10 @@ def _share_text(row: RowView, share: ShareView) -> str:
 
 
 def _news_text(one: NoticeView) -> str:
-    where = one_line(one.lane)[: 2 * _NAME] or "what this version does not know"
+    where = one_line(one.lane)[: 2 * _NAME] or "a lane that this version does not know"
     run = f", run {one_line(one.run)[:_NAME]}" if one.run else ""
     reason = f": {shorten(one_line(one.reason), _LONGEST)}" if one.reason else ""
-    left = f" for {duration(one.left_s)} more" if one.left_s else ""
+    left = f" for another {duration(one.left_s)}" if one.left_s else ""
     what = f"{one_line(one.removes)} removed" if one.removes else "paused"
     return f"{where}: {what}{left}{run}{reason}"
 

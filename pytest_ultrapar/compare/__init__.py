@@ -1,6 +1,6 @@
-"""Finished runs beside each other, and rules that a run must keep.
+"""Compare finished runs, and judge them with rules.
 
-`pairing.py` finds cases that two runs have in common, `figures.py` makes figures of them,
-`report.py` text and `page.py` a page. `rules.py` reads rules, `gate.py` judges by them. `bench/`
-runs one suite in several modes and compares those.
+`pairing.py` finds the cases that two runs have in common, and `figures.py` computes the figures.
+`report.py` turns them into text, and `page.py` turns them into HTML. `rules.py` parses rules, and
+`gate.py` judges a run with them. `bench/` runs one suite in several modes and compares the runs.
 """

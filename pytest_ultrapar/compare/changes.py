@@ -1,4 +1,4 @@
-"""How the first figure changed, for models and the values of each parameter; pure."""
+"""How the first figure changed, for each model and each value of a parameter; pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
-    Look,
+    ComparedFigure,
     graded_pairs,
     looks_at,
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import TEST, Uses
+from pytest_ultrapar.analysis.table_layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """By what changes are looked at: models, and parameters with their values as text.
+    """The dimensions of a table of changes: models, and parameters with their values as text.
 
     Attributes:
-        values: Those of each parameter with 2 to `MOST_VALUES` of them, in order; of the parameter
-            without a name, which is first, all cases have the same.
+        models: The names of the models.
+        values: The values of each parameter in order, for parameters with 2 to `MOST_VALUES`
+            values. The first parameter has an empty name and one value, which all cases share.
     """
 
     models: list[str]
@@ -38,17 +39,17 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[str]:
-        """The models, before them all together where there are several."""
+        """The models. If there are several, a row for all models together comes first."""
         return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
 
     @property
     def names(self) -> list[str]:
-        """The rows as they are shown, no two alike."""
+        """Unique names of the rows, as tables show them."""
         n_all = len(self.rows) - len(self.models)
         return [*["all models"] * n_all, *labels(self.models)]
 
     def at(self, case: Case) -> list[int | None]:
-        """For each parameter, which of its values a case has; None where it has none."""
+        """Return the index of a case's value for each parameter; None if it has no value."""
         return [
             values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
@@ -56,22 +57,23 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 class ChangedDimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter.
+    """A table of changes: the models by the values of one parameter.
 
     Attributes:
-        name: The parameter; empty where all cases are one value.
-        values: As they are shown, no two alike.
-        looks: For each row of the grid one for each value, of the solved rate, else of the first
-            score; None where both runs graded no case.
+        name: The parameter; empty if all cases share one value.
+        values: The unique names of the values, as tables show them.
+        looks: For each row of the grid and each value, the change of the solved rate. If there is
+            no solved rate, the change of the first score. None if no such case was graded in both
+            runs.
     """
 
     name: str
     values: list[str]
-    looks: list[list[Look | None]]
+    looks: list[list[ComparedFigure | None]]
 
 
 def grid_of(pairing: Pairing) -> Grid:
-    """The grid of the cases that two runs have in common."""
+    """Make the grid of the cases that two runs have in common."""
     cases = pairing.cases
     names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
     known = ((name, [_value(case, name) for case in cases]) for name in names)
@@ -80,9 +82,10 @@ def grid_of(pairing: Pairing) -> Grid:
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
-    """The changes of a pair, for each parameter of the grid.
+    """Compute the changes between two runs for each parameter of the grid.
 
-    Each change and its interval are those of `rate_look`, and hold for themselves alone.
+    The interval of a change is not adjusted for the number of changes: it holds for that change
+    alone.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     at = {case.case_id: grid.at(case) for case in pairing.cases}
@@ -106,12 +109,14 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     return found
 
 
-def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
-    """The changes of solved rates by test, of all models together, the most certain first.
+def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, ComparedFigure]]:
+    """Compute how the solved rate of each test changed, for all models together.
+
+    The most certain change comes first.
 
     Args:
         pairing: The two runs.
-        by_id: Whether by what varies of a test's parameters, too.
+        by_id: Whether to split each test by the parameters that vary.
     """
     values = defaultdict(set)
     for case in pairing.cases:

@@ -1,4 +1,4 @@
-"""`ultrapar compare`: finished runs beside each other."""
+"""`ultrapar compare`: show finished runs side by side."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
-Show finished runs beside the first of them, paired by case: the verdict, the solved rate of each
-model, and what else differs between the runs. --full has speed, latency, coverage, every score and
-the cells that changed, too. Cases that only one run has are left out, which is said. A run is named
-by its directory, its id, or latest.
+Compare finished runs with the first of them, paired by case. The output shows the verdict, the
+solved rate of each model, and other differences between the runs. --full adds speed, latency,
+coverage, every score and the changed cells. Cases that only one run has are left out, but counted.
+Name a run by its directory, its id, or latest.
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown
     ultrapar compare runs/main latest --html comparison.html
 
-A page has all of this, and the cases that one run solved and the other did not, with what both
-said, of the last run beside the baseline; of all runs it shows solved rates, times and costs.
+An HTML comparison shows all of this. For the last run it also shows the cases that only one run
+solved, with the answers of both. For all runs it shows solved rates, times and costs.
 """
 
 
@@ -34,22 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("new", metavar="NEW", nargs="+", help="a run to compare with it")
     parser.add_argument(
-        "--full", "--all", action="store_true", help="print all of it, every score of every model"
+        "--full", "--all", action="store_true", help="print every figure and score of every model"
     )
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")
-    shapes.add_argument("--html", metavar="FILE", help="write a page, one file that works offline")
+    shapes.add_argument("--html", metavar="FILE", help="write one HTML file that works offline")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the comparison, or write its page; the exit code.
+    """Print the comparison, or write it as HTML; return the exit code.
 
     Raises:
-        ConfigError: A run cannot be used, or has no case in common with the baseline; or the page
-            may not be there.
-        ResultsError: The page cannot be written.
+        ConfigError: A run cannot be used, or has no case in common with the baseline; or the path
+            of the HTML file cannot be used.
+        ResultsError: The HTML file cannot be written.
     """
-    # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
+    # `--help` does not need these modules, which define a run's data and read its tables.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
     from pytest_ultrapar.compare.report import brief_lines, comparison_sections  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Finished runs beside a baseline: what changed, and what of it chance does not explain."""
+"""Compare finished runs with a baseline, and find the changes that are larger than chance."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
+    ComparedFigure,
     Equivalence,
-    Look,
     cell_look,
     equivalence,
     graded_pairs,
@@ -17,10 +17,10 @@ from pytest_ultrapar.analysis.equivalence import (
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.measured_run import read_rows
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
+from pytest_ultrapar.analysis.table_layouts import shown_tests
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 from pytest_ultrapar.compare.rules import FIGURE, Form, Rule
@@ -45,60 +45,62 @@ SPEED = (
     "tokens_out",
     "cost",
 )
-"""What the table of a whole run shows, top down; changes are relative, of coverage the difference.
-"""
+"""The rows of the table of a whole run, in order. All changes are relative, except for coverage."""
 
 CHANCE = 0.05
-"""Of the cells that are called changed, this share at most is expected to be chance."""
+"""At most this share of the cells that are reported as changed is expected to be chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cases of both runs that agree in the names which the baseline's summary counts by.
+    """Cases of both runs that belong to the same row of the baseline's summary.
 
     Attributes:
-        look: Their solved rate.
-        chance: McNemar's p-value, adjusted for all cells (Benjamini and Hochberg).
+        names: The values that the row names, such as the model.
+        look: The change of their solved rate.
+        chance: McNemar's p-value, adjusted for the number of cells (Benjamini and Hochberg).
     """
 
     names: tuple[str, ...]
-    look: Look
+    look: ComparedFigure
     chance: float
 
     @property
     def changed(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether the change is larger than chance would explain."""
         return self.chance <= CHANCE
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One run beside the baseline.
+    """One run compared with the baseline.
 
     Attributes:
-        figures: Of `SPEED`, those that both runs have.
-        looks: Solved rate, figures of cells where these have repetitions, and scores of all models
-            together and of each, with plain 95 % intervals.
-        cells: Those with a solved rate that is not the baseline's, most certain first.
-        n_cells: All that have a pair with a solved rate.
-        tests: By test what `looks` has of all cases; nothing where there is one test.
+        figures: The figures named in `SPEED` that both runs have.
+        looks: Changes of the solved rate, of figures of repeated cells, and of scores, for all
+            models together and for each model. Their 95 % intervals are not adjusted for their
+            number.
+        answers: The verdict on whether the answers are the same.
+        cells: Cells whose solved rate changed, the most certain change first.
+        n_cells: How many cells have a solved rate in both runs.
+        tests: The same as `looks`, for each test; empty if there is only one test.
     """
 
     pairing: Pairing
     figures: dict[str, Figure]
-    looks: tuple[Look, ...]
+    looks: tuple[ComparedFigure, ...]
     answers: Equivalence
     cells: tuple[Cell, ...]
     n_cells: int
-    tests: dict[str, list[Look]]
+    tests: dict[str, list[ComparedFigure]]
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
-    """Each run beside the baseline.
+    """Compare each run with the baseline.
 
     Raises:
-        ConfigError: One of them is the baseline or stands there twice, cannot be read, or has no
-            graded case in common with the baseline.
+        ConfigError: A run is the baseline or is named twice, cannot be read, or has no graded case
+            in common with the baseline.
     """
     for i, run in enumerate(others):
         for earlier in (base, *others[:i]):
@@ -139,7 +141,7 @@ def _compare(pairing: Pairing) -> Comparison:
     )
 
 
-def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
+def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[ComparedFigure]:
     groups = by_key((both[0].model, both) for both in everything)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:
@@ -150,20 +152,22 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         if not pairs:
             continue
         n = n_repetitions(base.cell for base, _ in own)
-        # The first is pass@1, of which the solved rate says the same.
+        # Skip the first figure, pass@1, because it equals the solved rate.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
         looks += [*looks_at(model, pairs), *filter(None, cell_looks)]
     return looks
 
 
-def _figure_looks(pairing: Pairing) -> Iterator[Look]:
-    """Of figures of the whole run, those that both runs have."""
+def _figure_looks(pairing: Pairing) -> Iterator[ComparedFigure]:
+    """The suite's own figures of the whole run that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):
             found = change(Rule(metric, metric, form="difference"), pairing)
             low, high = found.interval.known if found.interval is not None else (None, None)
-            yield Look(ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0)
+            yield ComparedFigure(
+                ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0
+            )
 
 
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:

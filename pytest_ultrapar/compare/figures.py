@@ -1,4 +1,4 @@
-"""The figure that a rule or a table speaks of, in one run or as a change between two; pure."""
+"""Compute the figure of a rule or of a table row: for one run, or its change between two; pure."""
 
 from __future__ import annotations
 
@@ -62,25 +62,24 @@ if TYPE_CHECKING:
     Pair = tuple[CaseRow, CaseRow]
 
 
-UNTIMED = "none of its cases was timed"
-UNGRADED = "none of its cases was graded"
-UNRATED = "its cases were graded by scores alone"
+UNTIMED = "no selected case was timed"
+UNGRADED = "no selected case was graded"
+UNRATED = "the selected cases were graded by scores alone"
 
 
 class Figure(NamedTuple):
-    """A figure, or its change.
+    """A figure, or its change between two runs.
 
     Attributes:
-        value: In the metric's unit; a relative change as a share.
-        n: Cases, or pairs of cases, that it stands on.
-        interval: At the confidence asked for, of the speed-up at least 95 %; None for a count of
-            the run itself, which no sample can be wrong about.
-        base: The baseline's figure; None without one.
+        value: The figure in the metric's unit; a relative change is a share.
+        n: The number of cases, or of pairs of cases, that the figure includes.
+        interval: The interval at the requested confidence; for the speed-up, at least 95 %. None if
+            the figure is a count of the run itself, which has no sampling error.
+        base: The baseline's figure; None without a baseline.
         new: The run's figure.
-        alike: Of a change: whether every pair has the same figure in both runs.
-        unknown: Why nothing is known of the interval; empty if it is known, or the count is all
-            that there is to say.
-        left_out: Which cells a figure of cells does not count, and why; empty where it counts all.
+        alike: For a change, whether every pair has the same figure in both runs.
+        unknown: Why the interval is unknown; empty if it is known, or if there are too few cases.
+        left_out: A sentence about cells that the figure leaves out; empty if it leaves out no cell.
     """
 
     value: float
@@ -94,19 +93,19 @@ class Figure(NamedTuple):
 
 
 class NoFigureError(Exception):
-    """There is nothing to compute the figure of; the message says what is missing."""
+    """The figure cannot be computed; the message says what is missing."""
 
 
 def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> Figure:
-    """The figure of a rule that is about one run.
+    """Compute the figure of a rule in one run.
 
     Args:
-        rule: Which figure, of which cases; none that needs two runs.
+        rule: A rule that does not compare two runs; it names the figure and selects cases.
         run: The run.
-        rows: Of its cases, by case id.
+        rows: The rows of its cases, by case id.
 
     Raises:
-        NoFigureError: The run has none.
+        NoFigureError: The run does not have the figure.
     """
     metric = rule.metric
     wanted = selected(rule, run.cases)
@@ -142,7 +141,7 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
-    """What a row says to a metric that is a mean over cases; None where it says nothing."""
+    """Return a function that reads a metric's number from a row, or None if the row lacks it."""
     if metric.startswith(SCORE):
         name = metric.removeprefix(SCORE)
         return lambda row: row.scores.get(name)
@@ -157,10 +156,10 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """What to say where no row has a metric's number."""
+    """The message for the case that no row has the metric's number."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
-    return f"none of its graded cases has {metric}"
+    return f"no selected graded case has {metric}"
 
 
 def _quantile_of(rule: Rule, durations: Sequence[float]) -> tuple[float, Interval]:
@@ -190,33 +189,33 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws anew, and then only pass@k and"
-    " pass^k with k up to half of the repetitions have one"
+    "no interval: the suite's mark says that each repetition draws new random values. In that case"
+    " only pass@k and pass^k with k up to half of the repetitions have an interval"
 )
 
 
 def _too_few(metric: str) -> str:
     if metric == MAJORITY:
-        return "of none of its cells more than half of the repetitions were graded"
-    return f"none of its cells has {counted(repetitions_of(metric) or 1, 'graded repetition')}"
+        return "no selected cell has more than half of its repetitions graded"
+    return f"no selected cell has {counted(repetitions_of(metric) or 1, 'graded repetition')}"
 
 
 def left_out(metric: str, n: int, n_left_out: int) -> str:
-    """What is not in a figure of cells, a sentence; empty where all cells are.
+    """A sentence about the cells that a figure leaves out; empty if it includes all cells.
 
     Args:
         metric: The figure.
-        n: Cells that it counts.
-        n_left_out: Cells that it does not.
+        n: The number of cells that it includes.
+        n_left_out: The number of cells that it leaves out.
     """
     if not n_left_out:
         return ""
     few = (
-        "not more than half of their repetitions were graded"
+        "at most half of their repetitions were graded"
         if metric == MAJORITY
         else f"they have fewer than {counted(repetitions_of(metric) or 1, 'graded repetition')}"
     )
-    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, since {few}"
+    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, because {few}"
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:
@@ -224,7 +223,7 @@ def _single(value: float, n: int, interval: Interval | None) -> Figure:
 
 
 def _of_run(metric: str, run: MeasuredRun) -> Figure:
-    """A count of the whole run."""
+    """Return a count of the whole run."""
     statistics = run.summary.statistics
     values = {
         "throughput": statistics.throughput,
@@ -233,13 +232,13 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
     }
     value = values[metric]
     if value is None:
-        why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
+        why = UNTIMED if metric != "efficiency" else "the run has no lower bound for its makespan"
         raise NoFigureError(why)
     return _single(value, statistics.n_timed, None)
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    """That of the whole run, or what its benchmark file has of a model, a suite or both."""
+    """Return the speed-up of the run or, from its benchmark file, of one model or suite in it."""
     speeds = run.speeds
     if speeds is None and rule.filters:
         raise NoFigureError(
@@ -250,17 +249,17 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     if part is None:
         raise NoFigureError(UNTIMED)
     if speeds is not None and part.basis != speeds.basis:
-        raise NoFigureError("none of its cases ran serially, so its speed-up was not measured")
+        raise NoFigureError("no selected case ran serially, so its speed-up was not measured")
     found = part.speedup_interval
     mode = run.manifest.mode if speeds is None else speeds.mode
     if mode == part.over or found is not None:
-        # The base of all speed-ups has no interval of its own; too few cases tell nothing.
+        # The mode that other modes are compared with has no interval.
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:
         few, where = part.n_serial, "in the serial sample"
     cases = f"{counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
-    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file has none"
+    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file does not contain it"
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
@@ -275,24 +274,25 @@ def _whole_figure(name: str, run: MeasuredRun) -> Figure:
 def _coverage(own: Sequence[CaseRow]) -> Figure:
     n = sum(row.outcome != "skipped" for row in own)
     if not n:
-        raise NoFigureError("none of its cases was to be measured")
+        raise NoFigureError("the run skipped all selected cases")
     return _single(sum(row.graded for row in own) / n, n, None)
 
 
 ENOUGH_COMMON = 0.9
-"""Where fewer of the timed cases are in both runs, their speeds are those of different work."""
+"""If the runs share a smaller part of their timed cases, they did different work, and their speeds
+cannot be compared."""
 _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """How the figure of a rule changed: its form says whether as a share of the baseline's.
+    """Compute the change of a rule's figure, relative or as a difference, as the rule says.
 
     Args:
-        rule: Which figure, of which cases; not `same_answers`.
+        rule: A rule that names the figure and selects cases; not `same_answers`.
         pairing: The two runs.
 
     Raises:
-        NoFigureError: A run has none, or the runs' work is not the same.
+        NoFigureError: A run does not have the figure, or the runs did different work.
     """
     metric = rule.metric
     wanted = selected(rule, pairing.cases)
@@ -319,7 +319,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
 
 
 def _figure(rule: Rule, base: float, new: float, n: int, interval: Interval | None) -> Figure:
-    """Of the figures themselves; `interval` is that of their difference."""
+    """Compute the change from both runs' figures and the interval of their difference."""
     if rule.form != "relative":
         return Figure(new - base, n, interval, base, new)
     if base <= 0:
@@ -397,10 +397,10 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
-    """Throughput or makespan of the common cases, with the interval that `ultrapar bench` has.
+    """Compute the change of throughput or makespan on the common cases, as `ultrapar bench` does.
 
-    Each case stands for its shares of both makespans. Cases drawn anew are what it knows of; how a
-    machine's day differs from the next the rule's bound has to leave room for.
+    Each case contributes its share of both makespans. The interval covers only the choice of cases,
+    so the rule's bound must leave room for differences from day to day on the same machine.
     """
     _check_common(pairing)
     timed = pairing.timed
@@ -431,7 +431,7 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
-            "their speeds cannot be compared; give both runs the same cases, repetitions"
+            "their speeds cannot be compared. Give both runs the same cases, repetitions"
             " and --ultrapar-baseline, or judge by service, which pairs the common cases"
         )
 
@@ -481,13 +481,13 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
         figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
     if rule.metric == "service":
-        # Means that are not geometric would not fit a ratio that is.
+        # The ratio is a geometric mean, so show geometric means of the times.
         both = [(early, late) for early, late in both if early > 0 and late > 0]
         ratio = typical_ratio(before, after, confidence=rule.confidence)
         if both:
             base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
     else:
-        # Times never repeat; scores and tokens do.
+        # Times are never exactly the same, but scores and tokens can be.
         ends = None if rule.metric == "latency.mean" else possible_change([*before, *after])
         ratio = ratio_interval(before, after, ends=ends, confidence=rule.confidence)
     if ratio is None:
@@ -502,15 +502,15 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: time without waiting for limits; geometric means, so that its change is the typical"
-    " ratio of each case's two times"
+    "service: the time without waits for limits, as a geometric mean; its change is the typical"
+    " ratio of a case's two times"
 )
 CELL_FIGURES = (
-    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), each with"
-    " all of its repetitions"
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"
+    " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
-    "at_most": "its own service times added up: it is at most that",
+    "at_most": "its own service times added up, so it is an upper bound",
     "estimated": "serial times estimated from its own service times, usually too high",
     "sampled": "its serial sample",
     "full": "a {over} run of the same cases",
@@ -518,12 +518,16 @@ _SERIAL_TIMES: dict[Basis, str] = {
 
 
 def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
-    """What the speed-ups of runs stand on, by their names in sentences; nothing without one."""
+    """Sentences that say how each run's speed-up was measured or estimated.
+
+    Args:
+        runs: The runs, by the names that the sentences use.
+    """
     bases = {name: run.basis for name, run in runs.items()}
     for name, basis in bases.items():
         if basis is not None:
             times = _SERIAL_TIMES[basis].format(over=runs[name].over)
-            yield f"the speed-up of {name} stands on {times}"
+            yield f"the speed-up of {name} is based on {times}"
     if {*BY_OWN_TIMES} & {*bases.values()}:
         yield (
             "a speed-up that was not measured does not show a regression: it rises when the "
@@ -532,20 +536,24 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
 
 
 def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
-    """Of which runs, by their names in sentences, the client was the limit and not the pool."""
+    """A sentence for each run whose speed was limited by the client.
+
+    Args:
+        runs: The runs, by the names that the sentences use.
+    """
     return [
-        f"the client itself was the limit of {name}: {run.summary.client_bound}"
+        f"the client, not the pool, limited {name}: {run.summary.client_bound}"
         for name, run in runs.items()
         if run.summary.client_bound
     ]
 
 
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
-    """A figure, its difference (`+0.3 s`) or its relative change (`-13.2 %`)."""
+    """A figure, a difference of figures (`+0.3 s`) or a relative change (`-13.2 %`) as text."""
     if value is None:
         return NONE
     if form == "relative":
-        # No minus zero.
+        # Adding zero avoids "-0.0".
         return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
         return ("-" if value < 0 else "+") + unit_of(metric).shown(abs(value))
@@ -553,7 +561,7 @@ def figure_text(metric: str, value: float | None, form: Form = "absolute") -> st
 
 
 def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
-    """`-14.1 to -12.3 %`; `from 2.31 s` where nothing is known above."""
+    """An interval as text, such as `-14.1 to -12.3 %`, or `from 2.31 s` if it has no upper end."""
     texts = [figure_text(metric, bound, form) for bound in (low, high)]
     if low is None and high is None:
         return "unknown"

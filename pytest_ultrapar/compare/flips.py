@@ -1,4 +1,4 @@
-"""Cases that one run solved and the other did not, with what each said of them."""
+"""Cases that only one of two runs solved or graded, with the answers of both runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAINED = "solved now, not before"
 NO_GRADE_NOW = "no grade now"
 NO_GRADE_BEFORE = "no grade before"
 TURNS = (LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE)
-"""Those first that somebody wants to know of; what was not graded is no answer, and apart."""
+"""The possible changes, the most interesting first: changed grades, then cases without a grade."""
 _LONGEST_NAME = 300
 _LONGEST_ERROR = 4_000
 
@@ -32,7 +32,7 @@ class Side(msgspec.Struct, frozen=True):
     """A case in one of the two runs.
 
     Attributes:
-        shard: Which part of the transcripts has its own; None where they were left out.
+        shard: The part that contains the case's transcript; None if the transcript is left out.
     """
 
     outcome: str
@@ -43,12 +43,12 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """A case with another end.
+    """A case that ended differently in the two runs.
 
     Attributes:
-        model: Which of the grid's models.
-        at: For each of the grid's parameters, which of its values; None where it has none.
-        turn: Which of `TURNS`.
+        model: The index of the case's model in the grid.
+        at: The index of the case's value for each parameter of the grid; None if it has no value.
+        turn: The index of the case's change in `TURNS`.
     """
 
     case_id: str
@@ -62,10 +62,10 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Flips(msgspec.Struct, frozen=True):
-    """All of them, and transcripts of both runs, packed.
+    """All flipped cases, and packed transcripts of both runs.
 
     Attributes:
-        n_left_out: Conversations that had no room.
+        n_left_out: How many conversations are left out because they did not fit.
     """
 
     lines: list[Flip]
@@ -74,7 +74,7 @@ class Flips(msgspec.Struct, frozen=True):
 
 
 def turn_of(base: CaseRow, new: CaseRow) -> str | None:
-    """How a case's end differs, one of `TURNS`; None where that is not what it was solved for."""
+    """Return how the end of a case changed, one of `TURNS`; None if it did not change."""
     if base.rated and new.rated:
         if (base.outcome == "solved") == (new.outcome == "solved"):
             return None
@@ -85,11 +85,11 @@ def turn_of(base: CaseRow, new: CaseRow) -> str | None:
 
 
 def read_flips(pairing: Pairing, grid: Grid) -> Flips:
-    """The cases that flipped between two runs.
+    """Read the cases that flipped between two runs.
 
     Args:
         pairing: The two runs.
-        grid: Of them.
+        grid: The grid of the two runs.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -99,7 +99,7 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
         for case_id, base in pairing.base_rows.items()
         if (turn := turn_of(base, pairing.new_rows[case_id])) is not None
     }
-    # Where there is no room for all transcripts, these are told first, too.
+    # If not all transcripts fit, the first ones are kept.
     ids = sorted(turns, key=lambda case_id: TURNS.index(turns[case_id]))
     packed_before, before = _ends(pairing.base, pairing.base_rows, ids, 0)
     packed_now, now = _ends(pairing.new, pairing.new_rows, ids, len(packed_before.parts))
@@ -128,11 +128,14 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
 def _ends(
     run: MeasuredRun, rows: Mapping[str, CaseRow], case_ids: list[str], first: int
 ) -> tuple[Packed, dict[str, Side]]:
-    """Conversations of cases in a run, and how each ended; their first part is number `first`."""
+    """Return the conversations of a run's cases and how each case ended.
+
+    The numbers of their parts begin with `first`.
+    """
     columns = ("case_id", "kind", "error")
     with unusable():
         packed = pack(run.directory, case_ids, n_runs=2)
-        # Runs of earlier versions have no reasons.
+        # Runs from earlier versions have no column `reason`.
         ends = read_rows(
             run.directory, "results", columns, beginning="reason", of_cases=set(case_ids)
         )

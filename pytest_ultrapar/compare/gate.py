@@ -1,4 +1,4 @@
-"""Rules judged on a finished run, beside a baseline or without one."""
+"""Judge a finished run with rules, with or without a baseline."""
 
 from __future__ import annotations
 
@@ -53,24 +53,25 @@ if TYPE_CHECKING:
 
 
 ALIKE = (
-    "every case has the same figure in both runs, so there is no change; the interval says what"
-    " other cases might show"
+    "every case has the same figure in both runs, so there is no change; the interval shows how"
+    " large the change of other cases could be"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
-"""What becomes of a run with undecided rules of which none fails."""
+"""The result of one rule; `FAIL` and `no figure` fail the run."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule and what became of it.
+    """A rule and its result.
 
     Attributes:
-        verdict: `FAIL` where the bound is passed over with confidence, `undecided` where the
-            interval holds the bound or, of speed, where a client was the limit. `no figure` fails.
-        figure: What the bound is compared with; None without one, and for a rule without bound.
-        n: Cases, or pairs of cases.
-        n_to_decide: Of an undecided rule: about so many cases would decide it; None where no number
-            would, or nothing is known.
-        note: A sentence, perhaps empty.
+        verdict: `FAIL` if the whole interval is on the wrong side of the bound. `undecided` if the
+            interval contains the bound, or if a client limited the speed. `no figure` also fails.
+        figure: The figure that is compared with the bound; None if it is missing or the rule has no
+            bound.
+        n: The number of cases, or of pairs of cases.
+        n_to_decide: About how many cases would decide an undecided rule; None if no number would,
+            or if the interval is unknown.
+        note: A sentence about the result; may be empty.
     """
 
     rule: Rule
@@ -82,19 +83,19 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the run must not pass, whatever becomes of undecided rules."""
+        """Whether this rule makes the run fail. An undecided rule does not count as failed."""
         return self.verdict in {"FAIL", "no figure"}
 
 
 class GateResult(msgspec.Struct, frozen=True):
-    """All rules of a gate.
+    """The results of all rules of a gate.
 
     Attributes:
         run: Id of the judged run.
-        named: The bench by which the run was named; empty where it was named itself.
-        base: Id of the baseline; None without one.
-        notes: What a reader must know of the comparison, a sentence each.
-        undecided: Whether the run passes or fails with rules that nothing decides.
+        named: The bench that the user named instead of a run; empty if the user named the run.
+        base: Id of the baseline; None without a baseline.
+        notes: Caveats about the comparison, one sentence each.
+        undecided: Whether a run passes or fails if rules are undecided and no rule failed.
     """
 
     run: str
@@ -107,17 +108,17 @@ class GateResult(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the run must not pass."""
+        """Whether the run does not pass."""
         return bool(self.n_failed or (self.undecided == "fail" and self.n_undecided))
 
     @property
     def n_failed(self) -> int:
-        """Rules that failed."""
+        """How many rules failed."""
         return sum(each.failed for each in self.judged)
 
     @property
     def n_undecided(self) -> int:
-        """Rules that neither failed nor surely hold."""
+        """How many rules neither passed nor failed with enough confidence."""
         return sum(each.verdict == "undecided" for each in self.judged)
 
 
@@ -131,15 +132,15 @@ def judge(
     """Judge every rule.
 
     Args:
-        rules: Empty takes the default ones, which need a baseline.
-        run: The run that is judged.
-        baseline: What it is compared with.
-        undecided: What becomes of the run where nothing decides a rule and none fails.
+        rules: The rules; if empty, the default rules, which need a baseline.
+        run: The run to judge.
+        baseline: The run to compare with.
+        undecided: Whether the run passes or fails if rules are undecided and no rule failed.
 
     Raises:
-        ConfigError: A rule names something that the run has not, or needs a baseline where there is
-            none; the runs have no case in common, are one, or cannot be read; a rule on the
-            speed-up of a bench that has no measured one.
+        ConfigError: A rule names something that the run does not have, or it needs a baseline or a
+            measured speed-up that is missing. Or the runs have no case in common, are the same run,
+            or cannot be read.
     """
     _check_measured(rules, run, baseline)
     rows = read_rows(run)
@@ -190,10 +191,10 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
-    """The rules in force where none is given.
+    """Return the rules that apply if the user gave no rule.
 
-    The intervals of the models' solved rates hold for all of them together (Bonferroni): with many
-    models, one of them would else fail by chance.
+    The intervals of the models' solved rates hold for all models together (Bonferroni). Otherwise,
+    with many models, one of them would often fail by chance.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     models = sorted({row.model for row, _ in rated_pairs(graded)})
@@ -213,15 +214,15 @@ def default_rules(pairing: Pairing) -> list[Rule]:
 def check_repetitions(
     rules: Iterable[Rule], cases: Sequence[Case], baseline: Sequence[Case] = ()
 ) -> None:
-    """Make sure that no rule takes more repetitions of a cell than there are.
+    """Check that no rule needs more repetitions of a cell than the runs have.
 
     Args:
-        rules: The rules, with filters that fit.
-        cases: The planned cases of the run that is judged.
-        baseline: Those of the run that it is compared with.
+        rules: The rules. Their filters match at least one case.
+        cases: The planned cases of the judged run.
+        baseline: The planned cases of the baseline.
 
     Raises:
-        ConfigError: One does.
+        ConfigError: A rule needs more repetitions.
     """
     theirs = {case.case_id for case in baseline}
     for rule in rules:
@@ -235,13 +236,13 @@ def check_repetitions(
         if own and k > n:
             refuse(
                 rule.text,
-                f"{rule.metric} takes {k:,} repetitions of a cell, and {where} {n:,}"
+                f"{rule.metric} needs {k:,} repetitions of a cell, but {where} {n:,}"
                 " (--ultrapar-repeats)",
             )
 
 
 def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
-    """Judge a rule by its figure; `held_up` says which runs a client slowed down."""
+    """Judge a rule by its figure; `held_up` has a sentence for each run that a client slowed."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -267,15 +268,16 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
     if figure.alike and not failed:
-        # Nothing changed in any case, which is no estimate; `same_answers` takes it so, too.
+        # No case changed, so use the figure itself: in this case `same_answers` also passes.
         passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Cases with which the interval would end at the bound, if the figure stays what it is.
+    """Estimate how many cases would move the interval's end to the bound.
 
-    Intervals shrink with the square root of the number of cases.
+    This assumes that the figure stays the same. The width of an interval is inversely proportional
+    to the square root of the number of cases.
     """
     away = abs(figure.value - bound)
     reach = figure.value - interval.low if figure.value > bound else interval.high - figure.value
@@ -304,7 +306,7 @@ def _notes(
     pairing: Pairing | None,
     judged: Sequence[Judged],
 ) -> tuple[str, ...]:
-    notes = [f"mode {run.manifest.mode} of the bench is judged"] if run.bench is not None else []
+    notes = [f"judged: mode {run.manifest.mode} of the bench"] if run.bench is not None else []
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
@@ -326,7 +328,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What to judge: directories of runs, and rules (none takes the default ones)."""
+    """A request to judge a run: the runs' directories and the rules; empty: the default rules."""
 
     run: str
     baseline: str | None
@@ -335,7 +337,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def start_judge() -> Child:
-    """A process that judges one run, for `judged_by`; it loads all that it needs meanwhile."""
+    """Start a process that loads its modules and then judges one run for `judged_by`."""
     return Child.start(__name__)
 
 
@@ -346,21 +348,21 @@ def judged_by(
     rules: tuple[Rule, ...],
     undecided: Undecided,
 ) -> GateResult:
-    """Have a finished run judged, and wait for it; the process has ended then.
+    """Let the process judge a finished run, and wait until it has ended.
 
     Raises:
-        ResultsError: It could not be judged.
+        ResultsError: The run could not be judged.
     """
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
     said = output_of(judge, msgspec.json.encode(order))
-    # Unlike JSON it has a form for intervals without an end.
+    # Unlike JSON, msgpack can represent an infinite end of an interval.
     return msgspec.msgpack.decode(said, type=GateResult)
 
 
 def _answer() -> bytes:
-    """The judgement of what standard input says; nothing where it ends without a word."""
-    # A fifth of a second each, which nobody waits for as long as the order is to come.
+    """Judge the run that standard input names; do nothing if the input is empty."""
+    # Loading takes a fifth of a second. Do it before the input arrives.
     import scipy.special  # noqa: F401, PLC0415
 
     said = sys.stdin.buffer.read()

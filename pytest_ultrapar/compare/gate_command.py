@@ -1,4 +1,4 @@
-"""`ultrapar gate`: rules that a finished run must keep, for CI."""
+"""`ultrapar gate`: judge a finished run with rules, for use in CI."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gate"
-SUMMARY = "judge a finished run by rules, with or without a baseline; exit code 1 if a rule fails"
+SUMMARY = "judge a finished run with rules, with or without a baseline; exit code 1: a rule failed"
 _WIDTH = max(len(metric.name) for metric in METRICS)
 DESCRIPTION = f"""\
-Judge a finished run by rules. Exit code 0 when no rule fails, 1 with a table when one does, 4 when
-runs or rules cannot be used.
+Judge a finished run with rules, and print a table of the results. The exit code is 0 if no rule
+fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
 
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
-    ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
-Of a bench, the run in mode ultra is judged, else phase, else rotate. To judge another mode, name
-its run (.ultrapar/bench-1/phase).
+If RUN is a bench, the gate judges its run in mode ultra; without that mode, phase or else rotate.
+To judge another mode, name its run (.ultrapar/bench-1/phase).
+
+    ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
 {GRAMMAR}
 Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
-With a baseline and without --rule the rules are {", ".join(DEFAULT_RULES)}
-and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md says how small an effect
-they see.
+With --baseline and without --rule, the rules are {", ".join(DEFAULT_RULES)}
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md shows the
+smallest effect that they detect.
 """
 
 
@@ -48,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run: its directory, its id, or latest; or the directory of ultrapar bench",
+        help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
+        "--baseline", metavar="RUN", help="the run to compare with, named in the same way"
     )
     parser.add_argument(
         "--rule",
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--undecided",
         choices=Options.gate_undecided.choices,
         default=Options.gate_undecided.default,
-        help="whether a run passes where a rule is undecided and none fails (default: pass)",
+        help="whether a run passes if a rule is undecided and no rule fails (default: pass)",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the table as GitHub-flavoured Markdown"
@@ -72,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 if the run does not pass.
+    """Print the table; return 1 if the run does not pass, otherwise 0.
 
     Raises:
         ConfigError: A rule or a run cannot be used.
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not rules and arguments.baseline is None:
         refuse("no rule is given: add --rule RULE, or --baseline RUN for the default rules")
 
-    # msgspec's structs of a whole run: 60 ms that `--help` need not take.
+    # Importing the structs of a whole run takes 60 ms, which `--help` need not spend.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
     from pytest_ultrapar.compare.report import gate_section  # noqa: PLC0415
@@ -95,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         if manifest.shard is not None or manifest.cluster_run is not None:
             is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
             refuse(
-                f"{one.directory} is {is_part} of a run, and a gate judges whole runs: join "
-                "its parts (ultrapar merge) and gate the merge"
+                f"{one.directory} is {is_part} of a run, but a gate judges whole runs: merge its "
+                "parts (ultrapar merge) and judge the merged run"
             )
     result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]

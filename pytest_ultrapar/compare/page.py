@@ -1,4 +1,4 @@
-"""The page of a comparison: the verdict, changes, the runs, and cases that flipped."""
+"""The HTML comparison: the verdict, the changes, the runs, and the cases that flipped."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, g
 from pytest_ultrapar.compare.figures import figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences
-from pytest_ultrapar.report.pages.drawn import Scale, axis, interval
 from pytest_ultrapar.report.pages.figures import labels
-from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import plot_of
+from pytest_ultrapar.report.pages.svg import Scale, axis, interval
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import listed, one_line, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.analysis.equivalence import Look
+    from pytest_ultrapar.analysis.equivalence import ComparedFigure
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Comparison
     from pytest_ultrapar.compare.flips import Flip
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.plots import Plot
 
 _MOST_ROWS = 20
-"""Of a plot of changes."""
+"""The maximum number of rows in a plot of changes."""
 _MARGINS = 2.5
-"""Of what counts as no change, in a shade of the table."""
+"""The change for one shade of colour, in multiples of the margin below which a change is ignored.
+"""
 
 
 def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
-    """The page as HTML in UTF-8.
+    """Render the page as HTML in UTF-8.
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one; changes and cases are those of the
-            last.
+        comparisons: At least one other run, compared with the baseline. The page shows the changes
+            and the flipped cases of the last one.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -88,30 +89,30 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     )
 
 
-def _points(look: Look) -> str:
+def _points(look: ComparedFigure) -> str:
     if look.figure != RATE:
         return figure_text(look.figure, look.new - look.base, "difference")
     return f"{(look.new - look.base) * 100:+.1f}"
 
 
-def _outcome(look: Look | None) -> str:
-    """What is said first; pairs that scores alone graded may have none in common."""
+def _outcome(look: ComparedFigure | None) -> str:
+    """The headline. If cases were graded by scores alone, the runs may share no figure."""
     if look is None:
         return "no figure in both runs"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
-def _seen(look: Look) -> tuple[str, str, bool, int]:
-    """A cell: its change, its interval, whether that leaves 0 out, and its colour."""
+def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
+    """A table cell: its change, its interval, whether the interval excludes 0, and its colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
-    # Five points of a rate are a shade.
+    # A shade is five points of a rate.
     steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
     return _points(look), bounds, sure, max(0, min(10, 5 + round(steps)))
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
-    """Changes by test, where there are several, and by those of their ids that changed."""
+    """Plots of changes by test, if there are several tests, and by test id, if an id changed."""
     tests = changed_tests(pairing, by_id=False)
     ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
     for word, looks in (("test", tests[1:] and tests), ("id", ids)):
@@ -121,14 +122,14 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            f" together; each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
+            "Change of the solved rate in percentage points with its 95 % interval, for all models"
+            f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []
 
 
-def _change(word: str, name: str, look: Look, most: float) -> dict[str, str]:
+def _change(word: str, name: str, look: ComparedFigure, most: float) -> dict[str, str]:
     scale = Scale(-most, most)
     low, high = (None if one is None else 100 * one for one in (look.low, look.high))
     tip = f"{name}: {look.n_gained} {GAINED}; {look.n_lost} {LOST}"
@@ -143,7 +144,7 @@ def _change(word: str, name: str, look: Look, most: float) -> dict[str, str]:
     }
 
 
-def _bounds(look: Look, digits: int = 1) -> str:
+def _bounds(look: ComparedFigure, digits: int = 1) -> str:
     if look.low is None or look.high is None:
         return "unknown"
     if look.figure != RATE:
@@ -151,7 +152,7 @@ def _bounds(look: Look, digits: int = 1) -> str:
     return f"{look.low * 100:+.{digits}f} to {look.high * 100:+.{digits}f}"
 
 
-def _tiles(look: Look | None, flips: Sequence[Flip]) -> Iterator[Tile]:
+def _tiles(look: ComparedFigure | None, flips: Sequence[Flip]) -> Iterator[Tile]:
     if look is not None:
         is_rate = look.figure == RATE
         said = percent if is_rate else partial(figure_text, look.figure)
@@ -162,7 +163,7 @@ def _tiles(look: Look | None, flips: Sequence[Flip]) -> Iterator[Tile]:
             f"results: {'outcome' if is_rate else look.figure} of both runs",
         )
         for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)) if is_rate else ():
-            yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
+            yield Tile(turn, f"{n:,}", f"{look.n:,} graded in both", "results: outcome")
     n_apart = sum(TURNS[flip.turn] not in {LOST, GAINED} for flip in flips)
     note = "infra, error or skipped in the other"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")

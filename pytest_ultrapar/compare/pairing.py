@@ -1,4 +1,4 @@
-"""Which cases two runs have in common, and what else was not the same; pure."""
+"""Pair the cases that two runs have in common, and list other differences of the runs; pure."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two runs on the cases that both have.
+    """Two runs, reduced to the cases that they have in common.
 
     Attributes:
-        base_rows: By case id, only of common cases.
-        left_out: What is compared with nothing, a sentence each.
-        questions: What may make the same case another question, a sentence each.
-        conditions: What may make the same case faster or slower, a sentence each.
-        n_kept: Cases of the baseline, skipped ones apart, that the other run has and did not skip.
-        n_base: All of these cases of the baseline; beside a sample, those that were drawn.
-        same_timed: Whether exactly the same cases count in both runs' makespan.
+        base_rows: The baseline's rows of these cases, by case id.
+        new_rows: The other run's rows of these cases, by case id.
+        left_out: Sentences about cases that the comparison leaves out.
+        questions: Sentences about differences that can change the prompt of a case.
+        conditions: Sentences about differences that can change the speed of a case.
+        n_kept: How many cases of the baseline are also in the other run, not counting cases that
+            either run skipped.
+        n_base: How many cases of the baseline were not skipped there. If the other run is a sample,
+            only cases in the sample are counted.
+        same_timed: Whether the makespan of both runs includes exactly the same cases.
+        timed_share: The share of the timed cases that both runs timed, 0 to 1.
     """
 
     base: MeasuredRun
@@ -53,7 +57,7 @@ class Pairing:
 
     @property
     def timed(self) -> list[tuple[CaseRow, CaseRow]]:
-        """The pairs that count in makespan and latency of both runs."""
+        """The pairs that are included in the makespan and the latency of both runs."""
         return [
             (row, self.new_rows[case_id])
             for case_id, row in self.base_rows.items()
@@ -62,10 +66,10 @@ class Pairing:
 
 
 def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
-    """Make sure that these are two runs.
+    """Check that two directories contain different runs.
 
     Raises:
-        ConfigError: They are one and the same.
+        ConfigError: They contain the same run.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
         refuse(
@@ -76,16 +80,16 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
 def refuse_nothing_common(
     base: MeasuredRun, cases: Iterable[Case], *, seed: int, what: str
 ) -> None:
-    """Make sure that a run has cases in common with the baseline.
+    """Check that a run has cases in common with the baseline.
 
     Args:
         base: The baseline.
         cases: The other run's planned cases.
         seed: The other run's seed.
-        what: How to call the other run.
+        what: A name for the other run, for messages.
 
     Raises:
-        ConfigError: There is none; the message says why, as far as can be known.
+        ConfigError: The runs have no case in common. The message gives the reason if it is known.
     """
     cases = list(cases)
     if {case.case_id for case in base.cases} & {case.case_id for case in cases}:
@@ -93,7 +97,7 @@ def refuse_nothing_common(
     suites, own = ({case.suite for case in each} for each in (base.cases, cases))
     if base.manifest.seed != seed:
         why = (
-            f"the run seed was {base.manifest.seed} and is {seed}, and the seed is part of a case;"
+            f"the run seed was {base.manifest.seed} and is {seed}, and cases depend on the seed;"
             f" run again with --ultrapar-seed={base.manifest.seed}"
         )
     elif not suites & own:
@@ -110,10 +114,10 @@ def pair(
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
 ) -> Pairing:
-    """Two runs on their common cases, in the order of the baseline.
+    """Pair the common cases of two runs, in the order of the baseline.
 
     Raises:
-        ConfigError: They are the same run, or have no graded case in common.
+        ConfigError: They are the same run, or no common case was graded in both runs.
     """
     refuse_same(base, new)
     refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
@@ -121,7 +125,7 @@ def pair(
     if not any(base_rows[each].graded and new_rows[each].graded for each in common):
         refuse(
             f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
-            " but none of them was graded in both"
+            " but no common case was graded in both"
         )
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
@@ -149,17 +153,17 @@ def pair(
 
 
 def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
-    """A sentence for each run that is a sample, or of cases that were chosen by how they ended."""
+    """Describe each run that is a sample, or whose cases were chosen for their earlier outcomes."""
     for word, run in runs.items():
         if run.manifest.drawn_from:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
         if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
             yield (
-                f"{word} has only cases that ended {ends[0]} in an earlier run: beside that one "
-                "its figures differ by this choice alone"
+                f"{word} has only cases that ended {ends[0]} in an earlier run: compared with that "
+                "run, its figures differ for this reason alone"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
-            yield f"{word} was given --lf, which selects cases that did not end well before"
+            yield f"{word} used --lf, which selects cases that did not end well before"
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
@@ -184,13 +188,13 @@ def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator
 
 
 def _was(what: str, then: object, now: object) -> Iterator[str]:
-    """A sentence where something is no longer what it was."""
+    """Yield a sentence if two values differ."""
     if then != now:
         yield f"{what} was {then} and is {now}"
 
 
 def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each name of which what is said is no longer what it was."""
+    """Yield a sentence for each name whose two values differ."""
     for name in sorted({*then, *now}):
         yield from _was(what.format(name), then.get(name, "none"), now.get(name, "none"))
 
@@ -198,7 +202,7 @@ def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Ite
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
-        yield f"{said}: the same case may ask something else"
+        yield f"{said}: the same case may send a different prompt"
     yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
@@ -218,10 +222,9 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
     if len(base.pool_lanes) == len(new.pool_lanes) and base.pool_digest != new.pool_digest:
         yield "the pool file has changed (its digest differs)"
     faults = [
-        "none" if run.faults is None else f"that of a file ({run.faults[:8]})"
-        for run in (base, new)
+        "none" if run.faults is None else f"from a file ({run.faults[:8]})" for run in (base, new)
     ]
-    yield from _was("the simulated provider's script of faults", *faults)
+    yield from _was("the fault script of the simulated provider", *faults)
     if base.machine is not None and new.machine is not None:
         machines = [
             f"{counted(one.cpus, 'core')}, {one.platform}" for one in (base.machine, new.machine)
@@ -242,15 +245,15 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
 
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """What became of the suite's files, as far as both runs know and have some in common."""
+    """Sentences about changed files of the suites; none if the runs have no file in common."""
     differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
     kinds = by_key(
-        ("new" if name not in base else "gone" if name not in new else "changed", name)
+        ("new" if name not in base else "removed" if name not in new else "changed", name)
         for name in (differ if base.keys() & new.keys() else ())
     )
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
-        yield f"{files} of the suite: {listed(names)}: the same case may ask something else"
+        yield f"{files} of the suite: {listed(names)}: the same case may send a different prompt"
 
 
 def _numbers(limit: Limit) -> str:

@@ -1,4 +1,4 @@
-"""Comparisons and gates as sections of a report, for terminals and Markdown; pure."""
+"""Turn comparisons and gates into sections of a report, for terminals and Markdown; pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pytest_ultrapar.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.analysis.equivalence import Look
+    from pytest_ultrapar.analysis.equivalence import ComparedFigure
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.figures import Figure
@@ -55,7 +55,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""Behind the names of a cell."""
+"""The columns that follow the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -63,8 +63,8 @@ _ANSWERS = {
 }
 
 
-def _is_telling(look: Look) -> bool:
-    """Of scores, whether the change leaves 0 out; of all else always."""
+def _is_telling(look: ComparedFigure) -> bool:
+    """Whether to show a figure: always, except for a score whose interval of change includes 0."""
     if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
@@ -73,12 +73,12 @@ def _is_telling(look: Look) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """The verdict, the runs, then for each speed, answers and changed cells.
+    """Yield the sections: the verdict, the runs, speed, and each run's answers and changed cells.
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one.
-        every_look: Whether scores have a row that did not change beyond chance.
+        comparisons: At least one other run, compared with the baseline.
+        every_look: Whether to include scores whose change may be chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
@@ -93,12 +93,13 @@ def comparison_sections(
 
 
 def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
-    """At most `MOST_LINES` lines for a terminal: the verdict, solved rates, and what differs.
+    """Return at most `MOST_LINES` lines for a terminal: verdict, solved rates and differences.
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one; rates are those of the last.
-        width: Of a line, in characters.
+        comparisons: At least one other run, compared with the baseline. The solved rates belong to
+            the last one.
+        width: The width of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
@@ -112,7 +113,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
     ]
-    # Behind the verdict on the answers.
+    # Insert the rates after the verdict on the answers.
     parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
@@ -121,11 +122,11 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         lines += part if fits else []
         n_more += not fits
     more = f"{counted(n_more, 'more line')}, " if n_more else ""
-    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: a page"]
+    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: an HTML comparison"]
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """What was not the same in two runs, a sentence each: first what was asked."""
+    """Sentences about the differences between two runs; differences in prompts come first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -152,15 +153,15 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
         notes.append(
             f"{prefix}{of_cells if comparison.n_cells else ''}"
-            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
-            f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
+            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline"
+            f"{' in the sample' if pairing.new.manifest.drawn_from else ''} retained"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
-    """Each run, as it says itself."""
+    """The figures of each whole run."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
     named = ["baseline", *(name for name, _ in _named(comparisons))]
     common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
@@ -199,7 +200,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _cost(run: MeasuredRun) -> str:
-    """`1.25 USD`; at least so much where some requests' cost is not known."""
+    """The cost as text, such as `1.25 USD`, with "at least" if some requests' cost is unknown."""
     cost = run.summary.cost
     if cost is None:
         return NONE
@@ -231,8 +232,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals cover what other cases of this kind would show; another machine or day may "
-        "change more",
+        "intervals cover only the choice of cases; another machine or day may change speeds more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -252,7 +252,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
-def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
+def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -> Section:
     looks = [look for look in every if every_look or _is_telling(look)]
     n_hidden = len(every) - len(looks)
     notes = []
@@ -262,21 +262,21 @@ def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
     if any(repetitions_of(look.figure) is not None for look in looks):
         notes.append(CELL_FIGURES)
     notes.append(
-        "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
-        " row alone, the verdict at the top for all rows; there changes of a rate up to"
-        f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none"
+        "p: exact McNemar test of the cases solved in only one run. Each interval holds for its row"
+        " alone; the verdict at the top holds for all rows together. It ignores small changes: up"
+        f" to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for a"
+        f" score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
 
-def _look_row(look: Look) -> tuple[str, ...]:
+def _look_row(look: ComparedFigure) -> tuple[str, ...]:
     interval = interval_text(look.figure, look.low, look.high, "difference")
     return (look.model or "all", look.figure, *_compared(look), interval, _chance(look.chance))
 
 
-def _compared(look: Look) -> tuple[str, ...]:
-    """Of how many pairs a look is, its figure in both runs, and the change."""
+def _compared(look: ComparedFigure) -> tuple[str, ...]:
+    """The number of pairs, the figure in both runs, and the change."""
     both = (figure_text(look.figure, value) for value in (look.base, look.new))
     return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))
 
@@ -291,13 +291,13 @@ def _cells(comparison: Comparison) -> Section:
         notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
-            f"{counted(len(others), 'cell')} more changed within chance; the least likely: "
+            f"{counted(len(others), 'more cell')} changed within chance; the least likely: "
             f"{_words(others[0])}"
         )
     notes.append(
-        f"of {counted(comparison.n_cells, 'cell')} by {', '.join(by)}; p: exact McNemar test,"
-        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the cells listed "
-        "are expected to be chance"
+        f"{counted(comparison.n_cells, 'cell')} by {', '.join(by)}. p: exact McNemar test,"
+        " adjusted with the method of Benjamini and Hochberg: at most "
+        f"{CHANCE * 100:.0f} % of the listed cells are expected to have changed by chance"
     )
     title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
     rows = tuple(map(_cell_row, shown))
@@ -329,7 +329,7 @@ def _named(comparisons: Sequence[Comparison]) -> list[tuple[str, Comparison]]:
 
 
 def _of(comparison: Comparison) -> str:
-    return f" of {comparison.pairing.new.run_id}"
+    return f" in {comparison.pairing.new.run_id}"
 
 
 _MOST_CASES = 1_000_000
@@ -337,7 +337,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """The gate as a section of a report: a row for each rule, and what must be known of them."""
+    """Turn the result of a gate into a section of a report: a row for each rule, and notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
@@ -351,14 +351,14 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so it may be chance; n to decide: about "
-            "so many cases would decide, if the figure stays the same (-: it lies on the"
-            " bound, or more than a million cases are needed)"
+            "undecided: the interval contains the bound, so the result may be chance. n to decide:"
+            " about how many cases would decide, if the figure stays the same. It is - if the"
+            " figure equals the bound, or if a million cases would not be enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
-            "undecided rules pass; --undecided fail (in a run --ultrapar-gate-undecided fail) makes"
-            " them fail, METRIC.point judges by the figure alone"
+            "undecided rules pass. To make them fail, use --undecided fail (in a run:"
+            " --ultrapar-gate-undecided fail). To judge by the figure alone, write METRIC.point"
         )
     notes += result.notes
     if result.simulated:
@@ -370,7 +370,7 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """Which rules fail a gate; its table says by how much."""
+    """A sentence that names the failed rules of a gate; its table shows the figures."""
     failed = [each.rule.text for each in result.judged if each.failed]
     parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":

@@ -1,4 +1,4 @@
-"""Rules as text, `metric[filter=value] >= bound`, and the figures that they can speak of."""
+"""Parse gate rules (`metric[filter=value] >= bound`), and define the metrics they can name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.records import LABEL
 from pytest_ultrapar.report.text import duration, rate, times
 
@@ -27,16 +27,17 @@ Unit = Literal["per second", "seconds", "share", "factor", "number", "money", "n
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a run.
+    """A metric that rules can name.
 
     Attributes:
-        name: As in rules; `score.NAME` stands for any score.
-        filters: The names that its filters may have; None for any, none where it is of the run as a
-            whole.
-        paired: Only there with a baseline, whatever the bound.
-        estimated: Whether it has an interval, in one run or beside a baseline; others are counts.
-        of_speed: Whether it says how fast the run was, so that a slow client changes it.
-        says: What it is, for people.
+        name: The name in rules; `score.NAME` stands for any score.
+        says: A description for the help text.
+        filters: The names of allowed filters. None allows all filters. An empty tuple allows no
+            filter, because the metric belongs to the whole run.
+        paired: Whether the metric needs a baseline for every form of bound.
+        estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise it
+            is a count.
+        of_speed: Whether it measures the speed of the run, so that a slow client changes it.
     """
 
     name: str
@@ -52,7 +53,8 @@ SCORE = "score."
 FIGURE = "figure."
 PASS_AT, PASS_ALL = "pass@", "pass^"
 POINT = ".point"
-"""After a metric's name: the figure itself decides, whatever its interval."""
+"""A suffix of a metric's name: compare the figure itself with the bound, and ignore its interval.
+"""
 SAME_ANSWERS = "same_answers"
 COVERAGE = "coverage"
 KEPT = "kept"
@@ -60,12 +62,12 @@ _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 METRICS = (
     Metric(
-        "throughput", "per second", "cases per second of the makespan", filters=(), of_speed=True
+        "throughput", "per second", "cases per second over the makespan", filters=(), of_speed=True
     ),
     Metric(
         "makespan",
         "seconds",
-        "first send to the end of the last episode",
+        "time from the first request to the end of the last episode",
         filters=(),
         of_speed=True,
     ),
@@ -80,13 +82,13 @@ METRICS = (
     Metric(
         "speedup",
         "factor",
-        "serial time / makespan, of all cases, a model or a suite: measured of what ultrapar bench"
-        " or --ultrapar-baseline made; else estimated, which rises with a slower provider and is no"
-        " measure of a regression",
+        "serial time / makespan, for all cases, a model or a suite. ultrapar bench and"
+        " --ultrapar-baseline measure it. Otherwise it is an estimate, which rises if the provider"
+        " gets slower, so it does not show regressions",
         filters=("model", "suite"),
         of_speed=True,
     ),
-    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
+    Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
     *(
         Metric(
             name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
@@ -96,48 +98,48 @@ METRICS = (
     Metric(
         "service",
         "seconds",
-        "mean time of an episode without waiting for limits; relative to the baseline the typical"
-        " ratio of each case's two times",
+        "mean time of an episode without its waits for limits; a relative change is the typical"
+        " ratio of a case's two times",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
     Metric("cost", "money", "mean cost of an episode, in the currency of its run"),
-    Metric(COVERAGE, "share", "graded cases / cases that were to be measured", estimated=False),
+    Metric(COVERAGE, "share", "graded / planned cases, excluding skipped ones", estimated=False),
     Metric(
         KEPT,
         "share",
-        "cases of the baseline that the run has and did not skip / all that it did not skip",
+        "baseline's cases that the run also has / baseline's cases, both excluding skipped ones",
         filters=(),
         paired=True,
         estimated=False,
     ),
-    Metric("solved_rate", "share", "solved cases / graded cases, without those scored alone"),
+    Metric("solved_rate", "share", "solved / graded cases, excluding ones graded by scores alone"),
     Metric(
         f"{PASS_AT}K",
         "share",
-        "of K repetitions of a cell (a test with its parameters and model) one is solved: mean over"
-        " cells with at least K graded repetitions, pass@3",
+        "cells (a test with its parameters and model) with one solved case in K repetitions: mean"
+        " over cells with at least K graded repetitions, such as pass@3",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same for all K being solved, pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
     Metric(
         MAJORITY,
         "share",
-        "cells of which more than half of the graded repetitions are solved / cells of which more"
-        " than half were graded",
+        "cells with more than half of the graded repetitions solved / cells with more than half of"
+        " the repetitions graded",
     ),
-    Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
+    Metric(f"{SCORE}NAME", "number", "mean of one of the suite's scores over graded cases"),
     Metric(
         f"{FIGURE}NAME",
         "number",
-        "a figure that the suite computes of all rows (pytest_ultrapar_figures)",
+        "a figure that the suite computes from all rows (pytest_ultrapar_figures)",
         filters=(),
     ),
     Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
     Metric(
         SAME_ANSWERS,
         "none",
-        "solved rate and scores, of all models and of each, are those of the baseline",
+        "solved rate and scores equal the baseline's, for all models together and for each",
         paired=True,
         estimated=False,
     ),
@@ -145,7 +147,7 @@ METRICS = (
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric of that name; any name of a score will do, and any number of repetitions."""
+    """Find the metric with that name. A score may have any name, and pass@k any number k."""
     for prefix in (SCORE, FIGURE):
         if name.startswith(prefix) and len(name) > len(prefix):
             name = f"{prefix}NAME"
@@ -159,32 +161,36 @@ def find_metric(name: str) -> Metric | None:
 
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
-"""Of the bound: a figure of the run, its difference to the baseline's, or that in per cent."""
+"""The bound applies to the run's figure, to its difference from the baseline's figure, or to that
+difference in per cent. `none`: there is no bound."""
 GRAMMAR = """\
-A rule is METRIC[FILTER=VALUE,...] >= BOUND, or with <=; spaces do not matter, but quote the rule,
-since a shell reads [, > and < itself. The bound's form says what is compared:
+A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
+rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
 
-    solved_rate>=0.7             without sign: the run's own figure
-    score.workflow>=-0.05        with sign: the difference to the baseline's figure
-    throughput>=-10%             with sign and %: the same in per cent of the baseline's figure
+    solved_rate>=0.7             without a sign: the run's own figure
+    score.workflow>=-0.05        with a sign: the difference from the baseline's figure
+    throughput>=-10%             with a sign and %: that difference in % of the baseline's
+
+Two more forms:
+
     same_answers                 no bound
-    solved_rate.point>=0.7       with .point: the figure itself decides, whatever its interval
+    solved_rate.point>=0.7       with .point: the figure itself decides, without its interval
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
-PARAMETER=VALUE; put a value with , or ] or outer spaces in double quotes. All filters of a rule
-must match; values are as tables show them, without patterns. Metrics of the whole run take no
-filter, speedup takes model and suite.
+PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
+A case must match all filters of a rule. Write values as tables show them; patterns do not work.
+Metrics of the whole run take no filter. speedup takes only model and suite.
+For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
+(more than half). Each is a mean over cells. Instead of 3, write any number of repetitions that the
+run has.
 
-Of repetitions of a cell speak pass@3>=0.8 (of 3, one is solved), pass^3>=0.5 (all 3 are) and
-majority>=0.7 (more than half are), as means over cells; 3 stands for any number that the run has.
-
-A rule fails only with confidence: when the 95 % interval of the figure, or of its change, lies
-entirely beyond the bound. So the bound is the smallest effect that counts. Where the interval
-contains the bound, the rule is undecided: there are too few cases to tell. So is every rule on
-speed where the client itself, not the pool, limited a run. Undecided rules pass unless
---undecided fail (in a run --ultrapar-gate-undecided fail) says otherwise. Counts of the run itself
-have no interval and are compared as they are: kept, coverage, efficiency, and without sign
-throughput and makespan. A rule without a figure fails.
+A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
+of the bound. So choose the smallest effect that matters as the bound. If the interval contains the
+bound, the rule is undecided: the run has too few cases. A rule about speed is also undecided if the
+client, not the pool, limited a run. Undecided rules pass, unless you set --undecided fail (in a
+run: --ultrapar-gate-undecided fail). Counts have no interval and are compared as they are: kept,
+coverage, efficiency, and throughput and makespan if the bound has no sign. A rule fails if its
+figure is missing.
 """
 _RULE = re.compile(
     r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
@@ -199,9 +205,9 @@ class UnitForm(NamedTuple):
     """How a unit is written in bounds and shown in tables.
 
     Attributes:
-        factors: What a word behind a number makes of it.
-        example: For messages.
-        shown: A number of it as text.
+        factors: The factor that converts a number, by the word that follows the number.
+        example: An example for messages.
+        shown: Formats a number as text.
     """
 
     factors: Mapping[str, float]
@@ -228,7 +234,7 @@ _UNITS: dict[Unit, UnitForm] = {
 
 
 def unit_of(metric: str) -> UnitForm:
-    """That of a metric; a number's where no rule can speak of it."""
+    """Return the unit of a metric, or the unit of plain numbers if the metric is unknown."""
     found = find_metric(metric)
     return _UNITS[found.unit if found is not None else "number"]
 
@@ -237,13 +243,15 @@ class Rule(msgspec.Struct, frozen=True):
     """One rule.
 
     Attributes:
-        text: As it was written.
-        metric: Name of the metric.
-        filters: Names and values that a case must have.
-        side: Where the figure must be, seen from the bound; empty for a metric without bound.
-        bound: In cases per second, seconds, or as it is; relative ones as a share: -0.1.
-        confidence: Of the interval that decides.
-        point: Whether the figure decides alone, whatever its interval.
+        text: The rule as the user wrote it.
+        metric: The metric's name, without `.point`.
+        filters: The names and values that a case must have.
+        side: The side of the bound on which the figure must be; empty if the metric has no bound.
+        bound: The bound in cases per second, in seconds, or without a unit. A relative bound is a
+            share, such as -0.1.
+        form: The figure or change to which the bound applies.
+        confidence: The confidence of the interval that decides the rule.
+        point: Whether the figure itself decides the rule, regardless of its interval.
     """
 
     text: str
@@ -257,22 +265,23 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def of_speed(self) -> bool:
-        """Whether it speaks of how fast a run was."""
+        """Whether the rule is about the speed of a run."""
         metric = find_metric(self.metric)
         return metric is not None and metric.of_speed
 
     @property
     def needs_baseline(self) -> bool:
-        """Whether it says something only beside another run."""
+        """Whether the rule compares the run with another run."""
         metric = find_metric(self.metric)
         return self.form in {"difference", "relative"} or (metric is not None and metric.paired)
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that a text says.
+    """Parse the text of a rule.
 
     Raises:
-        ConfigError: It is none, or names an unknown metric; the message says what is allowed.
+        ConfigError: The text is not a rule, or names an unknown metric; the message lists what is
+            allowed.
     """
     plain = text.strip()
     found = _RULE.fullmatch(plain)
@@ -290,23 +299,23 @@ def parse_rule(text: str) -> Rule:
         refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
     if filters and metric.filters == ():
-        refuse(plain, f"{name} is of the whole run and takes no filter")
+        refuse(plain, f"{name} is a figure of the whole run and takes no filter")
     if metric.filters and not {key for key, _ in filters} <= set(metric.filters):
-        refuse(plain, f"{name} takes the filters {' and '.join(metric.filters)} alone")
+        refuse(plain, f"{name} takes only the filters {' and '.join(metric.filters)}")
     side = found["side"] or ""
     if metric.unit == "none":
         if side:
             refuse(plain, f"{name} takes no bound")
         return Rule(plain, name, filters)
     if side not in {">=", "<="}:
-        said = f"{side} is not known" if side else f"{name} needs a bound"
+        said = f"unknown comparison {side}" if side else f"{name} needs a bound"
         refuse(plain, f"{said}; write {name}>=BOUND or {name}<=BOUND")
     bound, form = _bound(plain, metric, found["bound"])
     return Rule(plain, name, filters, ">=" if side == ">=" else "<=", bound, form, point=is_point)
 
 
 def _nearest(name: str, allowed: Collection[str]) -> str:
-    """A question and a list for a message: `; did you mean latency.p95? allowed are ...`."""
+    """The end of a message, with a suggestion: `; did you mean latency.p95? allowed are ...`."""
     meant = did_you_mean(name, allowed, cutoff=0.5) or ";"
     return f"{meant} allowed are {', '.join(allowed) or 'none'}"
 
@@ -319,10 +328,10 @@ def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
     while True:
         found = _FILTER.match(text, at)
         if found is None:
-            refuse(rule, f"[{text}] must be [NAME=VALUE], several with commas between them")
+            refuse(rule, f"[{text}] must be [NAME=VALUE]; separate several with commas")
         value = found["quoted"] if found["quoted"] is not None else found["plain"]
         if found["name"] in filters:
-            refuse(rule, f"the filter {found['name']} is there twice")
+            refuse(rule, f"the filter {found['name']} is given twice")
         filters[found["name"]] = value
         at = found.end()
         if not found["end"]:
@@ -341,8 +350,8 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         plain = text.strip()
         refuse(
             rule,
-            f"{plain} needs a sign, since per cent is relative to the baseline: +{plain} or"
-            f" -{plain}; {_wanted(metric)}",
+            f"{plain} needs a sign, since a per cent bound is relative to the baseline: write"
+            f" +{plain} or -{plain}; {_wanted(metric)}",
         )
     if unit == "%":
         return number / 100, "relative"
@@ -350,18 +359,18 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         said = f"the unit {unit} does not fit {metric.name}" if unit else "the bound has no unit"
         refuse(rule, f"{said}; {_wanted(metric)}")
     if metric.unit == "share" and abs(number) > 1:
-        refuse(rule, f"{metric.name} is a share, 0 to 1 (got {text.strip()})")
+        refuse(rule, f"{metric.name} is a share from 0 to 1 (got {text.strip()})")
     return number * factors[unit], "difference" if found["sign"] else "absolute"
 
 
 def _wanted(metric: Metric) -> str:
     return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
-        "" if metric.paired else ", with + or - as a difference to the baseline"
+        "" if metric.paired else ", with + or - as a difference from the baseline"
     )
 
 
 def refuse(rule: str, why: str) -> NoReturn:
-    """Refuse a rule with a sentence.
+    """Refuse a rule, and say why.
 
     Raises:
         ConfigError: Always.
@@ -373,7 +382,7 @@ _ATTRIBUTES = ("model", "suite", "repeat")
 
 
 def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
-    """Ids of the cases that have all that the rule's filters ask for."""
+    """Return the ids of the cases that match all filters of a rule."""
     return {
         case.case_id
         for case in cases
@@ -382,36 +391,36 @@ def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
 
 
 def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
-    """Make sure that each filter names something that there is.
+    """Check that each filter of the rules matches a case.
 
     Args:
         rules: The rules.
-        cases: The planned cases of the run that is judged.
+        cases: The planned cases of the judged run.
 
     Raises:
-        ConfigError: A model, suite, parameter or value is unknown, or filters fit no case together;
-            the nearest name is suggested.
+        ConfigError: A model, suite, parameter or value is unknown, or no case matches all filters
+            of a rule; the message suggests the nearest name.
     """
     for rule in rules:
         planned = [one for one in rule.filters if not one[0].startswith(LABEL)]
         for name, text in planned:
             if why := filter_fault(name, text, cases):
                 refuse(rule.text, why)
-        # What labels there are is known when cases are graded.
+        # Labels are known only after cases are graded, so they are not checked here.
         if planned and planned == [*rule.filters] and not selected(rule, cases):
             refuse(rule.text, "no case matches all of these filters")
 
 
 def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None:
-    """Make sure that each score and figure that a rule names is one of a run's.
+    """Check that a run has each score and figure that the rules name.
 
     Args:
         rules: The rules.
-        summary: Of the run.
-        run: How to call the run.
+        summary: The run's summary.
+        run: A name for the run, for messages.
 
     Raises:
-        ConfigError: It is not; the nearest is suggested.
+        ConfigError: A score or figure is missing. The message suggests the nearest name.
     """
     names = {SCORE: [*summary.statistics.scores], FIGURE: [one.name for one in summary.figures]}
     for rule, (prefix, known) in product(rules, names.items()):
@@ -422,23 +431,23 @@ def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None
 
 
 def check_baseline(rules: Iterable[Rule]) -> None:
-    """Make sure that no rule needs a baseline, where there is none.
+    """Check that no rule needs a baseline.
 
     Raises:
-        ConfigError: One does.
+        ConfigError: A rule needs one.
     """
     for rule in rules:
         if rule.needs_baseline:
             refuse(
                 rule.text,
-                "it compares with a baseline, but there is none: name one (--baseline RUN, in a run"
-                " --ultrapar-gate-baseline RUN), or write a bound without sign and % where the"
-                " metric has one",
+                "it needs a baseline: name one (--baseline RUN, in a run"
+                " --ultrapar-gate-baseline RUN), or write a bound with neither a sign nor %, if the"
+                " metric allows that",
             )
 
 
 def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
-    """Why no case has what a filter names, with the nearest name; empty where one has."""
+    """Say why no case matches a filter, and suggest the nearest name; empty if a case matches."""
     known = [*_ATTRIBUTES, *sorted({key for case in cases for key in case.facts})]
     if name not in known:
         what = "label" if name.startswith(LABEL) else "parameter"
@@ -451,10 +460,10 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
 
 
 DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")
-"""Besides `DEFAULT_RULE_OF_MODEL` for each model.
+"""The default rules, in addition to `DEFAULT_RULE_OF_MODEL` for each model.
 
-7 % is half way between nothing and a server that takes 15 % longer, by their ratios: on two shared
-cores that others kept busy, runs of the same code differed by up to 5 %
+As a ratio, 7 % is half way between no change and a server that takes 15 % longer. On two shared
+cores with other load, runs of the same code differed by up to 5 %
 (docs/explanation/comparing.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
-"""Its intervals hold for all models together."""
+"""The intervals of these rules hold for all models together."""

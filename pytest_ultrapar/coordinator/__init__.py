@@ -1,9 +1,10 @@
-"""A run from its start to its end, in the process that holds it together.
+"""A run from its start to its end, in its coordinating process.
 
-`coordinator.py` says what happens when; `run.py` is the run. `controller.py` is that process
-under xdist, `local.py` without: there it also runs the cases. `dispatch.py` (pure) decides who gets
-a case, `crashes.py` what becomes of those of a dead worker. `services.py` starts broker, simulator
-and compactor; `finish.py` ends the run. `claims/` holds what a run takes
-on this host before it sends: keys, and units of the day. `check/` asks each lane once; `gateway/`
-is a run whose cases are other programs' requests.
+`coordinator.py` puts the events in order, and `run.py` is the run itself. The coordinating process
+is `xdist_session.py` under xdist. Without xdist it is `local_session.py`, which also runs the
+cases. `dispatch.py` (pure) decides which worker gets a case, and `crashes.py` decides what happens
+to the cases of a dead worker. `services.py` starts the broker, the simulator and the compactor, and
+`finish.py` ends the run. Before a run sends requests, `claims/` reserves API keys and daily units
+on this machine. `check/` sends one request to each lane. `gateway/` is a run whose cases are
+requests from other programs.
 """

@@ -1,4 +1,4 @@
-"""A run of several hosts as one of them sees it: refused, joined, and left."""
+"""This host's part of a cluster run: check the options, join and leave."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.claims.day_left import run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, HostPart, joined_words
 from pytest_ultrapar.report.text import counted, duration, visible
-from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.system.clock import boot_s
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.broker.settings import SharesSettings
     from pytest_ultrapar.broker.shares import Row
-    from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+    from pytest_ultrapar.cluster.claim_thread import Claiming
+    from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
     from pytest_ultrapar.cluster.server import ClusterServer
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 _ALONE = {
-    "resume": "joining a run by its name finishes it",
+    "resume": "join the run by its name to finish it",
     "regrade": "it sends nothing",
-    "replay": "its answers are there already",
+    "replay": "it has the answers already",
     "baseline": "it measures one host",
-    "check": "it sends outside the limits that hosts share",
-    "gate": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
-    "gate_baseline": "a host knows its own cases only: gate what ultrapar merge makes of all hosts",
+    "check": "it sends requests outside the shared limits",
+    "gate": "a host knows only its own cases: gate the run that ultrapar merge makes",
+    "gate_baseline": "a host knows only its own cases: gate the run that ultrapar merge makes",
 }
-"""Options of one host's run, and why they are."""
+"""Options that work only in a run on one host, each with the reason."""
 _SPEAKS_S = 1.2
-"""A host at work is heard of at least so often."""
+"""A live host reports to the server at least this often."""
 _DEAD_S = 3.0
-"""One that is silent for longer may be dead, and its name free soon: joining waits for that."""
+"""A host that has been silent for longer may be dead: joining waits until its name is free."""
 _MODES = ("ultra", "phase", "rotate")
 
 
 def refuse_options(options: Options) -> None:
-    """Make sure that what was asked for can be done by several hosts.
+    """Check that the options work in a cluster run, if they request one.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: They do not.
     """
     if options.cluster_run is None:
         for name in ("cluster", "cluster_host"):
@@ -78,24 +78,24 @@ def refuse_options(options: Options) -> None:
             )
     if options.mode not in _MODES:
         refuse(
-            f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which is "
-            f"one host's; use mode {', '.join(_MODES)}"
+            f"{given} does not work with mode {options.mode} ({options.origin['mode']}), which is "
+            f"for one host; use one of the modes {', '.join(_MODES)}"
         )
     check_installed(given)
 
 
 class ClusterRun:
-    """This host's part of a run of several, from `look` to `leave`.
+    """This host's part of a cluster run, from `check_server` to `leave`.
 
     Attributes:
-        name: The run's.
-        shard: Which part of the cases the host claims from; None: all.
-        host: This host's name, with its shard.
+        name: Name of the run.
+        shard: The shard from which the host claims cases; None if it claims from all cases.
+        host: This host's name, including its shard.
     """
 
     def __init__(self, options: Options) -> None:
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.shards import claims_name  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.shards import claims_name  # noqa: PLC0415 - with a cluster only
 
         assert options.cluster_run is not None
         self.name = options.cluster_run
@@ -116,21 +116,21 @@ class ClusterRun:
         self._limits: dict[str, Limit] = {}
         self._lanes: tuple[Lane, ...] = ()
 
-    def look(self, line: WaitingLine) -> None:
-        """Make sure that the server can be used; waits for one that does not answer.
+    def check_server(self, line: WaitingLine) -> None:
+        """Check that the server can be used; wait if it does not answer.
 
         Raises:
-            ConfigError: It cannot, or does not answer for as long as the run may wait; or a host
-                of this name is at work in the run.
+            ConfigError: The server cannot be used, or does not answer within
+                `--ultrapar-cluster-patience`; or the run already has a live host with this name.
         """
-        self._ask_patiently(self._server.look, line)
+        self._ask_patiently(self._server.read_facts, line)
         _refuse_namesake(self._server, self._claims, self.host)
 
     def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:
         from pytest_ultrapar.cluster.server import ask_patiently  # noqa: PLC0415 - with a cluster only
 
         began_s = boot_s()
-        most = f"the run waits {duration(self._patience_s)} at most"
+        most = f"the run waits at most {duration(self._patience_s)}"
         with line:
             ask_patiently(
                 ask,
@@ -142,18 +142,18 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The run as people read it: done and claimed are cases of a shard where there are any."""
+        """The name of the run, and of the shard, which counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the server."""
+        """Warnings about the server."""
         facts = self._server.facts
         if facts is None or not facts.forgets:
             return []
         return [
-            f"{self.address.shown} ({facts.name}) has appendonly no: killed, it forgets the run, "
-            "and cases may be asked twice; limits hold all the same"
+            f"{self.address.shown} ({facts.name}) has appendonly no: if it is killed, it loses the "
+            "run's data, and cases may be sent twice; limits still apply"
         ]
 
     def join(
@@ -165,20 +165,21 @@ class ClusterRun:
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
     ) -> list[str]:
-        """Join the run, after `own_assignment`; returns lines for people.
+        """Join the run, after `own_assignment`; return lines to print.
 
         Args:
-            manifest: Of this host's run.
-            directory: Of this host's run.
-            cases: All of them.
-            line: Says what is waited for.
-            status: What the broker says now, from any thread.
+            manifest: Manifest of this host's run.
+            directory: Directory of this host's run.
+            cases: All cases of the run.
+            line: Shows why the host is waiting.
+            status: Returns the broker's current status; any thread may call it.
 
         Raises:
-            ConfigError: Other hosts run something else, or one of this name is at work.
+            ConfigError: The other hosts run a different suite or use different settings, or the run
+                already has a live host with this name.
         """
-        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
+        from pytest_ultrapar.cluster.claim_thread import Claiming  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import RunIdentity  # noqa: PLC0415
 
         numbered = self._numbered
         assert numbered is not None
@@ -221,17 +222,17 @@ class ClusterRun:
         return joined_words(whole, self.part, self.address.shown, shares, self._limits)
 
     @property
-    def whole(self) -> WholeRun | None:
-        """What this host knows of the whole run, from any thread; None before it has joined."""
+    def whole(self) -> ClusterProgress | None:
+        """This host's view of the whole run; None before it has joined. Any thread may read it."""
         return None if self._claiming is None else self._claiming.whole
 
     @property
     def part(self) -> HostPart:
-        """Whose part of which run this host's results are."""
+        """The part of the run that this host's results cover: host, run and number of cases."""
         return HostPart(self.host, self._shown.removeprefix("run "), len(self._case_of))
 
     def _agree(self, identity: RunIdentity, manifest: Manifest, line: WaitingLine) -> None:
-        """Make sure that all shards of the run are cut from the same whole."""
+        """Check that all shards of the run are parts of the same whole."""
         if self.shard is None:
             return
         from pytest_ultrapar.cluster.shards import agree  # noqa: PLC0415 - few runs are shards
@@ -248,15 +249,15 @@ class ClusterRun:
         models: Sequence[str],
         lanes: Sequence[Lane],
     ) -> Assignment:
-        """What this host's broker is to keep to of an assignment of the whole run.
+        """Return the part of the run's assignment that this host's broker follows.
 
         Args:
-            assignment: Of the run.
-            cases: All of them.
-            models: Those that make cases, in the order of the pool.
-            lanes: Those that cases may use.
+            assignment: Assignment of the whole run.
+            cases: All cases of the run.
+            models: The models that have cases of their own, in the order of the pool.
+            lanes: The lanes that cases may use.
         """
-        from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import NumberedCases  # noqa: PLC0415 - with a cluster only
 
         self._numbered = NumberedCases(cases, models, assignment.groups)
         return self._numbered.own_assignment(assignment, lanes)
@@ -264,19 +265,21 @@ class ClusterRun:
     def share_limits(
         self, pool: Pool, lanes: Sequence[Lane], directory: Path
     ) -> tuple[tuple[Row, ...], SharesSettings]:
-        """What the broker needs to keep to this host's part of all limits, after `own_assignment`.
+        """Return settings that make the broker stay within this host's share of all limits.
+
+        Call it after `own_assignment`.
 
         Args:
             pool: The pool.
-            lanes: Those that the run may use.
-            directory: Of this host's run.
+            lanes: The lanes that the run may use.
+            directory: Directory of this host's run.
 
         Returns:
-            The rows that are shared, and who tells the broker its part of them.
+            The shared rows, and the settings for the process that tells the broker its shares.
         """
         from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
         numbered = self._numbered
         assert numbered is not None
@@ -287,7 +290,7 @@ class ClusterRun:
         label = self.address.label
         days = run_days(pool, lanes, os.environ, self._options.simulator, label)
         config = host_shares.SharingSettings(
-            # One with a password is in the environment, where the broker finds it, too.
+            # A URL with a password is in the environment, where the broker also finds it.
             url=self._options.cluster,
             run=self.name,
             claims=self._claims,
@@ -302,37 +305,38 @@ class ClusterRun:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """With whom this host may have its keys at once on one machine.
+        """The group of runs that may hold the same keys on one machine at the same time.
 
-        All hosts of all runs that share limits on the server: they share those of keys.
+        It contains all hosts of all runs that share limits through this server: the server divides
+        the limits of the keys among them.
         """
         return KeyGroup(self.address.digest, f"host {self.host} of {self.name}")
 
     @property
     def claiming(self) -> Claiming:
-        """What claims cases; after `join`."""
+        """The claims of this host. They exist only after `join`."""
         assert self._claiming is not None
         return self._claiming
 
     def finished(self, nodeid: str, outcome: str) -> None:
-        """The test of a case was reported with this outcome."""
+        """Note the outcome that was reported for a case."""
         case_id = self._case_of.get(nodeid)
         if self._claiming is not None and case_id is not None:
             self._claiming.finished(case_id, outcome)
 
     def leave(self) -> None:
-        """Give back what was claimed and not finished. Idempotent."""
+        """Release claimed cases that are not finished. Idempotent."""
         if self._claiming is not None:
             self._claiming.leave()
 
     @property
     def is_elected(self) -> bool:
-        """Whether this host is the one that says that all is done."""
+        """Whether this is the one host that reports the end of the whole run."""
         said = None if self._claiming is None else self._claiming.said
         return said is not None and said.elected
 
     def end_lines(self) -> list[str]:
-        """What became of the whole run, as far as this host knows."""
+        """Lines about the result of the whole run, as far as this host knows it."""
         claiming = self._claiming
         if claiming is None or claiming.said is None:
             return []
@@ -345,54 +349,51 @@ class ClusterRun:
             done = (
                 f"all {cases} are done{failed}"
                 if n_done >= n_cases
-                else f"{n_done} of {cases} are done{failed}, the others are answered and not "
-                "graded yet"
+                else f"{n_done} of {cases} are done{failed}, the others have answers but no "
+                "grade yet"
             )
-            lines.append(
-                f"{self._shown}: {done}; ultrapar merge joins the directories of its hosts"
-            )
+            lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:
-            lines.append(f"{self._shown}: all {cases} are done, none of them by this host")
+            lines.append(f"{self._shown}: all {cases} are done, 0 of them by this host")
         elif not said.is_over:
             others = said.n_hosts - 1
             rest = (
-                f"{counted(others, 'other host')} {'goes' if others == 1 else 'go'} on"
+                f"{counted(others, 'other host')} {'continues' if others == 1 else 'continue'}"
                 if others
-                else "join it again to go on"
+                else "join it again to continue"
             )
             lines.append(f"{self._shown}: {n_done} of {cases} are done; {rest}")
         if claiming.n_lost:
             lines.append(
-                f"{counted(claiming.n_lost, 'case')} of this host went to others while it "
-                "was silent: what it had not answered is theirs, and where both have answered "
-                "ultrapar merge keeps one"
+                f"other hosts took over {counted(claiming.n_lost, 'case')} of this host while it "
+                "was silent. They finish cases that this host had not answered. If both hosts "
+                "answered a case, ultrapar merge keeps one of the answers"
             )
         return lines
 
 
 def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
-    """Make sure that no host of this name is at work; looks for as long as it takes to know.
+    """Refuse to start if a live host already uses this name. This may take a few seconds.
 
-    Two hosts on one machine that both go by its name would else wait for each other: the second for
-    the keys, which the first has under that name until it ends. A host that was killed is none.
+    Otherwise a second host with the same name on one machine would wait for the keys until the
+    first host ends, because the first host holds them under that name. A killed host is ignored.
 
     Raises:
-        ConfigError: A host of this name is at work: it was heard of between two looks.
+        ConfigError: A live host has this name: it reported to the server during the check.
     """
     before_s = None
     while (silent_s := _silent_s(server, run, host)) is not None and silent_s <= _DEAD_S:
         if before_s is not None and silent_s < before_s + _SPEAKS_S / 2:
             refuse(
-                f'--ultrapar-cluster-host: a host named "{visible(host)}" is at work in run '
-                f'"{visible(run)}"; give this one a name of its own with '
-                "--ultrapar-cluster-host NAME"
+                f'--ultrapar-cluster-host: run "{visible(run)}" already has a live host named '
+                f'"{visible(host)}"; choose another name with --ultrapar-cluster-host NAME'
             )
         before_s = silent_s
         sleep(_SPEAKS_S)
 
 
 def _silent_s(server: ClusterServer, run: str, host: str) -> float | None:
-    # Trouble with the server is said by who joins the run.
+    # `join` reports errors of the server.
     with suppress(UltraparError):
         state = server.run(run)
         if state is not None:

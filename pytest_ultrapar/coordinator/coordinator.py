@@ -1,4 +1,4 @@
-"""What a run's coordinating process does around pytest's session, with and without xdist."""
+"""The steps of the coordinating process before and after pytest's tests, with or without xdist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from pytest_ultrapar.session import garbage, internals, reports, selection
+from pytest_ultrapar.session import garbage_collection, internals, reports, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import note_last_failed, use_words_of_pytest
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _STDERR_FD = 2
 _SILENT = -2
-"""`-qq`: nothing but pytest's own dots."""
+"""`-qq`: only pytest's own dots."""
 
 
 class Coordinator:
-    """The plugin that starts a run, shows it and finishes it."""
+    """The plugin that starts a run, shows its progress and finishes it."""
 
     def __init__(self, config: pytest.Config, gate: RunGate | None = None) -> None:
         self.config = config
@@ -49,19 +49,20 @@ class Coordinator:
 
     @property
     def _reporter(self) -> Any:  # noqa: ANN401 - pytest's is also a `Screen`
-        """pytest's; None where nothing is shown."""
+        """The terminal reporter of pytest; None if pytest shows nothing."""
         return self.config.pluginmanager.getplugin("terminalreporter")
 
     @property
     def run(self) -> Run:
-        """The run; there is one from the session's start on."""
+        """The run; it exists once the session has started."""
         assert self._run is not None
         return self._run
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Show that pytest collects, here or in xdist's workers."""
-        # First of all: `DSession.pytest_collection` of the controller answers, which ends the call.
+        """Show that pytest or xdist's workers are collecting."""
+        # This implementation runs first, because the controller's `DSession.pytest_collection`
+        # returns a result, and no implementation after it is called.
         reporter = self._reporter
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
@@ -73,7 +74,7 @@ class Coordinator:
         self._live.collecting(self.run.collected_before())
 
     def plan_nothing(self) -> None:
-        """Show no progress, as no selected test is a case."""
+        """Hide the progress: no selected test is a case."""
         if self._live is not None:
             self._live.stop()
         if (again := selection.again(self.config)) is not None:
@@ -81,16 +82,16 @@ class Coordinator:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make the run's directory, start the simulated provider. Before xdist starts workers."""
+        """Create the run's directory and start the simulator before xdist starts workers."""
         self._ctrl_c.install()
         with usage_errors():
             self._run = Run(self.config)
             try:
                 self._look_at_cluster()
-                # It loads pyarrow and scipy while pytest collects.
+                # The compactor loads pyarrow and scipy while pytest collects.
                 options = self.run.options
                 if options.otel:
-                    from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - seldom
+                    from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - rare
 
                     check_installed()
                 self.run.services.start_compactor(
@@ -103,20 +104,20 @@ class Coordinator:
                 raise
 
     def _look_at_cluster(self) -> None:
-        """Find the server of a run of several hosts, before anything else takes time."""
+        """Check the server of a cluster run before any other step takes time."""
         if self.run.options.cluster_run is None:
             return
-        from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - seldom
+        from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - rare
 
         self.run.cluster = ClusterRun(self.run.options)
-        self.run.cluster.look(WaitingLine(self._reporter))
+        self.run.cluster.check_server(WaitingLine(self._reporter))
         self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:
-        """Join the other hosts, when the broker runs and before any case is dispatched.
+        """Join the other hosts after the broker has started and before any case is dispatched.
 
         Raises:
-            ConfigError: They run something else.
+            ConfigError: The other hosts run a different suite or use different settings.
         """
         if self.run.cluster is None:
             return
@@ -126,20 +127,21 @@ class Coordinator:
             self.run.directory.path,
             cases,
             line=WaitingLine(self._reporter),
-            status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
+            status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set later
         )
         self._say(said)
 
     def pytest_report_header(self) -> list[str]:
-        """Say what is going to happen."""
+        """The lines that describe the run."""
         if self._run is None:
             return []
         return [f"ultrapar: {line}" for line in header.lines(self._run)]
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
-        """Make the assignment, wait for the keys, perhaps check lanes, show it, start counting.
+        """Plan the run: assign cases, take the keys, check lanes if requested, and print the plan.
 
-        Called once, when the cases are known: what is wrong with a suite is said before the wait.
+        Then show the progress. Called once, when the cases are known. Errors in the suite are
+        reported before the run waits for keys.
         """
         if self._gate is not None:
             self._gate.check_cases(cases)
@@ -151,35 +153,35 @@ class Coordinator:
             return
         if self.config.option.verbose >= 0:
             self._say(header.assignment_lines(self.run, assignment, workers, cases))
-        # `-q` leaves out what pytest's header leaves out; who did not ask for silence is warned.
+        # `-q` hides the assignment, as it hides pytest's header, but not the warnings.
         self._say(f"WARNING: {line}" for line in header.warnings(self.run, workers, cases))
         if self._live is not None:
             assert self.run.manifest is not None
             self._live.asking(
                 self.run.to_ask(cases),
                 Counter(case.model for case in cases),
-                lambda: self.status_source(),  # noqa: PLW0108 - it is set after this
+                lambda: self.status_source(),  # noqa: PLW0108 - it is set later
                 is_simulated=self.run.manifest.simulated,
                 whole=lambda: None if self.run.cluster is None else self.run.cluster.whole,
             )
 
     def _say(self, lines: Iterable[str]) -> None:
-        """Write lines as they come, unless it was asked for silence."""
+        """Print each line as soon as it exists, except with `-qq`."""
         for line in lines:
             if self._reporter is not None and self.config.option.verbose > _SILENT:
                 self._reporter.write_line(f"ultrapar: {line}")
 
     def prepare_end(self) -> None:
-        """Load what only the end needs. Called when the first requests are on their way."""
+        """Load the modules that end the run. Called when the first requests are in flight."""
         from pytest_ultrapar.coordinator import finish  # noqa: F401, PLC0415
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a case's outcome; say once that a mock was active beside requests."""
+        """Count a case's outcome; warn once about a mock that was active during requests."""
         if not self._has_seen_mock and (mock := getattr(report, reports.SEEN_MOCK, None)):
             self._has_seen_mock = True
             self.warn(
-                f"{mock}: requests went past that mock, to the pool's servers; if it was to answer "
-                "an episode, see docs/how-to/mocks.md"
+                f"{mock}: requests did not use that mock but went to the pool's servers; if it "
+                "should answer an episode, see docs/how-to/mocks.md"
             )
         outcome = reports.outcome_of(report)
         if outcome not in {None, TAKEN} and self._live is not None:
@@ -189,11 +191,11 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """Have --lf and --ff know a case without a good end; called after pytest's own plugin."""
+        """For --lf and --ff, record cases that did not succeed; called after pytest's plugin."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
-        """Leave the terminal to whoever debugs."""
+        """Leave the terminal to the debugger."""
         if self._live is not None:
             self._live.stop()
 
@@ -201,7 +203,7 @@ class Coordinator:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-        """Show a case by its outcome; while the progress line is redrawn it needs no letters."""
+        """Show a case's outcome, but no letter while the progress is shown instead."""
         status = reports.status_of(report)
         if status is not None and self._live is not None and self._live.replaces_letters:
             category, _, word = status
@@ -212,12 +214,12 @@ class Coordinator:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        """Called by pytest-json-report before it writes its file."""
+        """Use pytest's words for outcomes; pytest-json-report calls this before it writes."""
         use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
-        """From the last test on, not even a first Ctrl-C must interrupt the end of the run."""
+        """After the last test, protect the end of the run from Ctrl-C, even from the first one."""
         try:
             return (yield)
         finally:
@@ -225,31 +227,31 @@ class Coordinator:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """From now on a further Ctrl-C must not interrupt the end of the run."""
+        """Protect the end of the run from another Ctrl-C."""
         self._ctrl_c.note_ending()
-        internals.leave_out_unplaced(excinfo)
+        internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
-        """Leave without what is not yet written. The other processes end when this one is gone."""
+        """End without writing the remaining results. The run's other processes end afterwards."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:
             if self._run.services.compaction is not None:
                 self._run.services.compaction.kill()
             said = (
-                "ultrapar: ended before all was written; no finished episode is lost, go on with "
-                f"{self._run.how_to_resume()}"
+                "ultrapar: ended before all results were written; no finished episode is lost; "
+                f"continue with {self._run.how_to_resume()}"
             )
-            # Not through `sys.stderr`: it may be in the middle of a line.
+            # Do not use `sys.stderr`, which may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
         os._exit(pytest.ExitCode.INTERRUPTED)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results, judge them; when workers are gone, before pytest's summary."""
-        # Last of all: `DSession.pytest_sessionfinish` has ended the workers by then, and nobody
-        # appends to the journal any more. `TerminalReporter.pytest_sessionfinish`, a wrapper, shows
-        # pytest's summary after us.
+        """Write and judge the results after the workers have ended, before pytest's summary."""
+        # This implementation runs last: `DSession.pytest_sessionfinish` has then ended the workers,
+        # so no process appends to the journal. pytest's summary comes afterwards, because
+        # `TerminalReporter.pytest_sessionfinish` is a wrapper.
         if self._run is None:
             return
         if self.run.cluster is not None:
@@ -269,11 +271,11 @@ class Coordinator:
                     stopped=stopped,
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
-                    meanwhile=partial(garbage.spare_reports, self.config),
+                    meanwhile=partial(garbage_collection.spare_reports, self.config),
                     tell=self.warn,
                 )
                 self._tell_of(self._finished, session)
-                # `_pytest.main.wrap_session` reads what pytest ends with after this hook.
+                # `_pytest.main.wrap_session` reads the exit code after this hook.
                 if session.exitstatus == pytest.ExitCode.OK and self._finished.failures:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
         finally:
@@ -284,8 +286,8 @@ class Coordinator:
     def _tell_of(self, finished: FinishedRun, session: pytest.Session) -> None:
         try:
             self.config.hook.pytest_ultrapar_finish(run=finished)
-        except Exception:  # noqa: BLE001 - whatever a plugin raises; the results are there
-            # pytest itself would let it end the process, with a traceback that nobody masks.
+        except Exception:  # noqa: BLE001 - any error of a plugin; the results are written
+            # pytest would end the process with a traceback in which secrets are not masked.
             self.config.notify_exception(pytest.ExceptionInfo.from_current(), self.config.option)
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
@@ -294,13 +296,13 @@ class Coordinator:
             self._live.tables_written(done, total)
 
     def warn(self, sentence: str) -> None:
-        """Say something while the run goes on, on a line of its own."""
+        """Print a sentence during the run, on a line of its own."""
         if self._reporter is not None:
             self._reporter.ensure_newline()
             self._reporter.write_line(f"ultrapar: {sentence}", yellow=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what has happened."""
+        """Show the results."""
         if self._finished is None:
             return
         from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
@@ -313,7 +315,7 @@ class Coordinator:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Leave no process behind, however the session ended."""
+        """Stop all processes of the run, no matter how the session ended."""
         if self._live is not None:
             self._live.stop()
         if self._run is not None:
@@ -322,16 +324,16 @@ class Coordinator:
         self._merge_hosts()
 
     def _merge_hosts(self) -> None:
-        """Where this is the last host of a run, and all are here, make one run of them.
+        """If this is the last host, merge all hosts' directories that are on this machine.
 
-        Of a shard the hosts are not all: nobody knows when the other shards will be done.
+        Do not merge a shard: the run is incomplete until the other shards end, at an unknown time.
         """
         cluster = None if self._run is None else self._run.cluster
         if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:
             return
         if self._finished is None or self._finished.summary is None:
             return
-        from pytest_ultrapar.coordinator.joint_merge import merge_hosts  # noqa: PLC0415 - seldom
+        from pytest_ultrapar.coordinator.host_merge import merge_hosts  # noqa: PLC0415 - rare
 
         directory = self._run.directory
         merge_hosts(

@@ -1,7 +1,8 @@
-"""What becomes of the cases of a worker that died, and of a case that kills every worker.
+"""Decide what happens to the cases of a dead worker, and give up a case that kills every worker.
 
-Here is decided which cases run again, and whether alone; a case that is given up is recorded here.
-Who gets the others, `dispatch` says; `controller` carries it out.
+This module decides which cases run again and which of them run alone, and it records the cases that
+are given up. `dispatch` decides which worker gets the cases that run again. `xdist_session` carries
+out both decisions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
+    join_interrupted,
     read_history,
-    take_up,
 )
 from pytest_ultrapar.system.clock import utc_now_us
 
@@ -33,20 +34,24 @@ if TYPE_CHECKING:
 
 
 _DEATHS_BEFORE_ALONE = 2
-"""The first death may be no case's fault: memory that others took, somebody's `kill`. Who was there
-both times is tried alone, since a worker has many episodes open and one of them is to blame."""
+"""The first death need not be a case's fault: other processes may have used up the memory, or a
+user may have killed the worker. A case that was in progress both times runs alone from then on,
+because a worker has many open episodes and only one of them killed it."""
 KIND = "worker_lost"
 
 
 class Crashes:
-    """Reads dead workers' journals, counts deaths, reports lost cases. Controller, main thread."""
+    """Reads dead workers' journals, counts deaths, and reports lost cases.
+
+    Use it only in the controller, on the main thread.
+    """
 
     def __init__(self, run: Run, case_ids: Mapping[int, str]) -> None:
-        """Begin with no deaths.
+        """Start with no deaths.
 
         Args:
             run: The run.
-            case_ids: By position in pytest's collection.
+            case_ids: Case ids by position in pytest's collection.
         """
         self._run = run
         self._case_ids = case_ids
@@ -56,12 +61,12 @@ class Crashes:
     def worker_died(
         self, worker: str, pending: list[int], *, running: AbstractSet[int], was_alone: bool
     ) -> Crash:
-        """Judge a dead worker's items, and save the episodes that it had finished.
+        """Decide what happens to a dead worker's items, and save the episodes that it had finished.
 
         Args:
-            worker: Its id.
-            pending: What it had not reported, oldest first.
-            running: What pytest was running there.
+            worker: Id of the dead worker.
+            pending: The items that it had not reported, oldest first.
+            running: The items that pytest was running in it.
             was_alone: Whether it ran one episode at a time.
         """
         journal = self._run.directory.journal
@@ -71,8 +76,8 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        # `LoadScheduling.remove_node` of xdist takes the oldest for the one that ran, but items run
-        # here in the order in which their episodes end.
+        # xdist's `LoadScheduling.remove_node` assumes that the oldest item was running. Here items
+        # run in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         history = read_history(journal)
@@ -81,11 +86,11 @@ class Crashes:
             for case_id, case in history.cases.items()
             if case_id in wanted and case.finished
         }
-        # Their episodes are over and paid for; whoever gets these items finds the answers here.
+        # These episodes are complete and paid for: the next worker reads their answers from here.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
-            # So are the answers of those that it left in the middle.
-            recovered.add(take_up(journal, history, worker), "cut off")
+            # Also save the answers of unfinished episodes.
+            recovered.add(join_interrupted(journal, history, worker), "cut off")
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )
@@ -96,13 +101,13 @@ class Crashes:
         """Record a case that kills its workers as `infra`.
 
         Returns:
-            The report that shows it, and that of its teardown: with the second one
-            pytest takes the case's properties into a junit file.
+            A report that shows the case, and a report of its teardown. pytest copies the case's
+            properties into a JUnit file only with the latter.
         """
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         now_us, own = utc_now_us(), "controller"
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
-            recovered.add({case_id: None}, "awaited")  # who waits for it waits no longer
+            recovered.add({case_id: None}, "awaited")  # cases that need it no longer wait
         self.note(
             EpisodeEnded.unasked(now_us, case_id, own, "infra", kind=KIND, detail=detail),
             Grade(case_id, own, "infra", "skipped", now_us, KIND, {}, detail),
@@ -124,10 +129,10 @@ class Crashes:
         ]
 
     def note(self, *records: JournalRecord) -> None:
-        """Append to the controller's own segment.
+        """Append records to the controller's own segment.
 
         Raises:
-            ResultsError: It cannot be written.
+            ResultsError: They cannot be written.
         """
         run = self._run
         if self._journal is None:
@@ -142,13 +147,14 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The sentence on each pending item of a dead worker; together they are all of them.
+    """The decision about the pending items of a dead worker.
 
     Attributes:
-        again: To be run like any other.
-        alone: To be run on a worker that runs one episode at a time.
-        lost: Given up: they kill whoever runs them.
-        plain: A test that is no case and was running; reported as failed, as xdist does.
+        again: Items that run again like any other item.
+        alone: Items that run again on a worker that runs one episode at a time.
+        lost: Items that are given up, because they kill every worker.
+        plain: The test that was running, if it is not a case. It is reported as failed, as in
+            xdist.
     """
 
     again: tuple[int, ...]
@@ -165,13 +171,13 @@ def judge(
     deaths: Counter[int],
     was_alone: bool,
 ) -> Crash:
-    """Decide what becomes of a dead worker's items; counts the death in `deaths`.
+    """Decide what happens to a dead worker's items, and add the death to `deaths`.
 
     Args:
-        pending: What the worker had not reported, oldest first.
-        suspects: Those of its cases that can have killed it.
-        plain: The test it was running, if that is no case.
-        deaths: By item, how many workers died while it was a suspect.
+        pending: The items that the worker had not reported, oldest first.
+        suspects: The cases that may have killed it.
+        plain: The test that it was running, if that is not a case.
+        deaths: For each item, how many workers have died while it was a suspect.
         was_alone: Whether the worker ran one episode at a time.
     """
     deaths.update(suspects)

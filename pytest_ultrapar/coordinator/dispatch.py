@@ -1,4 +1,4 @@
-"""Which worker is given which case, and when: pure; `controller` has xdist carry it out."""
+"""Decide which worker gets which case, and when; pure. `xdist_session` sends the cases."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""An xdist worker starts item A only when it holds item B (`WorkerInteractor.run_one_test`)."""
+"""An xdist worker starts an item only if it also has the next one
+(`WorkerInteractor.run_one_test`)."""
 _SPARE = 8
-"""Cases that a worker has beyond twice its seats, so that one is there when an episode ends."""
+"""How many cases a worker has in addition to twice its seats. It starts one of them as soon as an
+episode ends."""
 _STOLEN = 4
-"""Cases of a group that a worker has at most where nothing is left for its own lanes: the fewer it
-takes from others, the more their owners keep."""
+"""The maximum number of cases of one group that a worker takes if its own lanes have no work. A low
+number leaves more of these cases to the workers that are at home there."""
 _PLAIN = 4
-"""Tests that are no cases, of which pytest runs one at a time."""
+"""The maximum number of tests without a model that a worker has. pytest runs them one at a time."""
 LineName = tuple[int, str, str]
 """(rank of the group, model, group)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchItem:
-    """A case as dispatch sees it.
+    """One item to dispatch.
 
     Attributes:
         index: Position in pytest's collection.
-        model: Which lanes can serve it; None for an item that is no case.
-        rank: Place of its group in the assignment; lower ones go out first.
-        group: Name of its group; empty for none.
+        model: Name of its model; None for an item that is not a case.
+        rank: Place of its group in the assignment; lower ranks go first.
+        group: Name of its group; empty without one.
     """
 
     index: int
@@ -49,7 +51,7 @@ class HomeShare:
 
     Attributes:
         models: Models that these lanes serve.
-        seats: How many of their seats are the worker's, >= 1.
+        seats: How many of the lanes' seats belong to the worker, >= 1.
     """
 
     models: frozenset[str]
@@ -57,10 +59,10 @@ class HomeShare:
 
 
 class Dispatch:
-    """Cases not yet given to a worker, and what each worker has been given and not reported.
+    """The items that no worker has yet, and the unreported items of each worker.
 
     Attributes:
-        n_unsent: Items that no worker has been given.
+        n_unsent: Number of items that no worker has yet.
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class Dispatch:
         seats_of: Mapping[str, int],
         home_of: Mapping[str, HomeShare],
     ) -> None:
-        """Line everything up.
+        """Queue all items.
 
         Args:
             items: All items, in pytest's order.
-            seats_of: Seats over all lanes of a model, >= 1.
-            home_of: By worker id; a worker that is missing (a replacement, say) is at home
-                everywhere.
+            seats_of: The total seats of each model's lanes, >= 1.
+            home_of: Homes by worker id. A worker without a home, such as a replacement, is at home
+                on all lanes.
         """
         self._items: dict[int, DispatchItem] = {}
         self._seats_of = seats_of
@@ -86,13 +88,13 @@ class Dispatch:
         self._alone_line: deque[int] = deque()
         self._alone_workers: set[str] = set()
         self._pending: dict[str, list[int]] = {}
-        # How much of that is of each group, None for items that are no cases: 12,000 cases over two
-        # workers are no lists to count anew for every case.
+        # For each worker, the number of pending items of each group; None stands for items that are
+        # not cases. Without it, every case would need a count over a list of 12,000 cases.
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
-        # xdist asks after each of six messages per case whether any is left (`DSession.loop_once`).
+        # xdist reads this after each of six messages per case (`DSession.loop_once`).
         self.n_unsent = 0
-        self.line_up(items)
+        self.append_items(items)
 
     @property
     def workers(self) -> list[str]:
@@ -101,21 +103,21 @@ class Dispatch:
 
     @property
     def wants_alone_worker(self) -> bool:
-        """Whether suspects wait that must run alone, and no worker runs alone."""
+        """Whether suspects are waiting because no worker runs one episode at a time."""
         return bool(self._alone_line) and not self._alone_workers
 
     def item(self, index: int) -> DispatchItem:
-        """One that was lined up."""
+        """The item at a position."""
         return self._items[index]
 
     def pending(self, worker: str) -> Sequence[int]:
-        """What a worker has been given and not reported, oldest first."""
+        """The items that a worker has not reported, oldest first."""
         return self._pending.get(worker, ())
 
     def add_worker(
         self, worker: str, home: HomeShare | None = None, *, alone: bool = False
     ) -> None:
-        """A worker is ready for cases; those `alone` run one episode at a time: the suspects."""
+        """Add a worker. If `alone` is true, it runs suspects, one episode at a time."""
         self._pending[worker] = []
         self._held[worker] = Counter()
         self._ended[worker] = {}
@@ -125,7 +127,7 @@ class Dispatch:
             self._alone_workers.add(worker)
 
     def remove_worker(self, worker: str) -> list[int]:
-        """A worker is gone; returns what it had not reported, oldest first."""
+        """Remove a worker; return its unreported items, oldest first."""
         self._alone_workers.discard(worker)
         self._held.pop(worker, None)
         self._ended.pop(worker, None)
@@ -136,37 +138,38 @@ class Dispatch:
         return worker in self._alone_workers
 
     def ended(self, worker: str, n_by_group: Mapping[str, int]) -> None:
-        """A worker said how many cases of each group wait for their report, episodes ended."""
+        """Note, for each group, how many episodes have ended on a worker but are not reported."""
         self._ended[worker] = n_by_group
 
     def reported(self, worker: str, index: int) -> None:
-        """A worker has reported an item."""
+        """Note that a worker has reported an item."""
         self._pending[worker].remove(index)
         self._held[worker][self._counted_as(index)] -= 1
 
-    def line_up(self, items: Iterable[DispatchItem]) -> None:
-        """Take further items, behind all others."""
+    def append_items(self, items: Iterable[DispatchItem]) -> None:
+        """Append items to the queues."""
         for item in items:
             self._items[item.index] = item
             self._line_of(item).append(item.index)
             self.n_unsent += 1
 
     def give_back(self, indices: Iterable[int]) -> None:
-        """Put items of a dead worker first in line again."""
+        """Put items of a dead worker back at the front of their queues."""
         for index in reversed(list(indices)):
             self._line_of(self._items[index]).appendleft(index)
             self.n_unsent += 1
 
     def give_back_alone(self, indices: Iterable[int]) -> None:
-        """Put suspects in line for a worker that runs one episode at a time."""
+        """Queue suspects for a worker that runs one episode at a time."""
         for index in indices:
             self._alone_line.append(index)
             self.n_unsent += 1
 
     def hand_out_to_all(self) -> dict[str, list[int]]:
-        """What to send to each worker now; dealt one by one in turn, so that no worker is favoured.
+        """Return the items to send to each worker now.
 
-        Dealing whole heaps gave peaks of 98 and 2 requests in flight on two workers.
+        Workers get one item each in turn. When they got batches, two workers had peaks of 98 and 2
+        requests in flight.
         """
         sent: dict[str, list[int]] = {worker: [] for worker in self._pending}
         wanting = list(self._pending)
@@ -175,7 +178,7 @@ class Dispatch:
         return {worker: indices for worker, indices in sent.items() if indices}
 
     def hand_out(self, worker: str) -> list[int]:
-        """What to send to one worker now."""
+        """Return the items to send to one worker now."""
         sent: list[int] = []
         while self._dispatch_one(worker, sent):
             pass
@@ -221,9 +224,9 @@ class Dispatch:
         )
 
     def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
-        """Where its next case comes from: first groups first, then most work per seat.
+        """Return the queue for a worker's next case: lowest rank first, then most work per seat.
 
-        Only lines of groups of which the worker has fewer than `most` with an episode to come.
+        Skip the queues of a group if the worker already has `most` cases of it with open episodes.
         """
         best: tuple[int, float] | None = None
         chosen: deque[int] | None = None
@@ -248,13 +251,13 @@ class Dispatch:
 
 
 MANY_SEATS = 1000
-"""Stands for seats without a limit."""
+"""The number that stands for unlimited seats."""
 
 
 def in_order(groups: Sequence[Group]) -> list[Group]:
-    """Groups so that none stands before one that it waits for; else in the order given.
+    """Sort groups so that each comes after the groups it waits for; otherwise keep their order.
 
-    In another order workers would hold nothing but cases that wait for others not yet dispatched.
+    In another order, workers could have only cases that wait for cases without a worker.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):
@@ -269,7 +272,7 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
 
 
 def homes(pool: Pool, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeShare]:
-    """What dispatch needs of an assignment: each worker's models and its share of seats."""
+    """Return each worker's models and its share of seats, according to an assignment."""
     by_id = {lane.lane_id: lane for lane in lanes}
     sharers = Counter(tuple(home) for home in assignment.home.values())
     found: dict[str, HomeShare] = {}

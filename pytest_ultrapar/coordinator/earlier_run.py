@@ -1,4 +1,4 @@
-"""Earlier runs: which one a plan stands on, and whose answers a run takes over."""
+"""Find earlier runs: the run for a plan, answers to reuse, and cases to run again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
+from pytest_ultrapar.analysis.earlier_results import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.browse.run_cases import read_run_cases
-from pytest_ultrapar.session.selection import Again, Question, question_of_case
+from pytest_ultrapar.session.selection import Question, SelectedCases, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
@@ -32,17 +32,17 @@ _OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
-"""Newest runs that are looked at: 20 of 560 cases take 0.05 s."""
+"""How many of the newest runs are read: 20 runs of 560 cases each take 0.05 s."""
 _ENOUGH = 0.9
-"""Share of the cases of the best run from which a newer one is preferred to it."""
+"""A newer run is preferred if it covers at least this share of the cases that the best run does."""
 
 
 class History(NamedTuple):
-    """An earlier run as far as it tells of this one.
+    """The part of an earlier run that applies to this run.
 
     Attributes:
-        run: Its episodes; none where there is no such run.
-        notes: What to say of it.
+        run: Its episodes; empty if there is no such run.
+        notes: Sentences about the earlier run.
     """
 
     run: EarlierRun
@@ -52,17 +52,18 @@ class History(NamedTuple):
 def find_history(
     given: str | None, pool: Pool, data: Mapping[str, str], cases: Sequence[Case] = ()
 ) -> History:
-    """The earlier run that a plan stands on.
+    """Find the earlier run that a plan uses.
 
     Args:
-        given: What the option says: a run as `resolve_run` takes it, `none`, or None for the
-            newest one that covers most of the cases, or else the latest.
-        pool: Whose models are going to be asked.
-        data: What the suites say of their data.
-        cases: Those to be planned.
+        given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, this is
+            the newest run that covers most of the cases, or the latest run if no run covers any.
+        pool: The pool whose models are used.
+        data: The suites' statements about their data.
+        cases: The cases to plan.
 
     Raises:
-        ConfigError: The run that was named does not exist, has no results or does not fit.
+        ConfigError: The named run does not exist, has no results, or has no measurements for these
+            models.
     """
     if given == _NONE:
         return History(_NOTHING, ())
@@ -81,8 +82,8 @@ def find_history(
     if not found.run.episodes:
         why = "; ".join(found.notes)
         if given is None:
-            return History(_NOTHING, (f"not from {directory}: {why}",))
-        refuse(f"{_OPTION}: {directory} says nothing about this run: {why}")
+            return History(_NOTHING, (f"{directory} is not used: {why}",))
+        refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -98,18 +99,19 @@ def find_history(
 
 
 def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
-    """The newest run in the default place that covers most of the cases; None where none does any.
+    """Find the newest run in the default directory that covers most of the cases.
 
-    A run covers a case by the same case or one of the same test function and model, and counts
-    with the share of its cases that were graded: one that was interrupted says little. Only
-    manifests, planned cases and summaries are read.
+    A run covers a case if it contains the same case, or a case of the same test function and model.
+    The number of covered cases is multiplied by the share of the run's cases that were graded,
+    because an interrupted run contains few measurements. This reads only manifests, planned cases
+    and summaries.
 
     Args:
-        cases: Those to be planned.
-        pool: Whose models are going to be asked.
+        cases: The cases to plan.
+        pool: The pool whose models are used.
 
     Returns:
-        Its directory, absolute, and among how many runs it was chosen.
+        The run's absolute directory, and the number of runs compared; None if no run covers a case.
     """
     covered: dict[Path, float] = {}
     newest = _newest()
@@ -123,7 +125,7 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
 
 
 def newest_estimates(pool: Pool) -> Manifest | None:
-    """The newest run in the default place that estimated limits of the same models."""
+    """The newest run in the default directory that estimated limits for the same models."""
     for directory in _newest():
         with suppress(ResultsError):
             manifest = read_manifest(directory)
@@ -134,7 +136,7 @@ def newest_estimates(pool: Pool) -> Manifest | None:
 
 
 def _newest() -> list[Path]:
-    """Directories of runs, each once, the newest first; `latest` may point elsewhere."""
+    """The directories of runs, newest first and each once; `latest` may point to another place."""
     began: dict[Path, float] = {}
     for place in (LATEST, "*", "*/*"):
         for manifest in DEFAULT_PARENT.glob(f"{place}/{MANIFEST}"):
@@ -156,7 +158,7 @@ def _covered(directory: Path, cases: Sequence[Case], pool: Pool) -> float:
     n_same = sum(case.case_id in ids for case in cases)
     n_alike = sum((case.test, case.model) in tests for case in cases)
     share = summary.statistics.n_graded / summary.statistics.n_planned
-    # The same case tells more than one that is like it.
+    # The same case is better evidence than a similar one.
     return share * (n_same + n_alike) / 2
 
 
@@ -171,7 +173,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     slower = _other_latency(manifest, pool) - others
     if slower:
         named = ", ".join(model for model in pool.models if model in slower)
-        notes.append(f"{named} had another simulated latency")
+        notes.append(f"{named} had a different simulated latency")
     others |= slower
     run = earlier_in_subprocess(directory)
     then = roles_of(manifest.effective)
@@ -186,26 +188,26 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         if one.model in pool.models and one.model not in others and one.role in {"", *roles}
     )
     if not own:
-        notes = notes or ["it has no graded case of these models"]
+        notes = notes or ["it has no graded cases for these models"]
     return History(msgspec.structs.replace(run, episodes=own, roles=roles), tuple(notes))
 
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
-    """Models of which a run says nothing here; None where it says nothing of any."""
+    """Models for which a run has no usable measurements; None: this applies to every model."""
     if manifest.replayed is not None or manifest.simulated != pool.is_simulated:
         return None
     return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models that somebody else answers for now."""
+    """Models that are now answered by a different server or simulator."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }
 
 
 def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
-    """Simulated models whose latency was not what it is now."""
+    """Simulated models whose simulated latency has changed."""
 
     def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
         return {one.name: one.value for one in values if " latency " in one.name}
@@ -221,20 +223,20 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
     }
 
 
-# -- answers that a run takes over -----------------------------------------------------------------
+# -- answers from an earlier run -------------------------------------------------------------------
 
 
 def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> dict[Question, str]:
-    """The questions that an earlier run answered and graded, and the ids of the cases that did.
+    """Return the questions that an earlier run answered and graded, with the ids of their cases.
 
     Args:
-        name: The run, as `resolve_run` takes it.
+        name: The run, as `resolve_run` accepts it.
         seed: Seed of this run.
-        data: What the suites of this run say of their data (`pytest_ultrapar_data`).
-        pool: What this run asks.
+        data: The statements of this run's suites about their data (`pytest_ultrapar_data`).
+        pool: The pool of this run.
 
     Raises:
-        ConfigError: There is no such run, it has no results, or it asked something else.
+        ConfigError: There is no such run, it has no results, or its questions were different.
     """
     directory = resolve_run(name)
     with unusable("--ultrapar-reuse: "):
@@ -251,7 +253,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """What makes an earlier run's answers ones to other questions; empty when nothing does."""
+    """List the differences that made an earlier run's questions different; empty if none did."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))
@@ -268,17 +270,17 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
 _ENDS = ("unsolved", "partial", "infra", "error", "failed")
 
 
-def again(options: Options) -> Again:
-    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it has.
+def again(options: Options) -> SelectedCases:
+    """Return the cases that `--ultrapar-only` selects. A resumed run keeps its selection.
 
     Raises:
-        ConfigError: A word is none of the allowed ones, or there is no such run.
+        ConfigError: The option contains an unknown word, or there is no such run.
     """
     option = Options.only.option
     words = {word.strip() for word in str(options.only).split(",")}
     if not words <= {*_ENDS}:
         refuse(
-            f"{option} takes some of {', '.join(_ENDS)}, with commas between them "
+            f"{option} takes a list of {', '.join(_ENDS)}, separated by commas "
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
@@ -286,13 +288,13 @@ def again(options: Options) -> Again:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the run that is resumed was begun without it; leave out one of the two")
+        refuse(f"{option}: the resumed run was started without it; leave out this option")
     ids = (
         one.case.case_id
         for one in run.cases
         if options.resume or one.state in words or ("failed" in words and one.test_failed)
     )
-    return Again(manifest.run_id, manifest.seed, frozenset(ids))
+    return SelectedCases(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

@@ -1,4 +1,4 @@
-"""The end of a run: tables, manifest, summary, and the judgement on its coverage."""
+"""The end of a run: write tables, manifest and summary, and check the coverage and the gate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA
-from pytest_ultrapar.coordinator.claims.day_left import day_end_lines, days_left
+from pytest_ultrapar.coordinator.daily_limits_left import day_end_lines, days_left
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.report.brief import brief_lines
-from pytest_ultrapar.report.file import add_to_step_summary, write_report
 from pytest_ultrapar.report.merged import missing_lines
+from pytest_ultrapar.report.report_file import add_to_step_summary, write_report
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted, visible
-from pytest_ultrapar.session.whole_figures import add_figures
+from pytest_ultrapar.session.suite_figures import add_figures
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
 from pytest_ultrapar.system.clock import MonotonicClock, utc_now
@@ -32,24 +32,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
 
 
-_GO_ON = "go on with"
+_GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""Shares of solved cases from which they are green, and below which they are red."""
+"""From the first value up, a share of solved cases is green; below the second, it is red."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Write the summary. Called by pytest's terminal summary, controller, once."""
+    """Print the summary. Called once, in the controller, from pytest's terminal summary."""
     reporter.section("ultrapar")
     if finished.summary is not None:
         for line in _summary_lines(run, finished, finished.summary, reporter):
             reporter.write_line(line)
         lines = [*left_after(run, finished.summary)]
         n = finished.summary.statistics.counts["infra"]
-        # Who was stopped, or found no quota or money, is told how to go on.
+        # If the run was stopped, or cases ended without quota or money, another line says how to
+        # continue.
         if n and run.source.sends and not (finished.stopped or any(_GO_ON in one for one in lines)):
             lines.append(
                 f"{counted(n, 'case')} ended without an answer (infra): {_GO_ON} "
-                f"{run.how_to_ask_again()}, once the cause is mended"
+                f"{run.how_to_ask_again()}, once the cause is fixed"
             )
         for line in lines:
             reporter.write_line(line)
@@ -83,31 +84,31 @@ def _summary_lines(
 
 
 def _colour(share: float) -> str:
-    """Of a share of solved cases, as people know it from tests."""
+    """The colour of a share of solved cases, as in pytest's results."""
     if share >= _GOOD:
         return "green"
     return "yellow" if share >= _BAD else "red"
 
 
 def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Say why the run as a whole failed; at every verbosity, as an exit code needs its reason."""
+    """Print why the run as a whole failed, even with `-qq`: the exit code needs an explanation."""
     for failure in finished.failures:
         reporter.write_line(f"FAILED: {visible(failure)}", red=True)
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over.
+    """A finished run.
 
     Attributes:
-        directory: Where everything is.
-        manifest: As written, with what became of each lane.
-        summary: What the tables hold; None when they could not be written.
-        failures: Why the run as a whole failed, one sentence each; empty when it did not, and when
-            it was stopped.
-        gate: The judgement by --ultrapar-gate; None without one, and where it could not be made.
+        directory: The run's directory.
+        manifest: The manifest as written, including the final state of each lane.
+        summary: The summary of the tables; None if they could not be written.
+        failures: The reasons why the run as a whole failed, one sentence each; empty if it did not
+            fail or was stopped.
+        gate: The result of --ultrapar-gate; None if there is no gate or it could not be evaluated.
         has_page: Whether `report.html` was written.
-        stopped: How to go on after Ctrl-C, `-x` or `--maxfail`; None when it was not stopped.
+        stopped: How to continue after Ctrl-C, `-x` or `--maxfail`; None if it was not stopped.
     """
 
     directory: Path
@@ -129,21 +130,24 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write manifest, results and page, and judge them. Controller, once, when workers are gone.
+    """Write the manifest, the results and the page, and judge the run.
+
+    Call it once, in the controller, after the workers have ended.
 
     Args:
         run: The run.
-        gate: What it is judged by besides coverage.
-        stopped: Whether somebody wanted it to end early; what never ran is no failure then.
-        at_failure: Whether it was `-x` or `--maxfail` that ended it.
-        written: Called now and then with how many cases are in the tables, and of how many.
-        meanwhile: Called once, while another process makes them.
-        tell: Called with a sentence when that process fails or is gone.
+        gate: The rules that judge the run in addition to coverage.
+        stopped: Whether the user ended the run early. In that case, cases may be missing.
+        at_failure: Whether `-x` or `--maxfail` ended the run.
+        written: Called from time to time with the number of cases in the tables and the total
+            number of cases.
+        meanwhile: Called once, while another process makes the tables.
+        tell: Called with a sentence if that process fails or has already ended.
     """
     with contextlib.ExitStack() as stack:
         judge = None
         if gate is not None:
-            # It loads all that it needs while the tables are made.
+            # The new process loads its modules while the tables are made.
             judge = gate.start_judge()
             stack.callback(judge.stop)
         assert run.manifest is not None
@@ -159,7 +163,7 @@ def finish(
             write_manifest(path, manifest)
             summary = run.services.compact(written, meanwhile, tell)
             if summary.measured_earlier and run.resumed is not None:
-                # Nothing was left to do: what the session before measured stands.
+                # This session sent nothing, so keep the measurements of the earlier session.
                 since = run.resumed.measured_from
                 manifest = msgspec.structs.replace(manifest, measured_from=since)
                 write_manifest(path, manifest)
@@ -180,8 +184,8 @@ def finish(
                     judged = gate.judge(path, judge)
                     found += judged.failures
                 except ResultsError as error:
-                    found += (f"the gate cannot be judged: {error}",)
-        # The process that has made the tables writes it meanwhile.
+                    found += (f"cannot judge the run with the gate's rules: {error}",)
+        # The process that made the tables also writes the page.
         has_page = run.services.wait_for_page(tell)
         return FinishedRun(path, manifest, summary, found, said, judged, has_page)
 
@@ -189,18 +193,18 @@ def finish(
 def _show_in_step(
     path: Path, summary: RunSummary, manifest: Manifest, tell: Callable[[str], None]
 ) -> None:
-    """Where GitHub runs it, show the run with the step. No run fails because that cannot be."""
+    """Add the run to GitHub's step summary. If that fails, warn, but do not fail the run."""
     step = os.environ.get("GITHUB_STEP_SUMMARY")
     if not step:
         return
     try:
         add_to_step_summary(Path(step), summary, manifest, path)
     except OSError as error:
-        tell(f"GITHUB_STEP_SUMMARY cannot be written: {error}")
+        tell(f"cannot write the step summary (GITHUB_STEP_SUMMARY): {error}")
 
 
 def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
-    """What limits per day and budgets have left when a run is over; after `Run.close`."""
+    """Lines about what remains of daily limits and budgets; call it after `Run.close`."""
     yield from days_after(run, summary)
     if run.pool.has_budget:
         from pytest_ultrapar.coordinator.spending import spending_after  # noqa: PLC0415 - few runs have a budget
@@ -211,15 +215,15 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
 
 
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
-    """What limits per day have left when a run is over, and how to get at what found no quota.
+    """Lines about what remains of daily limits, and how to rerun cases that got no quota.
 
-    After `Run.close`: until then the broker holds some units that are not going to be sent.
+    Call it after `Run.close`: until then, the broker reserves units that no request uses.
     """
     kept = [one.counted for one in run.days if one.counted.name]
     try:
         left = days_left(run.pool, kept, MonotonicClock(), claim=False)
     except ConfigError as error:
-        yield visible(f"cannot tell what is left of the daily limits: {error}")
+        yield visible(f"cannot read how much is left of the daily limits: {error}")
         return
     days = [*left, *(one for one in run.days if not one.counted.name)]
     audits = () if summary.measured_earlier else summary.audit
@@ -227,15 +231,15 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            ", which comes later than --ultrapar-episode-timeout "
-            f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
+            ": more becomes available later than a case may wait (--ultrapar-episode-timeout "
+            f"{run.options.episode_timeout_s:g} s); then"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
-        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
+        yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"
 
 
 def stopped_early(summary: RunSummary) -> str:
-    """What there is of a run that was stopped, and what resuming it will do."""
+    """Say how many cases of a stopped run have a result, and what remains to be done on resume."""
     statistics = summary.statistics
     said = [
         f"stopped early: {statistics.n_answered} of {counted(statistics.n_planned, 'case')} have a "
@@ -246,22 +250,22 @@ def stopped_early(summary: RunSummary) -> str:
             f"{counted(summary.n_ungraded, 'episode')} finished and will be graded on resume"
         )
     if summary.n_interrupted:
-        said.append(f"{summary.n_interrupted:,} interrupted and will be asked again")
+        said.append(f"{summary.n_interrupted:,} interrupted and will be sent again")
     return "; ".join(said)
 
 
 def failures(
     summary: RunSummary, least_coverage: float, option: str = "--ultrapar-coverage"
 ) -> tuple[str, ...]:
-    """Why a run failed although no test did: cases that never ran, or too few of them graded.
+    """Return why a run failed although no test failed: missing cases, or too few graded cases.
 
     Args:
-        summary: Of the run.
+        summary: Summary of the run.
         least_coverage: Share of planned cases that must be graded, 0 to 1.
-        option: By which that was given.
+        option: Name of the option for the share.
 
     Returns:
-        A sentence each; nothing where the run is good.
+        One sentence for each reason; empty if the run did not fail.
     """
     found: list[str] = []
     statistics = summary.statistics

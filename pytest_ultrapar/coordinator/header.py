@@ -1,4 +1,4 @@
-"""The lines that say what a run is going to do."""
+"""The lines that describe a run before it begins."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.expectations import Hint
 from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
-from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
-from pytest_ultrapar.engine.descriptors import most_connections
+from pytest_ultrapar.coordinator.daily_limits_left import begun_days, day_lines, too_few
+from pytest_ultrapar.engine.file_descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, required_internals, run_config, selection
-from pytest_ultrapar.session.source import source_of
+from pytest_ultrapar.session.answer_source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
 
@@ -35,62 +35,63 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.cases_file import Generated, Shared
 
 ASSUMED_S = 1.0
-"""A request where the pool says nothing of its model's latency."""
+"""The assumed duration of a request in seconds, if the pool states no latency for its model."""
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""What the origin of a value contains that nobody sees by reading the pool file."""
+"""Texts in the origin of a value that does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
-"""What the origin of a value begins with whose variable other programs may have, too."""
+"""How the origin of a value begins if other programs may also read its environment variable."""
 
 
 def lines(run: Run) -> Iterator[str]:
-    """The header of a run: what it runs on."""
+    """The header of a run: pool and settings, and the earlier runs that it continues or uses."""
     yield from settings_lines(run.options, run.pool, run.lanes)
     yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
-        yield f"only {run.options.only} of run {again.run_id}: {counted(len(again.ids), 'case')}"
+        n = counted(len(again.ids), "case")
+        yield f"only cases that ended {run.options.only} in run {again.run_id}: {n}"
     if run.services.faults is not None:
-        yield f"the simulated provider fails as {run.services.faults.path} says"
+        yield f"the simulated provider fails as {run.services.faults.path} specifies"
     if run.regraded is not None:
         episodes = counted(len(run.recovered), "episode")
-        yield f"grading {episodes} of run {run.regraded.run_id} anew: nothing is sent"
+        yield f"grading {episodes} of run {run.regraded.run_id} again: nothing is sent"
     if run.replayed is not None:
-        misses = "what it lacks is sent" if run.source.sends else "nothing is sent"
+        misses = "missing answers are requested" if run.source.sends else "nothing is sent"
         yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
         finished = counted(len(run.recovered), "finished episode")
-        lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
+        lost = f"; {run.n_lost} unreadable, to be run again" if run.n_lost else ""
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
-                f"of conversations '{run.resumed.record}' was kept so far; from now on it is "
+                f"conversations so far were recorded with '{run.resumed.record}', from now on with "
                 f"'{run.options.record}'"
             )
 
 
 def _begun(run: Run) -> str:
-    """What becomes of conversations that were cut off; empty where none was."""
+    """How interrupted conversations continue; empty if there is no such conversation."""
     cut_off, earlier = run.cut_off, run.resumed
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} that broke off: recorded answers come first"
+        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers come first"
     if cut_off.n_cases and earlier.record != "full":
         return (
-            f"; {counted(cut_off.n_cases, 'case')} that broke off: all of it is asked anew, "
-            f"--ultrapar-record {earlier.record} keeps no answers"
+            f"; {counted(cut_off.n_cases, 'case')} cut off, to be started again, because "
+            f"--ultrapar-record {earlier.record} stores no answers"
         )
     return ""
 
 
 def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Iterator[str]:
-    """Pool, mode, models, lanes, seats, and the values that are not of the file.
+    """Lines about pool, mode, models, lanes and seats, and values that are not in the pool file.
 
     Args:
-        options: Settled.
+        options: The options in effect.
         pool: The pool.
-        lanes: Those that serve a selected model or one in a role.
+        lanes: The lanes that serve a selected model or a role.
     """
     said = [
         f"{value.name} = {value.value} ({value.origin})"
@@ -100,7 +101,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     ]
     plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
-        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... goes before"
+        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... overrides that"
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}
@@ -120,15 +121,15 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     yield from shard_lines(options, pool)
     if not source_of(options).sends:
         return
-    # It is not known yet whether one is selected.
-    yield from (f"when a case is asked, {line}" for line in sent_lines(pool, lanes))
+    # At this point it is not known whether a case is selected.
+    yield from (f"when a case runs, {line}" for line in sent_lines(pool, lanes))
     as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
     if as_one:
         yield f"counted as one key: {listed(as_one, _SHOWN_KEYS)}"
 
 
 def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
-    """Which part of a run this is, and what it has of each limit."""
+    """Lines about this shard: its part of the run, and its part of each limit."""
     shard = options.shard
     if shard is None:
         return
@@ -144,7 +145,7 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
 
 
 def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """How many of all cases a shard or a sample has."""
+    """A line about how many of all cases are in the shard or the sample."""
     if generated is not None:
         size = f"{n_cases:,} of {generated.n_cases:,} cases"
         if options.shard is not None:
@@ -165,8 +166,8 @@ def _repeats(options: Options) -> str:
     if n_first is None:
         return text
     return (
-        f"{text} of the first {n_first} values of the parameter that a suite counts (of all where "
-        "it has fewer)"
+        f"{text} of the first {n_first} values of the parameter that the suite names (of all "
+        "values if there are fewer)"
     )
 
 
@@ -177,12 +178,12 @@ def _seats(n: int | None) -> str:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[str]:
-    """Where results will be, who is at home where, and what a run begins with."""
+    """Lines about the run's directory, its workers' homes, its cases, and its limits per day."""
     yield f"results in {run.directory.path}"
     declared = answered_by(run_config.settings(run.config)[1])
     for model, who in answered_by(run.pool).items():
         if who != declared[model]:
-            yield f"{model} is {who}, as its server says"
+            yield f"{model} is {who}, as its server reports"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)
@@ -195,8 +196,8 @@ def assignment_lines(
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         yield (
-            f"{counted(len(sample), 'case')} one at a time first, as a serial sample; "
-            f"the other {run.planned - len(sample):,} are measured against it"
+            f"a serial sample of {counted(len(sample), 'case')} runs first, one at a time; "
+            f"the speed of the other {run.planned - len(sample):,} is compared with it"
         )
     else:
         loads = process_loads(
@@ -217,7 +218,7 @@ def assignment_lines(
 
 
 def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:
-    """What the user would want to change, or to know of, before the first request."""
+    """Warnings that a user should see before the first request."""
     yield from run.notes
     yield from begun_days(run.days)
     if not run.source.sends:
@@ -225,7 +226,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
     if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
-        # As a plan does, with the pool's own service times: no earlier run is read here.
+        # As in a plan, but only with the pool's own service times: this reads no earlier run.
         services = known_services(pool_hints(run.pool), ())
         yield from waste(run.pool, run.lanes, services)
         yield from idle_workers(len(workers), most_in_flight(seats, len(cases)))
@@ -246,7 +247,7 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
         return "all lanes"
     seats = run.pool.seats(lanes)
     n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
-    # Where a provider has several keys they tell lanes apart, else its instances do.
+    # If a provider has several keys, name its lanes by key, otherwise by instance.
     names = list(
         dict.fromkeys(
             f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
@@ -264,10 +265,12 @@ def process_loads(
     assignment: Assignment,
     mode: str,
 ) -> tuple[KeyLoad, ...]:
-    """The load of each key by the processes that a suite's documents had.
+    """Return the load of each key, split by the processes that the suites name.
 
-    Only where cases wait for each other or for a key: else all processes meet on all keys, and the
-    sum says nothing. Empty there, and where no suite names processes.
+    Returns:
+        Empty if no suite names processes, or if the mode runs one case at a time. Also empty if no
+        case waits for other cases or for a key: then all processes use all keys, and a sum per key
+        would mean nothing.
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
@@ -282,7 +285,7 @@ def process_loads(
 
 
 def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
-    """Of which limits per day the run needs more than is left, by one request a case."""
+    """Sentences about models for which daily limits leave less than one request per case."""
     if not run.days:
         return
     yield from too_few(
@@ -296,54 +299,57 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
 
 
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
-    """Which suites share answers of others instead of asking."""
+    """A line for each suite that uses existing answers instead of sending requests."""
     for one in shared:
         how = "shared with other suites of this run" if one.here else "reused from the earlier run"
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not asked, {how}"
+        yield f"{one.suite}: {counted(n, 'case')} not sent: answers are {how}"
 
 
-class Looking(collection.CollectOnly):
-    """Collects as a run would."""
+class CollectOnlyHeader(collection.CollectOnly):
+    """Collects tests as a run does, but runs none."""
 
     def pytest_report_header(self) -> list[str]:
-        """Say which pool and models the listed cases come from."""
+        """Return the lines about the pool and the models of the listed cases."""
         options, pool = run_config.settings(self._config)
         lines = settings_lines(options, pool, run_config.lanes(self._config))
         plain = run_config.redactor(pool).text
         return [plain(f"ultrapar: {line}") for line in lines]
 
 
-# -- what a pool wastes ----------------------------------------------------------------------------
+# -- unused parts of a pool ------------------------------------------------------------------------
 
 
 def is_by_hand(config: pytest.Config) -> bool:
-    """Whether somebody picked tests, for which nobody would change a pool."""
+    """Whether the user selected single tests. Users rarely change a pool for such a run."""
     picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
     return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
 
 def idle_workers(n_workers: int, most: int) -> Iterator[str]:
-    """A sentence where some workers will have nothing to do.
+    """A warning if some workers have nothing to do.
 
     Args:
-        n_workers: Processes that run tests.
-        most: Requests that can be in flight.
+        n_workers: The number of processes that run tests.
+        most: The maximum number of requests in flight.
     """
     if n_workers > most:
         yield (
-            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
-            f"-n {enough_workers(most, n_workers)} would be as fast and start sooner"
+            f"{n_workers} workers for at most {counted(most, 'request')} in flight; "
+            f"-n {enough_workers(most, n_workers)} is as fast and starts sooner"
         )
 
 
 def most_in_flight(seats: int | None, n_cases: int) -> int:
-    """How many requests seats (None: unlimited) and cases allow, a case having one in flight."""
+    """The maximum number of requests in flight: one per seat (None: unlimited) and per case."""
     return n_cases if seats is None else min(seats, n_cases)
 
 
 def pool_hints(pool: Pool) -> dict[str, Hint]:
-    """What the pool says of a request of each model; of several providers the slowest."""
+    """Return what the pool states about a request to each model.
+
+    If several providers serve a model, this is the slowest of them.
+    """
     found: dict[str, Hint] = {}
     for provider in pool.providers:
         for model in provider.models:
@@ -362,7 +368,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """How long a request of each model takes: as expected, else as the pool says."""
+    """Return the duration of a request to each model: as expected, or else as the pool states."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

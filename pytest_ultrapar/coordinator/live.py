@@ -1,4 +1,4 @@
-"""How far a run is, while it goes on: a view on a terminal, now and then a line elsewhere."""
+"""The progress of a run: a live view on a terminal, or else a line from time to time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estimate
+from pytest_ultrapar.analysis.plan.eta import EndEstimates, ToAsk, UseSamples, estimate
 from pytest_ultrapar.broker.protocol import BrokerStatus
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.coordinator.shared_terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
-from pytest_ultrapar.report.whole_run import WholeRun, share_words, waits_words
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
 
@@ -29,37 +29,38 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 0.5
-"""Also between lines that stay: an estimate goes by how the second half of a run went."""
+"""How often the status is read, even if no line is printed: an estimate uses the second half of the
+run so far."""
 _WIDE = 160
-"""Characters of a line without a terminal, where nothing is drawn over."""
+"""The width of a line if there is no terminal. Then no line is redrawn."""
 _MOST_LINES = 24
 _PYTESTS_LINES = 6
-"""Of a terminal, left to what pytest writes."""
+"""How many lines of a terminal stay free for pytest's output."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
-"""Of this thread's time: an estimate for 300 lanes that all differ takes 0.5 s."""
+"""The share of this thread's time for estimates: one for 300 different lanes takes 0.5 s."""
 
 
 class LiveProgress:
-    """Shows progress from its own thread: under xdist nothing calls us while workers are silent.
+    """Shows progress from its own thread, because xdist calls no hook while workers are silent.
 
-    Each step of a run has its line: collecting, asking and grading, writing tables. On a terminal
-    the second one is a view of lanes, models and failures.
+    Each step of a run has its own line: collecting, sending and grading, writing tables. On a
+    terminal, the second step has a live view of lanes, models and failures instead.
     """
 
     def __init__(
         self, reporter: pytest.TerminalReporter, *, counts_items: bool, live: Live = "auto"
     ) -> None:
-        """Nothing is shown before the first step.
+        """Prepare, but show nothing yet.
 
         Args:
-            reporter: Pytest's.
-            counts_items: Whether pytest collects in this process; on a terminal it then shows so
-                itself.
-            live: What was asked for.
+            reporter: The terminal reporter of pytest.
+            counts_items: Whether pytest collects in this process. If so, it shows the progress of
+                the collection on a terminal itself.
+            live: The value of `--ultrapar-live`.
         """
         self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
-        self._tally = Tally()
+        self._tally = CaseCounter()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = _can_draw(reporter)
@@ -71,7 +72,7 @@ class LiveProgress:
         self._counts_items = counts_items
         self._began_s = boot_s()
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
-        # Whether what it sees should be said at once.
+        # Whether a line should be printed immediately.
         self._look: Callable[[float], bool] = lambda _now_s: False
         self._view: Callable[[float], live_view.LiveView | None] | None = None
         self._screen: LiveScreen | None = None
@@ -79,14 +80,15 @@ class LiveProgress:
 
     @property
     def replaces_letters(self) -> bool:
-        """Whether lines are drawn over, and say more than letters."""
+        """Whether the progress is redrawn on a terminal and replaces pytest's letters."""
         return self._on_terminal and not self._stopped.is_set()
 
     def collecting(self, before: tuple[float, int] | None) -> None:
-        """Begin to show progress, of the collection first.
+        """Start to show progress, first the progress of the collection.
 
         Args:
-            before: Seconds that it took in the run before, and how many cases it found.
+            before: How many seconds the collection took in the run before, and the number of cases
+                found.
         """
         self._began_s = began_s = boot_s()
         if not (self._on_terminal and self._counts_items):
@@ -102,26 +104,26 @@ class LiveProgress:
         status: Callable[[], BrokerStatus | None],
         *,
         is_simulated: bool,
-        whole: Callable[[], WholeRun | None] = lambda: None,
+        whole: Callable[[], ClusterProgress | None] = lambda: None,
     ) -> None:
-        """Cases are known and about to be asked and graded.
+        """Show the progress of planned cases.
 
         Args:
-            to_ask: What there is to ask.
-            planned: All cases by model, those that need no episode among them.
-            status: The broker's words; called in this object's thread.
+            to_ask: The work of this session.
+            planned: The number of cases by model, including cases that need no episode.
+            status: Returns the broker's status; called on this object's thread.
             is_simulated: Whether any answer comes from the simulated provider.
-            whole: What is known of a run of several hosts; called in this object's thread.
+            whole: Returns the state of a cluster run; called on this object's thread.
         """
         self._terminal.clear()
         asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
-        # The thread may come in between: before its first look the new line says nothing.
-        self._line, self._look = asking.line, asking.look
+        # The thread may run between these assignments: before its first look, the line is empty.
+        self._line, self._look = asking.line, asking.read_status
         if self._has_view:
             self._view = asking.view
 
     def writing_tables(self) -> None:
-        """All is over but the tables."""
+        """Show how many cases are in the tables."""
         began_s = boot_s()
         self._look, self._view = lambda _now_s: False, None
         self._line = lambda now_s, width: (
@@ -129,15 +131,15 @@ class LiveProgress:
         )
 
     def tables_written(self, done: int, total: int) -> None:
-        """So many cases are in the tables."""
+        """Note how many cases are in the tables."""
         self._tables = (done, total)
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
-        """Count a graded case. Main thread."""
+        """Count a graded case. Call this on the main thread."""
         self._tally.count(outcome, report)
 
     def stop(self) -> None:
-        """End, and leave the terminal to pytest. Idempotent."""
+        """Stop, and return the terminal to pytest. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -150,10 +152,10 @@ class LiveProgress:
         while True:
             try:
                 return self._show()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on, and shows less
+            except Exception as error:  # noqa: BLE001 - the run continues and shows less
                 if self._view is None:
                     name = type(error).__name__
-                    return self._terminal.line(f"ultrapar: progress is not shown any more ({name})")
+                    return self._terminal.line(f"ultrapar: progress is no longer shown ({name})")
                 self._view, self._has_view = None, False
 
     def _show(self) -> None:
@@ -189,29 +191,29 @@ class LiveProgress:
 
 
 def _can_draw(reporter: pytest.TerminalReporter) -> bool:
-    """Whether lines can be drawn over, and nobody else writes between them."""
+    """Whether lines can be redrawn, and no other program writes between them."""
     return (
         bool(reporter.isatty)
         and os.environ.get("TERM", "dumb") != "dumb"
-        # Else tests, or what they start, write straight to the terminal.
+        # With any other value, tests and the programs that they start write to the terminal.
         and reporter.config.getoption("capture", "fd") == "fd"
-        # It redraws lines of its own.
+        # pytest-sugar redraws its own lines.
         and not reporter.config.pluginmanager.hasplugin("sugar")
     )
 
 
 def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
-    """Whether it was not asked to be short, and what draws it is installed."""
+    """Whether `-q` is not given and rich is installed."""
     return reporter.config.get_verbosity() >= 0 and find_spec("rich") is not None
 
 
-class Tally:
-    """Counts the cases that are over. Written by the main thread, read by the other.
+class CaseCounter:
+    """Counts finished cases. The main thread updates it, and the progress thread reads it.
 
     Attributes:
-        counts: By outcome.
-        by_model: By model and outcome.
-        failures: The last ones, newest first.
+        counts: The number of cases by outcome.
+        by_model: The number of cases by model and outcome.
+        failures: The last failures, newest first.
     """
 
     def __init__(self) -> None:
@@ -222,7 +224,7 @@ class Tally:
         self._currency: str | None = None
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
-        """Take in the report that decides what became of a case."""
+        """Count the report that decides the outcome of a case."""
         own = dict(report.user_properties)
         model = str(own.get("ultrapar.model", ""))
         self.counts[outcome] += 1
@@ -236,7 +238,7 @@ class Tally:
             self.failures.appendleft(live_view.Failure(report.nodeid, shown, _reason(report)))
 
     def spent(self, planned: Mapping[str, int]) -> live_view.Spent | None:
-        """What the cases so far have cost; None where no price is known."""
+        """The cost of the cases so far; None if no price is known."""
         if self._currency is None:
             return None
         costs = self._costs.copy()
@@ -257,29 +259,29 @@ def _reason(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False, repr=False)
 class _Asking:
-    """Looks at the broker and estimates what is left. One thread."""
+    """Reads the broker's status and estimates the remaining time. Use it on one thread only."""
 
     to_ask: ToAsk
     planned: Mapping[str, int]
     status: Callable[[], BrokerStatus | None]
-    tally: Tally
+    tally: CaseCounter
     is_simulated: bool
-    whole: Callable[[], WholeRun | None] = lambda: None
+    whole: Callable[[], ClusterProgress | None] = lambda: None
 
     def __post_init__(self) -> None:
         self._limits = {limit.name: limit for limit in self.to_ask.limits}
         self._kept: Sequence[BrokerStatus] = ()
         self._n_to_answer = sum(self.to_ask.cases.values()) + self.to_ask.n_recovered
         self._state = progress.ProgressState(sum(self.planned.values()))
-        self._looks = Looks.at(boot_s())
+        self._looks = UseSamples.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
         self._interval: tuple[float, float] | None = None
         self._next_estimate_s = 0.0
         self._next_word_s = -math.inf
 
-    def look(self, now_s: float) -> bool:
-        """See how far the run is, if the broker answers; whether it waits for other servers now."""
+    def read_status(self, now_s: float) -> bool:
+        """Read the broker's status; return whether to print now that the run waits for servers."""
         self._seen = status = self.status()
         if status is None:
             return False
@@ -311,14 +313,14 @@ class _Asking:
         return True
 
     def line(self, now_s: float, width: int) -> str | None:
-        """The line of the last look, with an estimate; None when the broker did not answer."""
+        """Return the progress line, with an estimate; None if the broker did not answer."""
         if self._seen is None:
             return None
         self._estimate(self._seen, now_s)
         return progress.progress_line(self._state, now_s, width)
 
     def view(self, now_s: float) -> live_view.LiveView | None:
-        """The same with lanes, models and failures."""
+        """Return the view of lanes, models and failures; None if the broker did not answer."""
         status = self._seen
         if status is None:
             return None
@@ -336,7 +338,7 @@ class _Asking:
         )
 
     def _estimate(self, status: BrokerStatus, now_s: float) -> None:
-        # What one host has before it depends on what the others take: all of them are looked at.
+        # In a cluster run, a host's remaining time depends on the other hosts, so do not estimate.
         is_stuck = bool(self._state.waits) and not status.in_flight
         if self._state.whole is not None or (now_s < self._next_estimate_s and not is_stuck):
             return
@@ -347,7 +349,7 @@ class _Asking:
             self._ends.note(now_s, eta)
             n_ended = status.ended_episodes - self.to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
-        # Too little is known at first only: then the next look may be the one that knows.
+        # At first there is too little data for an estimate: try again at the next look.
         least_s = _ESTIMATE_S if eta is not None else 0.0
         took_s = boot_s() - now_s
         self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

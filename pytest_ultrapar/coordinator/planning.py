@@ -1,4 +1,4 @@
-"""The plugin of `--ultrapar-plan`: says what a run would be, and starts nothing."""
+"""The plugin of `--ultrapar-plan`: forecasts a run and starts nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
-from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.analysis.plan.run_plan import ModeOption, contradictions, make_plan
 from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
-from pytest_ultrapar.coordinator import header
-from pytest_ultrapar.coordinator.claims import day_left
+from pytest_ultrapar.coordinator import daily_limits_left, header
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -38,22 +37,22 @@ if TYPE_CHECKING:
 
 _ALONE = "main"
 _MANY = 4_000
-"""A plan of more cases takes some seconds, and says early that it plans."""
+"""A plan of more cases takes a few seconds, so print a line before it starts."""
 
 
 class Planning(collection.CollectOnly):
-    """Collects as a run would, and ends with the plan where that would begin."""
+    """Collects tests as a run does, and prints the plan instead of starting the run."""
 
     def __init__(self, config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
-        """Take the place of a run.
+        """Replace a run.
 
         Args:
-            config: pytest's.
-            n_workers: That the run would have; 0 for pytest's own process alone.
-            gate: By which the run would be judged.
+            config: The configuration of pytest.
+            n_workers: The number of the run's workers; 0 if it has only pytest's own process.
+            gate: The gate of the run.
 
         Raises:
-            ConfigError: An option is for runs only.
+            ConfigError: An option cannot be used with a plan.
         """
         super().__init__(config)
         self._config = config
@@ -67,7 +66,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Check the suite and make the plan; what is inconsistent ends here with exit code 4."""
+        """Check the suite and make the plan; if the suite has an error, end with exit code 4."""
         with usage_errors():
             collected = collection.collect(session.config, session.items)
         if run_config.stops_at_collection(session):
@@ -81,7 +80,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run nothing; errors of collection are pytest's own to report."""
+        """Run no test, unless pytest itself has to report errors during collection."""
         return None if run_config.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -103,7 +102,7 @@ class Planning(collection.CollectOnly):
             self._gate.check_cases(collected)
         cases = [case for case in collected if case.skipped is None]
         if not cases:
-            return ["nothing to plan: no selected test asks a model"]
+            return ["nothing to plan: no selected test sends a request"]
         given = self._options.plan_from
         history = find_history(given, pool, run_config.data(config), cases)
         hints = header.pool_hints(pool)
@@ -158,25 +157,25 @@ class Planning(collection.CollectOnly):
     def _days(
         self, lanes: Sequence[Lane], expected: Sequence[Expected]
     ) -> tuple[list[str], list[str]]:
-        """What limits per day have left, and where the cases need more."""
+        """Lines about what remains of daily limits, and warnings if that is not enough."""
         try:
             simulator, shard = self._options.simulator, str(self._options.divided_by or "")
-            counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
+            counted = daily_limits_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
-            # A plan needs no keys, but the memory of a day goes by them.
-            return [], [f"cannot tell what is left of the daily limits: {error}"]
-        left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
+            # A plan needs no keys, but the counts of daily limits are stored by key.
+            return [], [f"cannot read how much is left of the daily limits: {error}"]
+        left = daily_limits_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for one in expected:
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        short = day_left.too_few(self._pool, lanes, left, needed, how="about")
-        return [*day_left.day_lines(left), *day_left.begun_days(left)], [*short]
+        short = daily_limits_left.too_few(self._pool, lanes, left, needed, how="about")
+        return [*daily_limits_left.day_lines(left), *daily_limits_left.begun_days(left)], [*short]
 
-    def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
-        """What a mode would make of the cases; the mode in force may not fail."""
+    def _way(self, mode: Mode, cases: Sequence[Case]) -> ModeOption:
+        """Return a mode's assignment of the cases; an error matters only for the selected mode."""
         policy = ""
         try:
             policy = self._policy(mode)
@@ -199,14 +198,14 @@ class Planning(collection.CollectOnly):
         except (UltraparError, pytest.UsageError) as error:
             if mode == self._options.mode:
                 raise
-            return Way(mode, policy, None, str(error))
-        return Way(mode, policy, made, processes=loads)
+            return ModeOption(mode, policy, None, str(error))
+        return ModeOption(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
-        """Whether a mode concerns the cases.
+        """Whether a mode applies to the cases.
 
-        Phases do where somebody says what they are, and then they are those of the suites that have
-        processes.
+        Mode phase applies if it is selected, or if a suite names a process for one of the cases. If
+        no suite can name processes, it applies if a conftest offers a policy for it.
         """
         if mode != PHASE or mode == self._options.mode:
             return True
@@ -218,7 +217,7 @@ class Planning(collection.CollectOnly):
     def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
-        # What conftests offer for mode ultra is never its default.
+        # A conftest's policy for mode ultra is never the default there.
         offered = self._phase_policies() if mode == PHASE else []
         return settle_policy(None, mode=mode, offered=offered)
 
@@ -227,24 +226,24 @@ class Planning(collection.CollectOnly):
         return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
-        """What a run would be started with, as far as the tables do not say it."""
+        """Settings of the run that the plan's tables do not show."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
-            yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
+            yield f"a serial sample of {counted(self._options.baseline, 'case')} runs first"
 
     def _shard(self, n_cases: int) -> Iterator[str]:
-        """Which part of a run is planned."""
+        """Lines about the part of the run that is planned."""
         generated = self._config.stash.get(selection.generated_key, None)
         yield from header.part_size(self._options, n_cases, generated)
         yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
-        """What would end a run at its start, and does not matter to a plan."""
+        """Errors that would stop a run at its start but do not matter to a plan."""
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would end at once: {error}"
+            yield f"a run would stop at its start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
@@ -264,11 +263,11 @@ class Planning(collection.CollectOnly):
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
-                f"the longest episode would take {duration(forecast.longest_s)}, waiting included, "
-                f"and end at --ultrapar-episode-timeout {timeout_s:g}; raise it"
+                f"the longest episode would take {duration(forecast.longest_s)} including waits, "
+                f"but --ultrapar-episode-timeout {timeout_s:g} would end it earlier; raise it"
             )
         if forecast.refused:
-            yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"
+            yield f"mode {plan.mode} has no lane for {counted(len(forecast.refused), 'case')}"
 
 
 def _ceilings(pool: Pool) -> Iterator[str]:
@@ -281,7 +280,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
-    """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes."""
+    """Return the hint, changed as the test's mark `ultrapar(expect=...)` says."""
     said = collection.marked(item, "expect")
     if said is None:
         return hint
@@ -294,28 +293,28 @@ def said_of(item: pytest.Item, hint: Hint) -> Hint:
 
 
 def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple[str, ...]:
-    """What is supposed of cases that stand on hints.
+    """Sentences about what the plan assumes for cases that no earlier run has measured.
 
     Args:
         expected: All planned episodes.
-        hints: What was supposed of each case, by its id.
+        hints: The hint for each case, by its id.
     """
     in_roles = {one.role: one.model for one in expected if one.role and one.basis == "hint"}
     supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
     suites = by_key((hint.turns, one.suite) for one, hint in supposed)
     notes = [
-        f"turns of an episode are assumed to be {n:g} "
+        f"turns per episode are assumed to be {n:g} "
         f"({'suite' if len({*named}) == 1 else 'suites'} {', '.join(dict.fromkeys(named))})"
         for n, named in suites.items()
     ]
     notes += [
-        f"one request to role {role} ({model}) is assumed of each case where no earlier run tells"
+        f"for each case without an earlier run, one request to role {role} ({model}) is assumed"
         for role, model in in_roles.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{header.ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
-            + ", ".join(silent)
+            f"{', '.join(silent)}: {header.ASSUMED_S:g} s per request is assumed, because the pool "
+            "states no latency_hint_s"
         )
     return tuple(notes)

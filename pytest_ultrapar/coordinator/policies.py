@@ -1,8 +1,9 @@
-"""Policies: where workers are at home, and which models run together.
+"""Policies: they decide where workers are at home, and which models run at the same time.
 
-A policy is a pure function of pool, workers, lanes and cases. Those of the first part give workers
-a home and leave the order of cases free; those of the second put cases into groups that wait for
-each other. A new one is a function and a line of `POLICIES`.
+A policy is a pure function of pool, workers, lanes and cases. The policies in the first part of
+this module give each worker a home and do not restrict the order of cases. The other policies put
+cases into groups that wait for each other. To add a policy, add a function and a line to
+`POLICIES`.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _UNLIMITED = 1_000_000
 _DEFAULT_LATENCY_S = 1.0
 
 
-# -- homes: any worker may take any case, and prefers its own lanes --------------------------------
+# -- homes: a worker prefers its own lanes but may take any case -----------------------------------
 
 
 def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> Policy:
-    """Workers to the lanes of one name, in proportion to the work (cases x latency) on them.
+    """Make a policy that gives lanes workers in proportion to their work (cases x latency).
 
     Args:
-        name_of: Lanes of one name belong together.
-        capped: Whether they get no more workers than they have seats.
+        name_of: Returns a name for a lane. Lanes with the same name share their workers.
+        capped: Whether lanes get at most as many workers as they have seats.
     """
 
     def policy(
@@ -53,7 +54,7 @@ def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> P
 def round_robin(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
+    """Deal lanes to workers in turn, regardless of the work: each worker gets every n-th lane."""
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for position in range(max(len(lanes), len(workers))):
         lane = lanes[position % len(lanes)].lane_id
@@ -65,8 +66,9 @@ class Unit(NamedTuple):
     """Lanes that belong together.
 
     Attributes:
-        seats: Requests in flight at once over all of them; a large number when unlimited.
-        work_s: Expected seconds of requests that fall on them.
+        seats: How many requests these lanes may have in flight together; a large number if
+            unlimited.
+        work_s: The expected duration of all requests on them, in seconds.
     """
 
     name: str
@@ -103,7 +105,7 @@ def _units(
 
 def _tightest_limit(pool: Pool, lane: Lane) -> str:
     bounded = [pool.limits[name] for name in lane.limits if pool.limits[name].workers is not None]
-    # Of equally tight limits the outermost counts: it binds more lanes together.
+    # If several limits are equally tight, use the outermost, because it joins more lanes.
     inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
     if not inner:
         return lane.key_name
@@ -113,7 +115,7 @@ def _tightest_limit(pool: Pool, lane: Lane) -> str:
 def _deal(
     units: Sequence[Unit], workers: Sequence[str], *, capped: bool
 ) -> dict[str, tuple[LaneId, ...]]:
-    """Deal workers to units, or, where there are fewer workers, units to workers."""
+    """Assign workers to units; if there are fewer workers than units, assign units to workers."""
     if len(workers) < len(units):
         return _share(units, workers)
     count = [1] * len(units)
@@ -121,7 +123,8 @@ def _deal(
         open_units = [
             at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
         ] or list(range(len(units)))
-        # The unit with the most work per worker gets the next one; ties in the order of the file.
+        # The unit with the most work per worker gets the next worker. If several have the same, the
+        # first in the pool file gets it.
         busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
         count[busiest] += 1
     homes = [unit.lanes for unit, own in zip(units, count, strict=True) for _ in range(own)]
@@ -129,7 +132,7 @@ def _deal(
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Longest work first onto the least loaded worker."""
+    """Assign each unit to the least loaded worker, units with the most work first."""
     load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):
@@ -139,21 +142,22 @@ def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[Lan
     return {worker: tuple(lanes) for worker, lanes in home.items()}
 
 
-# -- groups: cases wait for each other, or for a key -----------------------------------------------
+# -- groups: cases wait for other cases, or for a key ----------------------------------------------
 
 
 def exclusive(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """A key serves one model at a time and is handed on to the next one (fix C).
+    """Let each key serve one model after another (fix C).
 
-    The cases of each model are dealt to its keys by seats, so that all keys end together; on each
-    key models follow one another in the pool's order. A key goes on without waiting for the others.
-    Their seeds draw the order of dealing: in that of collection a key could get one difficulty.
+    The cases of each model are divided among its keys in proportion to their seats, so that all
+    keys finish at about the same time. Each key serves the models in the pool's order and does not
+    wait for other keys. Cases are divided in the random order of their seeds. In the order of
+    collection, one key could get all the cases of one difficulty.
     """
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
-    # A model has the key to itself while it is its turn, so seats of other models do not count.
+    # During its turn, a model uses the key alone, so ignore the seats of other models.
     seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
     return Assignment(
@@ -177,7 +181,7 @@ def _deal_cases(
     seats: Mapping[tuple[str, str], int],
     latency_s: Mapping[str, float],
 ) -> dict[tuple[str, str], list[str]]:
-    """Each case to the key that has least to do; models with few keys to choose from go first."""
+    """Assign each case to the key with the least work. Models with few keys come first."""
     load_s = {key: 0.0 for _, key in seats}
     shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
@@ -196,17 +200,17 @@ def batch(
     *,
     n_models: int = 1,
 ) -> Assignment:
-    """Batches of `n_models` models in the pool's order, each after the one before (fixes A and B).
+    """Run batches of `n_models` models one after another, in the pool's order (fixes A and B).
 
-    The keys of a provider are dealt out among the models of a batch, so that with enough keys each
-    model has its own.
+    The keys are divided among the models of a batch. If there are enough keys, each model has its
+    own keys.
 
     Args:
-        pool: For the order of models.
+        pool: The pool, for the order of models.
         workers: Not used.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        n_models: Models at once at most, >= 1.
+        n_models: The number of models in a batch, >= 1.
     """
     by_model = _cases_by_model(pool, cases)
     models = list(by_model)
@@ -227,7 +231,10 @@ def batch(
 
 
 def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
-    """Each key to the model that has fewest; a model left without one shares the least shared."""
+    """Give each key to the model with the fewest keys.
+
+    A model that gets no key of its own shares the key that has the fewest models.
+    """
     keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
     dealt: dict[str, list[str]] = {model: [] for model in models}
     for key in dict.fromkeys(key for keys in keys_of.values() for key in keys):
@@ -256,9 +263,10 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
 
 
 def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool) -> Group:
-    """All cases of modes `serial` (a model's first lane) and `rotate` (all lanes in turn).
+    """Make the only group of mode `serial` (a model's first lane) or `rotate` (all lanes in turn).
 
-    With one episode at a time the broker's choice of the least recently used lane is the rotation.
+    It runs one episode at a time. The broker then rotates without further rules, because it always
+    chooses the lane that was used least recently.
     """
     first: dict[str, Lane] = {}
     for lane in lanes:
@@ -271,7 +279,7 @@ def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
-    # To keys and instances; none is left out.
+    # Each key and instance gets a worker, if there are enough workers.
     "even": _by_work(_tightest_limit, capped=True),
     "by-key": _by_work(lambda _, lane: lane.key_name),
     "by-model": _by_work(lambda _, lane: lane.model),
@@ -283,37 +291,35 @@ POLICIES: dict[str, Policy] = {
 
 
 def shipped(mode: str) -> Sequence[str]:
-    """The words that a mode knows without any conftest; the rules of phases are the suites' own."""
+    """The policies that the plugin has for a mode; for mode phase, only suites define policies."""
     return () if mode == PHASE else tuple(POLICIES)
 
 
 def find_policy(word: str, mode: str) -> Policy:
-    """The shipped policy of that name, for when nobody else gave an assignment.
+    """Find the plugin's policy with that name, for a run without another assignment.
 
     Raises:
-        ConfigError: None is shipped under that name, its argument is not allowed, or the mode's
-            rules are not the plugin's.
+        ConfigError: The plugin has no policy with that name for the mode, or the number in
+            `batch:N` is not allowed.
     """
     name = next((one for one in shipped(mode) if is_called(word, one)), None)
     if name is None:
         refuse(
             f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
-            "pytest_ultrapar_assign gave an assignment for it"
+            "pytest_ultrapar_assign returned an assignment for it"
         )
     return partial(batch, n_models=batch_size(word)) if name == _BATCH else POLICIES[name]
 
 
 def batch_size(word: str) -> int:
-    """The N of `batch:N`.
+    """Return the N of `batch:N`.
 
     Raises:
-        ConfigError: It is no number of models, >= 1.
+        ConfigError: N is not a number of models from 1 to 999999.
     """
     text = word.partition(":")[2]
     if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) >= 1):  # noqa: PLR2004 - a million models
-        refuse(
-            f"--ultrapar-policy {word!r}: batch:N needs how many models run at once, 1 to 999999"
-        )
+        refuse(f"--ultrapar-policy {word!r}: N in batch:N must be a number of models, 1 to 999999")
     return int(text)
 
 
@@ -329,18 +335,19 @@ def make_assignment(
     policy: str,
     mode: str,
 ) -> Assignment:
-    """What a mode and a policy make of the cases.
+    """Make the assignment of the cases for a mode and a policy.
 
     Args:
-        config: pytest's, for the pool and the hook.
+        config: The configuration of pytest, for the pool and the hook.
         workers: Ids of all workers.
         lanes: All lanes of the run.
-        cases: All cases that are going to run.
-        policy: As settled for that mode.
-        mode: Any; not necessarily the one in force.
+        cases: All cases that are about to run.
+        policy: The policy for that mode.
+        mode: Any mode, not only the mode of this run.
 
     Raises:
-        ConfigError: The hook gave something that cannot be carried out.
+        ConfigError: The hook returned an invalid assignment, or the assignment makes cases wait in
+            a way that this run cannot support.
     """
     if mode in ONE_AT_A_TIME:
         return Assignment(groups=(one_at_a_time(lanes, cases, rotates=mode == "rotate"),))
@@ -359,7 +366,7 @@ def make_assignment(
     waiting = next((case for case in cases if case.stage), None)
     if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
         refuse(
-            f"{waiting.nodeid} waits for answers of other cases, which {whose} may put behind it; "
+            f"{waiting.nodeid} waits for answers of other cases, which {whose} may run later; "
             "use a policy whose groups do not wait for each other (even, by-key, by-model, "
             "round-robin)"
         )
@@ -367,23 +374,22 @@ def make_assignment(
 
 
 def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
-    """Refuse rules over cases of which a shard has only some: each would keep them for itself."""
+    """Refuse groups with rules in a shard: it could apply the rules only to its own cases."""
     shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
             refuse(
-                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}), "
-                f"and shard {shard} knows nothing of the cases of other shards; use a policy "
-                "without such groups (even, by-key, by-model, round-robin), or leave out "
-                "--ultrapar-shard"
+                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}). "
+                f"Shard {shard} does not know the cases of other shards; use policy "
+                "even, by-key, by-model or round-robin, or leave out --ultrapar-shard"
             )
 
 
 def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
-    """What the hook gave, if it can be carried out.
+    """Check the hook's result and return it.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The result is invalid.
     """
     if not isinstance(assignment, Assignment):
         refuse(
@@ -398,7 +404,7 @@ def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case])
 
 
 def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iterator[str]:
-    """What it names that is not there, or names twice."""
+    """A message for each unknown lane, group or case, and for each name or case used twice."""
     for worker, home in assignment.home.items():
         for lane in home:
             if lane not in lanes:
@@ -414,8 +420,9 @@ def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iter
             yield f"group names must be unique and not empty (got {group.name!r})"
         if strange:
             yield (
-                f"group {group.name!r} waits for {strange[0]!r}; the groups are {', '.join(times)}"
+                f"group {group.name!r} waits for {strange[0]!r}, which does not exist; the groups "
+                f"are {', '.join(times)}"
             )
         if not cases.issuperset(group.cases) or seen.intersection(group.cases):
-            yield f"group {group.name!r} has cases that do not run or are in another group"
+            yield f"group {group.name!r} has cases that do not run or are also in another group"
         seen.update(group.cases)

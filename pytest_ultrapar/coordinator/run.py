@@ -1,4 +1,4 @@
-"""A run as its coordinating process sees it: its directory, services, manifest, plan and end."""
+"""A run as its coordinating process sees it: directory, services, manifest, plan and end."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ import msgspec
 from pytest_ultrapar.analysis.plan.eta import ToAsk
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
-from pytest_ultrapar.coordinator.claims.day_left import DayLeft, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import DayLeft, days_left, run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
-from pytest_ultrapar.pool.served import Wait, unnamed, with_served_names
+from pytest_ultrapar.pool.served_models import Wait, unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
+from pytest_ultrapar.session.answer_source import Regrade, Replay
 from pytest_ultrapar.session.runtime import write_assignment
-from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.journal import largest_sizes
+from pytest_ultrapar.store.journal_history import CutOff, recover
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
     Manifest,
@@ -41,7 +42,6 @@ from pytest_ultrapar.store.manifest import (
     shards_differ,
     write_manifest,
 )
-from pytest_ultrapar.store.recovered import CutOff, recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
 from pytest_ultrapar.store.run_directory import (
@@ -49,8 +49,8 @@ from pytest_ultrapar.store.run_directory import (
     LATEST,
     RunDirectory,
     held,
+    remove_latest_link,
     resolve_run,
-    unpoint_latest,
 )
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.broker.settings import BrokerSettings
-    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
+    from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -74,32 +74,33 @@ _DEFAULT_SUMMARY = ("model",)
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all tests ask for; where they differ none of them fits the others."""
+    """The layout of the summary that all tests request; the default if their requests differ."""
     asked = set(tables)
     return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
-    """Everything about a run that is not one process's own.
+    """The state of a run that is the same with and without xdist.
 
     Attributes:
-        planned: Cases that are going to run; 0 until they are collected.
-        recovered: Cases whose finished episodes an earlier, interrupted session left behind, or the
-            run that is graded anew.
-        n_lost: Cases that had finished then, and whose episodes cannot be read any more.
-        cut_off: How many cases a session before did not bring to their ends; None without one.
-        source: Where answers come from.
-        resumed: Manifest of the session before, where there was one.
-        regraded: Manifest of the run whose episodes are graded anew, if any.
-        replayed: Manifest of the run whose answers are given again, if any.
-        notes: What did not work and harms no result, or what of an earlier run is left out; a
+        planned: How many cases this run has planned; 0 until they are collected.
+        recovered: Cases whose finished episodes come from an earlier, interrupted session or from
+            the regraded run.
+        n_lost: How many cases had finished in that session but can no longer be read.
+        cut_off: The cases that an earlier session did not finish; None if there was no such
+            session.
+        source: The source of answers.
+        resumed: Manifest of the earlier session, if there was one.
+        regraded: Manifest of the regraded run, if any.
+        replayed: Manifest of the replayed run, if any.
+        notes: Problems that affect no result, and parts of an earlier run that are left out; one
             sentence each.
-        collecting_since_s: Monotonic seconds at which pytest began to collect.
-        assignment: In force; empty until it is made.
-        keys: The API keys, ours alone on this host; None until they are.
-        last_status: The broker's last words.
+        collecting_since_s: When pytest began to collect, in monotonic seconds.
+        assignment: The assignment of this run; empty until it is made.
+        keys: The API keys that this run holds on this machine; None until it has them.
+        last_status: The last status of the broker.
         may_have_sent: Whether requests may have been sent with the keys.
-        days: What limits per day have left at the start.
+        days: The units that remained of each daily limit at the start.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -133,10 +134,11 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """The run's own directory, with all that it takes of earlier runs.
+        """Open the run's directory, and copy into it the data that is needed from an earlier run.
 
         Raises:
-            ConfigError: An earlier run is in use, was another one, or has nothing for this one.
+            ConfigError: The earlier run is in use, does not match this run, or contains nothing
+                that this run can use.
         """
         options, source = self.options, self.source
         with ExitStack() as held_run:
@@ -146,7 +148,7 @@ class Run:
             if options.resume is not None:
                 directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
-                # A host that joins again goes on in a directory of its own.
+                # A host that joins again uses a new directory, so its old one cannot be finished.
                 alone = options.cluster_run is None
                 directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
@@ -166,15 +168,17 @@ class Run:
                     directory.discard()
                 directory.close()
                 raise
-            # A replay holds it to the end: a worker that takes another one's place reads it, too.
+            # A replay keeps the earlier run locked to the end, because a replacement for a dead
+            # worker also reads it.
             self._held_run = held_run.pop_all()
         return directory
 
     def _resume(self, directory: Path) -> None:
-        """Find what the run that is to be finished has.
+        """Read the state of the run to resume.
 
         Raises:
-            ConfigError: It was another part of a whole; said before all its cases differ.
+            ConfigError: The run was a different shard. Without this check, the error would be that
+                all cases are different.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
         if (directory / FILE_NAME).exists():
@@ -186,33 +190,33 @@ class Run:
                 )
             if self.resumed.drawn_from and self.options.sample is None:
                 was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
-                self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
+                self.notes.append(f"{was}; without --ultrapar-sample all of them are sent now")
         cases_file.settle_cases(directory)
         finished, lost, damaged, self.cut_off = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
 
     def _note_unreadable(self, run: Path, damaged: Sequence[Damage]) -> None:
-        """Say that some of an earlier run is left out."""
+        """Add a note about unreadable parts of an earlier run."""
         if not damaged:
             return
         first = damaged[0]
         self.notes.append(
-            f"the journal of {run} has {counted(len(damaged), 'gap')}; what stood there is left "
-            f"out, the first in {first.segment} at byte {first.offset}: {first.reason}"
+            f"the journal of {run} has {counted(len(damaged), 'gap')}, which this run skips; the "
+            f"first is in {first.segment} at byte {first.offset}: {first.reason}"
         )
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """Lanes that serve one of the selected models or have a role."""
+        """The lanes that serve a selected model or a role."""
         return run_config.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment of the run; `assignment` is what this host has to do for it.
+        """Make and return the run's assignment; the attribute `assignment` is this host's part.
 
         Raises:
-            ConfigError: The hook gave something that cannot be carried out, or the run is to finish
-                another one that had other cases.
+            ConfigError: The hook returned an invalid assignment, or the resumed or regraded run had
+                different cases.
         """
         self._compare_cases(cases)
         lanes = run_config.case_lanes(self.config)
@@ -226,20 +230,21 @@ class Run:
         )
         if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
             refuse(
-                f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
-                f"{len(cases)} cases: name the suite, the selection and the models that it had"
+                f"--ultrapar-regrade: run {self.regraded.run_id} has no episode of these "
+                f"{len(cases)} cases: select the same suite, tests and models as that run"
             )
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
-            # Stored answers come in no order and at no rate: which episodes run together says
-            # nothing, and one that waits for others could keep those from running.
+            # Stored answers arrive in any order and at any rate, so groups of episodes mean
+            # nothing, and an episode that waits for others could block them.
             assignment = Assignment(assignment.home)
         self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
         elif self.resumed is not None:
-            # What was not finished then runs among all others, and is no sample any more.
+            # Sample cases that the earlier session did not finish now run together with all other
+            # cases, so they no longer belong to the sample.
             sample = self.resumed.serial_sample
             self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment
@@ -253,11 +258,11 @@ class Run:
         return assignment
 
     def _compare_cases(self, cases: Sequence[Case]) -> None:
-        """Compare the cases with those of the run that is to be finished or graded anew.
+        """Compare the cases with the cases of the resumed or regraded run.
 
         Raises:
-            ConfigError: Some are missing now, or their data changed and no option said that their
-                answers shall be kept.
+            ConfigError: Cases are missing, or their data has changed and no option allows the run
+                to keep the answers.
         """
         if self.regraded is None and self.resumed is None:
             return
@@ -276,31 +281,33 @@ class Run:
             refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
-        """Say where the data of a case changed, as a request may have that is looked for.
+        """Add a note if the data of cases has changed, because their requests may differ, too.
 
         Raises:
-            ConfigError: That run has none of these cases.
+            ConfigError: The replayed run has no answer for any of these cases.
         """
         found = read_replayed(self.directory.path)
         assert found is not None
         origins = Origins(found.origins)
         if cases and all(isinstance(origins.find(case), str) for case in cases):
             refuse(
-                f"--ultrapar-replay: run {replayed.run_id} has none of these {len(cases)} cases: "
-                "name the suite, the selection and the models that it had"
+                f"--ultrapar-replay: run {replayed.run_id} has no episode of these {len(cases)} "
+                "cases: select the same suite, tests and models as that run"
             )
         answered = [one.case for one in found.origins if one.position is not None]
         if changed := cases_file.changed_message(answered, cases):
             self.notes.append(
-                f"{changed}; the answers to the earlier data are replayed, and a request that is "
-                "another now is a miss"
+                f"{changed}; the answers to the earlier data are replayed, and a changed request "
+                "is a miss"
             )
 
     def write_plan(self, cases: Sequence[Case]) -> None:
-        """Leave manifest and assignment where workers and readers find them: the run begins.
+        """Write the manifest and the assignment, which workers and other programs read.
+
+        This is the start of the run.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: A file cannot be written.
         """
         self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
@@ -327,10 +334,10 @@ class Run:
         self.may_have_sent = True
 
     def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
-        """The manifest as it stands before the first request.
+        """The manifest as it is before the first request.
 
         Raises:
-            ConfigError: The run is to finish another one that ran something else.
+            ConfigError: The resumed run had different cases or settings.
         """
         options, pool, lanes = self.options, self.pool, self.lanes
         on_path = {name for lane in lanes for name in lane.limits}
@@ -338,7 +345,7 @@ class Run:
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
         if self.resumed is not None:
-            # A server that has nothing to answer now was not asked what it has.
+            # If a server gets no request in this session, the run did not read its model's name.
             then = self.resumed.answered_by
             answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
@@ -388,7 +395,7 @@ class Run:
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-        # It stands until this session has measured something, if it is about the same limits.
+        # If the limits are the same, keep the bound until this session has computed its own.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,
             lanes,
@@ -402,16 +409,16 @@ class Run:
         )
 
     def _host(self) -> str | None:
-        """This host's name, where several share the run."""
+        """This host's name, if several hosts share the run."""
         if self.options.divided_by is not None:
             return self.options.divided_by.host
         return None if self.cluster is None else self.cluster.host
 
     def collected_before(self) -> tuple[float, int] | None:
-        """Seconds that collecting took in the run before, or in this one's earlier session.
+        """Return how long collection took in the last run, or in this run's earlier session.
 
         Returns:
-            The seconds and how many cases were found; None where nobody knows.
+            The seconds, and the number of cases found; None if unknown.
         """
         try:
             earlier = self.resumed or read_manifest(resolve_run(LATEST))
@@ -420,7 +427,7 @@ class Run:
         return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
-        """What this session has to ask of the planned cases; after `assign`."""
+        """Return this session's work: the cases without a stored answer. Call after `assign`."""
         unanswered = self._unanswered(cases)
         n_wanted = sum(case.skipped is None for case in cases)
         return ToAsk(
@@ -437,17 +444,17 @@ class Run:
         ]
 
     def broker_settings(self) -> BrokerSettings:
-        """What the run's broker starts with."""
+        """Return the settings with which the run's broker starts."""
         options = self.options
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """Whether the lanes answer that cases need, if that shall be known; lines for people.
+        """Check the lanes that cases need, if the user requested it; yield lines to print.
 
-        After `assign` and `keep_keys`.
+        Call it after `assign` and `keep_keys`.
 
         Raises:
-            ConfigError: One does not, and the run shall not go on without it.
+            ConfigError: A lane failed, and the run must not continue without it.
         """
         if self.options.check is None:
             return
@@ -467,14 +474,13 @@ class Run:
         )
 
     def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
-        """Have the keys that cases may use for the run on this host; may wait for another run.
+        """Reserve the keys that cases may use on this machine; wait if another run holds one.
 
-        What limits per day have left is known then.
+        Also read what remains of each daily limit.
 
         Raises:
-            ConfigError: What the ways to the servers need is not there, another run has a key and
-                waiting is not wanted, or they cannot be locked, or the memory of a day cannot be
-                used.
+            ConfigError: Settings for the servers are missing, another run holds a key and waiting
+                is off, keys cannot be locked, or the file of a daily limit cannot be used.
         """
         options = self.options
         if not self.source.sends:
@@ -497,7 +503,10 @@ class Run:
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:
-        """With whom a shard may have its keys at once: the others of the same cases and limits."""
+        """The group with which this run shares its keys; None if it shares them with no other run.
+
+        For a shard, these are the shards of the same cases and limits.
+        """
         shard = self.options.shard
         if self.cluster is not None:
             return self.cluster.key_group()
@@ -514,26 +523,31 @@ class Run:
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
-        """How to finish the run when it was stopped, perhaps at a failure."""
-        # A test that failed fails again on its stored answer, and would stop the run again.
+        """Say how to resume the interrupted run.
+
+        Args:
+            at_failure: Whether `-x` or `--maxfail` interrupted it.
+        """
+        # A failed test would fail again with its stored answer, and `-x` would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
         if self.cluster is not None:
             return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):
-            # It begins anew, since it costs nothing.
+            # Regrading starts again from the beginning, because it costs nothing.
             return same
         if self.options.out is not None:
-            # A directory elsewhere is found by no id, and the option that named it must go.
+            # A run outside the default directory is not found by its id, and the option that named
+            # its directory must be left out.
             return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"
         if self.options.resume is not None:
             return same
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
     def how_to_ask_again(self) -> str:
-        """How to have cases asked again that ended without an answer."""
+        """Say how to rerun cases that ended without an answer."""
         if self.cluster is None:
             return self.how_to_resume()
-        # For the server they are done.
+        # The server regards these cases as done.
         name = self.options.cluster_run
         return (
             f"ultrapar cluster reopen {name} DIR, where DIR is the merged run, and then "
@@ -542,16 +556,16 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a host that has joined the others, or the only one.
+        """Whether the run's files count: it has only one host, or this host has joined the others.
 
-        What a host leaves that never joined is no part of that run, and a merge of all that lies
-        there would fail.
+        The files of a host that never joined do not belong to the cluster run. With them, a merge
+        of all directories would fail.
         """
         alone = self.options.cluster_run is None
         return alone or (self.cluster is not None and self.cluster.whole is not None)
 
     def close(self) -> None:
-        """Leave the other hosts, end the services, let go of all that is held. Idempotent."""
+        """Leave the cluster run, stop the services and release all locks. Idempotent."""
         if self.cluster is not None:
             self.cluster.leave()
         self.services.stop()
@@ -565,6 +579,6 @@ class Run:
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()
-            unpoint_latest(DEFAULT_PARENT, {self.directory.path})
+            remove_latest_link(DEFAULT_PARENT, {self.directory.path})
         self._held_run.close()
         self.directory.close()

@@ -1,4 +1,4 @@
-"""The gate of a run in progress: refused before the first request, or judged at the end."""
+"""The gate of a run: its rules are checked before the first request and applied at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_ultrapar.compare.rules import (
 from pytest_ultrapar.errors import refuse, unusable
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.report.sections import text_lines
-from pytest_ultrapar.session.source import PoolLanes, Regrade
+from pytest_ultrapar.session.answer_source import PoolLanes, Regrade
 from pytest_ultrapar.store.run_directory import resolve_run
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.session.source import Source
+    from pytest_ultrapar.session.answer_source import Source
     from pytest_ultrapar.system.child import Child
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a gate says of a finished run.
+    """The result of a gate for a finished run.
 
     Attributes:
-        lines: For the terminal.
-        failures: Why the run does not pass, a sentence; empty where it does.
+        lines: Lines for the terminal.
+        failures: One sentence that says why the run does not pass; empty if it passes.
     """
 
     lines: tuple[str, ...]
@@ -47,13 +47,13 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class RunGate:
-    """What a run is judged by.
+    """The rules that judge a run.
 
     Attributes:
-        rules: Empty takes the default ones.
+        rules: The rules; if empty, the default rules apply.
         baseline: Directory of the run to compare with, if any.
-        seed: Seed of the run that is going to be judged.
-        undecided: What becomes of the run where nothing decides a rule and none fails.
+        seed: Seed of this run.
+        undecided: Whether the run passes or fails if a rule is undecided and no rule fails.
     """
 
     rules: tuple[Rule, ...]
@@ -62,11 +62,11 @@ class RunGate:
     undecided: Undecided
 
     def check_cases(self, cases: Sequence[Case]) -> None:
-        """Make sure that rules and baseline fit the planned cases; before any request.
+        """Check before the first request that the rules and the baseline fit the planned cases.
 
         Raises:
-            ConfigError: A filter names nothing of them, a rule takes more repetitions than they
-                have, or the baseline has none of them.
+            ConfigError: A filter matches no case, a rule needs more repetitions than the cases
+                have, or the baseline has no case in common with the run.
         """
         check_filters(self.rules, cases)
         base = find_measured_run(str(self.baseline)) if self.baseline is not None else None
@@ -75,18 +75,18 @@ class RunGate:
             refuse_nothing_common(base, cases, seed=self.seed, what="--ultrapar-gate: this run")
 
     def start_judge(self) -> Child:
-        """A process for `judge`, started before the run's tables are there."""
+        """Start a process for `judge`, before the run's tables exist."""
         return start_judge()
 
     def judge(self, run_dir: Path, judge: Child) -> Judgement:
         """Judge the finished run.
 
         Args:
-            run_dir: Of the run, with its tables.
-            judge: From `start_judge`.
+                run_dir: Directory of the run, which contains its tables.
+                judge: The process from `start_judge`.
 
         Raises:
-            ResultsError: It could not be judged.
+            ResultsError: The run could not be judged.
         """
         result = judged_by(judge, run_dir, self.baseline, self.rules, self.undecided)
         return Judgement(
@@ -96,23 +96,23 @@ class RunGate:
 
 
 def prepare_gate(options: Options, source: Source) -> RunGate:
-    """The gate that was asked for; `latest` is the run before this one.
+    """Read the gate from the options; `latest` means the run before this one.
 
     Args:
-        options: With a rule, a baseline or both.
-        source: Where the answers of the run come from.
+        options: Options that contain a rule, a baseline or both.
+        source: The source of the run's answers.
 
     Raises:
-        ConfigError: A rule cannot be read or needs a baseline and there is none, or the baseline
-            cannot be used.
+        ConfigError: A rule cannot be parsed, measures speed in a run that sends nothing, or needs a
+            baseline that is missing. Or the baseline cannot be used.
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)
     if not isinstance(source, PoolLanes) and timed is not None:
-        how = "grading it anew" if isinstance(source, Regrade) else "replaying it"
+        how = "a regraded run" if isinstance(source, Regrade) else "a replayed run"
         refuse(
-            f"--ultrapar-gate {timed.text}: how fast a run was cannot be judged by {how} "
-            f"({source.option})"
+            f"--ultrapar-gate {timed.text}: {how} ({source.option}) measures no speed; "
+            "leave out this rule"
         )
     if options.gate_baseline is None:
         check_baseline(rules)
@@ -120,7 +120,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed")
+        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run to resume; name another")
     check_names(
         [rule for rule in rules if rule.needs_baseline],
         base.summary,

@@ -1,4 +1,4 @@
-"""The serial sample of a run: some cases run one at a time first, so that the gain is measured."""
+"""The serial sample of a run: cases that run first, one at a time, to measure the speed-up."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
 
 
 _SAMPLE = "--ultrapar-baseline"
-"""Name of the sample's group; no policy names one of its own so."""
+"""Name of the sample's group; no policy uses this name."""
 _MEASURED = "after --ultrapar-baseline"
-"""Name of the group of the cases that the policy leaves free."""
+"""Name of the group for all cases that the policy puts into no group."""
 
 
 def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
-    """The ids of `n` cases drawn at random, the same ones whatever the order of the cases.
+    """Draw `n` random cases and return their ids; the order of `cases` does not matter.
 
-    Each case has a number that depends on its id and the seed only, and the smallest are drawn: so
-    a larger sample contains the smaller ones, too.
+    Each case has a number that depends only on its id and the seed. The cases with the smallest
+    numbers are drawn, so a larger sample contains every smaller one.
 
     Args:
-        cases: All that are going to run.
-        n: How many, >= 1.
-        seed: The run's.
+        cases: All cases that are about to run.
+        n: Size of the sample, >= 1.
+        seed: Seed of the run.
 
     Raises:
-        ConfigError: As many cases or fewer are going to run: none would be left to be compared.
+        ConfigError: There are at most `n` cases, so no case would be left to compare with.
     """
     if n >= len(cases):
         refuse(
-            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, and the "
-            "sample is compared with others; take fewer, leave the option out, or run all cases "
-            "both ways with `ultrapar bench --modes serial,ultra`"
+            f"--ultrapar-baseline {n}: this run has only {counted(len(cases), 'case')}. The sample "
+            "needs other cases to compare with; choose a smaller sample, leave out the option, or "
+            "run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
-        (case.case_id for case in cases if not case.stage),  # others wait for what comes later
+        (case.case_id for case in cases if not case.stage),  # the others wait for later cases
         key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])
@@ -55,16 +55,16 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
 def with_serial_sample(
     assignment: Assignment, cases: Sequence[Case], lanes: Sequence[Lane], sample: Collection[str]
 ) -> Assignment:
-    """The assignment with the sample in front: one episode at a time, as mode `serial` runs it.
+    """Return the assignment with the sample first: one episode at a time, as in mode `serial`.
 
-    All other cases keep their rules and wait for the end of the sample's last episode; those that
-    were free get a group for that. Delays count from there.
+    All other cases keep their rules, but wait until the sample's last episode has ended; delays
+    count from then on. Cases without a group get a group of their own, so that they also wait.
 
     Args:
-        assignment: The policy's, sound.
-        cases: All that are going to run.
-        lanes: Those of the run.
-        sample: Ids of the cases of the sample.
+        assignment: The policy's assignment, which is valid.
+        cases: All cases that are about to run.
+        lanes: The lanes of the run.
+        sample: Ids of the cases in the sample.
     """
     drawn = set(sample)
     serial = one_at_a_time(lanes, [case for case in cases if case.case_id in drawn], rotates=False)
@@ -79,7 +79,7 @@ def with_serial_sample(
     bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
-        # As without a sample: cases that no group binds are dispatched before those of groups.
+        # As in a run without a sample, these cases are dispatched before cases of other groups.
         groups.insert(0, Group(_MEASURED, free, after=(_SAMPLE,)))
     first = msgspec.structs.replace(serial, name=_SAMPLE)
     return Assignment(home=assignment.home, groups=(first, *groups))

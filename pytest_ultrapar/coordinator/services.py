@@ -1,11 +1,11 @@
-"""Processes beside pytest's own: simulated provider, compaction and, with xdist, the broker."""
+"""The other processes of a run: simulated provider, compaction and, with xdist, the broker."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.simulator.address import running_simulator
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 SERVER_LOG = "simulator.jsonl"
 _PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
-"""Named and not imported: this process does without pyarrow and templates."""
+"""Only the name is used here, so that this process does not import pyarrow and templates."""
 
 
 class Services:
-    """Starts what a run needs; all ends with `stop`, or with this process, however that ends.
+    """Starts a run's processes. `stop` ends them. They also end if this process ends or is killed.
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
-        days: What its broker counts per day.
-        known: Lanes of which its broker knows something before the first request.
-        faults: The script that its simulated provider follows; None for none.
-        shared: Rows of limits that other hosts share (`BrokerSettings`).
-        shares: Who tells the broker its part of them.
+        days: The daily limits that the broker counts.
+        known: Facts about lanes that the broker knows before the first request.
+        faults: The fault script of the run's simulated provider; None if it has no faults.
+        shared: Rows of limits that the run shares with other hosts (`BrokerSettings`).
+        shares: Settings for the process that tells the broker its shares.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -70,13 +70,13 @@ class Services:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
-            running_at: URL of one that runs already; None starts one for this run.
-            faults: What goes wrong at the one that is started.
-            option: Which option gave the URL, for messages.
+            running_at: URL of a simulated provider that is already running; None: start one.
+            faults: File with the faults of the provider that this run starts.
+            option: Name of the option for the URL, for messages.
 
         Raises:
-            ConfigError: The URL is no loopback address, nothing listens there, or the faults cannot
-                be had.
+            ConfigError: The URL is not a loopback address, no server listens there, or the faults
+                cannot be read.
         """
         asked = {lane.provider for lane in self._pool.lanes}
         simulated = [one.name for one in self._pool.providers if one.is_simulated]
@@ -85,22 +85,22 @@ class Services:
             for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
                     refuse(
-                        f"{name} is given, but no selected model of {self._pool.path} is of a "
-                        'provider with api = "simulated"'
+                        f"{name} needs a selected model of a provider with "
+                        f'api = "simulated", but {self._pool.path} has no such model'
                     )
             return
         if running_at is not None:
             if faults is not None:
                 refuse(
-                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
-                    "that runs already takes its faults from `ultrapar simulate --faults FILE`"
+                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a "
+                    "running server takes its faults from `ultrapar simulate --faults FILE`"
                 )
             self._running = running_simulator(running_at, names, option)
             return
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
         while log_path.exists():
-            # A resumed run has a log per session: each server numbers its own requests.
+            # A resumed run has one log per session, because each server numbers its own requests.
             n_sessions += 1
             log_path = self._directory / f"simulator-{n_sessions}.jsonl"
         if faults is not None:
@@ -116,10 +116,10 @@ class Services:
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """Base URL by provider of those that are simulated; waits for the one that was started.
+        """Base URLs of simulated providers, by name. If this run started the server, wait for it.
 
         Raises:
-            ConfigError: It cannot be started.
+            ConfigError: The server cannot be started.
         """
         server = self._simulator
         if server is None:
@@ -127,11 +127,11 @@ class Services:
         return {name: server.base_url(name) for name in self._simulated}
 
     def start_compactor(self, cwd: Path, *, page: bool) -> None:
-        """Have a process that is ready to compact the run when it is over.
+        """Start the process that makes the tables when the run ends.
 
         Args:
-            cwd: Where the suite stands.
-            page: Whether it writes the run's page then.
+            cwd: The suite's directory.
+            page: Whether the process then writes the run's HTML report.
         """
         self._has_page = page
         afterwards = [_PAGE_MODULE] if page else []
@@ -143,46 +143,50 @@ class Services:
         meanwhile: Callable[[], None],
         said: Callable[[str], None],
     ) -> RunSummary:
-        """Make the run's tables of its journal, once.
+        """Make the run's tables from its journal, once.
 
         Args:
-            written: Called now and then with how many cases are in the tables, and of how many.
-            meanwhile: Called once, while another process makes them.
-            said: Called with a sentence when that process is gone.
+            written: Called from time to time with the number of cases in the tables and the total
+                number of cases.
+            meanwhile: Called once, while another process makes the tables.
+            said: Called with a sentence if that process has already ended.
 
         Raises:
-            ResultsError: It could not be done.
+            ResultsError: The tables could not be made.
         """
         assert self.compaction is not None
         return self.compaction.compact(written, meanwhile, said)
 
     def begin_page(self) -> None:
-        """Have the run's page written; after `compact`, when the summary is final."""
+        """Start to write the HTML report. Call it after `compact`, when the summary is final."""
         assert self.compaction is not None
         self.compaction.go_on()
 
     def wait_for_page(self, said: Callable[[str], None]) -> bool:
-        """Whether the run's page is there; after `compact`, once.
+        """Wait for the HTML report and return whether it was written.
+
+        Call it once, after `compact`.
 
         Args:
-            said: Called with a sentence where it could not be written. No run fails because of it.
+            said: Called with a sentence if the report could not be written. The run does not fail
+                because of that.
         """
         assert self.compaction is not None
         self._is_writing_page = True
         trouble = self.compaction.rest()
         if trouble is not None:
-            said(f"the run has no report.html: {trouble}; ultrapar report makes it")
+            said(f"the run has no report.html: {trouble}; make it with ultrapar report")
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Do without the page where only that is waited for; whether it was so."""
+        """Cancel the HTML report if the run waits only for the report; return whether it did."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
 
     @property
     def broker_directory(self) -> BrokerDirectory:
-        """Where the broker is going to be, known before it is there; with xdist only."""
+        """The broker's directory, which exists before the broker starts. Used only with xdist."""
         from pytest_ultrapar.broker.process import BrokerDirectory  # noqa: PLC0415 - with xdist only
 
         if self._broker_directory is None:
@@ -190,12 +194,12 @@ class Services:
         return self._broker_directory
 
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
-        """Have a broker process; with xdist only.
+        """Start a broker process. Used only with xdist.
 
-        Only when the keys are ours: it keeps them while it lives.
+        Call it when the run holds its keys: the new process then holds them, too, until it ends.
 
         Args:
-            settings: As of `broker_settings`.
+            settings: The settings from `broker_settings`.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
@@ -205,11 +209,11 @@ class Services:
     def broker_settings(
         self, episode_timeout_s: float, wait_for_servers_s: float
     ) -> BrokerSettings:
-        """What the run's broker starts with, in this process or in one of its own.
+        """Return the settings for the run's broker, whether it has its own process or not.
 
         Args:
-            episode_timeout_s: How long an episode may last, seconds.
-            wait_for_servers_s: How long a server may be away, seconds.
+            episode_timeout_s: The longest duration of an episode, in seconds.
+            wait_for_servers_s: How long to wait for a server that is unavailable, in seconds.
         """
         return BrokerSettings(
             self._pool,
@@ -224,15 +228,15 @@ class Services:
         )
 
     def unused_faults(self) -> tuple[str, ...]:
-        """Faults of the script that took no request of this session; after `stop`."""
+        """Faults in the script that matched no request of this session. Call it after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
-        from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
+        from pytest_ultrapar.simulator.faults.selection import unused_faults  # noqa: PLC0415 - only when asked for
 
         return unused_faults(self.faults, self._server_log)
 
     def stop(self) -> None:
-        """End everything that was started. Idempotent."""
+        """Stop all started processes. Idempotent."""
         if self.compaction is not None:
             self.compaction.stop()
         if self.broker is not None:
@@ -245,7 +249,7 @@ class Services:
 
 
 def _simulated_part(pool: Pool) -> Pool:
-    """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
+    """The pool with only the lanes of simulated providers, because faults affect no other lanes."""
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
     names = {name for lane in lanes for name in lane.limits}

@@ -1,4 +1,4 @@
-"""What a run with budgets has spent: before its session, and when that is over."""
+"""Read and report the spending of a run with budgets, before its session and after it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.budget import spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET
-from pytest_ultrapar.broker.spending_file import SpendingFile, look_at_spending, read_spending
+from pytest_ultrapar.broker.spending_file import SpendingFile, find_spending, read_spending
 from pytest_ultrapar.errors import ResultsError, refuse, unusable
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
-from pytest_ultrapar.store.recovered import GrowingJournal
+from pytest_ultrapar.store.journal_history import GrowingJournal
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
@@ -28,29 +28,29 @@ _WORTH_SAYING_S = 1.0
 
 
 def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None) -> str:
-    """Have the file of what the run spends, before its manifest says that it has a budget.
+    """Open or create the spending file, before the manifest is written with the budget.
 
-    What sessions without a budget have spent is counted by the journal and today's prices. They
-    reserved nothing, so the cost of their requests without an answer is not known.
+    If earlier sessions had no budget, their spending is computed from the journal and today's
+    prices. Those sessions reserved no money, so the cost of requests without an answer is unknown.
 
     Args:
-        directory: Of a run that has a budget now.
-        manifest: Of this session.
-        earlier: Of the one before, if there was one.
+        directory: Directory of a run that has a budget now.
+        manifest: Manifest of this session.
+        earlier: Manifest of the session before, if there was one.
 
     Returns:
-        What to say of it; mostly empty.
+        A sentence about a problem or an unknown cost; usually empty.
 
     Raises:
-        ConfigError: What was spent cannot be read or written, or is not known.
+        ConfigError: The spending cannot be read or written, or is unknown.
     """
     path = directory / SPENDING_FILE
     with unusable():
-        found = look_at_spending(path)
+        found = find_spending(path)
         if found is not None and found.run_id not in {"", manifest.run_id}:
             refuse(
-                f"{path} is of run {found.run_id}, and this is run {manifest.run_id}: put back its "
-                "own"
+                f"{path} belongs to run {found.run_id}, but this is run {manifest.run_id}: put "
+                "back the file of this run"
             )
         had_budget = earlier is not None and any(
             limit.budget is not None for limit in earlier.pool_limits
@@ -60,8 +60,8 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
             return "" if found is None else found.trouble
         if had_budget and earlier.regraded is None and earlier.merged is None:
             refuse(
-                f"{path} is missing: what the run has spent of its budget cannot be known; put it "
-                "back, or ask what is missing in a new run that replays this one "
+                f"{path} is missing, so the spending of this run is unknown; put it "
+                "back, or send the missing requests in a new run that replays this one "
                 "(--ultrapar-replay)"
             )
         spent, n_unknown = _by_journal(directory, Prices(manifest))
@@ -71,13 +71,13 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     if not n_unknown:
         return "" if found is None else found.trouble
     return (
-        "the run had sessions without a budget: it counts what their answers have cost, and "
-        f"nothing for {counted(n_unknown, 'request')} whose cost is not known"
+        "earlier sessions of this run had no budget: the cost of their answers is counted, but "
+        f"not {counted(n_unknown, 'request')} of unknown cost"
     )
 
 
 def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
-    """Units by lane that answers have cost, and how many requests have an unknown cost."""
+    """The cost of all answers by lane, in units, and the number of requests of unknown cost."""
     spent: dict[str, int] = {}
     n_unknown = 0
     for _, record in GrowingJournal(directory / "journal").new():
@@ -90,10 +90,10 @@ def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
 
 
 def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
-    """What is spent of each budget of a run.
+    """A line for each budget of a run: how much of it is spent.
 
     Raises:
-        ResultsError: It cannot be read.
+        ResultsError: The spending cannot be read.
     """
     spent = spent_by_limit(pool, read_spending(directory / SPENDING_FILE))
     for name, limit in pool.limits.items():
@@ -112,9 +112,9 @@ def spending_after(
     lanes: Sequence[LaneStatus],
     how_to_ask_again: str,
 ) -> Iterator[str]:
-    """What a run has spent, how long it waited for money, and how to finish what found none.
+    """Lines about what a run spent, how long it waited for money, and how to finish its cases.
 
-    After `Run.close`.
+    Call it after `Run.close`.
     """
     try:
         lines = list(budget_lines(pool, directory))
@@ -126,11 +126,11 @@ def spending_after(
     waited_s = sum(lane.waited_s.get(BUDGET, 0.0) for lane in lanes)
     if waited_s >= _WORTH_SAYING_S:
         yield (
-            f"requests waited {duration(waited_s)} in all for the budget, until answers had freed "
-            "what was reserved for them: bound answers with max_tokens, or raise the budget"
+            f"requests waited {duration(waited_s)} in total for the budget until answers had freed "
+            "reserved money: limit answers with max_tokens, or raise the budget"
         )
     if n := summary.n_infra(BUDGET):
         yield (
-            f"{counted(n, 'case')} ended without money: raise the budget and go on with "
+            f"{counted(n, 'case')} ended for lack of money: raise the budget and continue with "
             f"{how_to_ask_again}"
         )

@@ -1,4 +1,4 @@
-"""In xdist's controller: ends workers that were stopped, so that others take their cases over."""
+"""In xdist's controller: kill workers that hang, so that other workers take over their cases."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""On top of the episode's deadline: no loaded machine keeps a thread from running for so long."""
+"""Added to an episode's deadline: even a busy machine lets each thread run within this time."""
 LOOK_S = 1.0
 
 
 class WorkerWatch:
-    """Kills workers that gave no sign for the episode's deadline and a grace.
+    """Kills workers that have been silent for an episode's deadline plus `GRACE_S`.
 
-    Hooks run on the main thread, the looks on one of its own: nothing wakes the controller while
-    workers are silent.
+    Hooks run on the main thread. Checks run on a thread of their own, because the controller does
+    not wake up while workers are silent.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -38,8 +38,8 @@ class WorkerWatch:
         self._most_s = 0.0
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """Watch a worker from its start on; called for replacements, too."""
-        # execnet's `Popen2IOMaster`, which alone knows the process.
+        """Watch a worker from its start; also called for replacements."""
+        # execnet's `Popen2IOMaster` is the only object that knows the process.
         self._processes[node.gateway.id] = node.gateway._io
         if self._thread is None:
             self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S
@@ -48,13 +48,13 @@ class WorkerWatch:
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401
-        """Watch a worker no longer, and say why it is gone."""
+        """Stop watching a worker; if it was killed, print why."""
         worker = node.gateway.id
         self._processes.pop(worker, None)
         if worker in self._killed:
             self._coordinator.warn(
-                f"{worker} was killed: it gave no sign for {self._most_s:g} s "
-                f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
+                f"{worker} was killed: it was silent for {self._most_s:g} s "
+                f"(--ultrapar-episode-timeout plus {GRACE_S:g} s)"
             )
 
     @pytest.hookimpl(tryfirst=True)
@@ -63,15 +63,15 @@ class WorkerWatch:
         self._stopped.set()
 
     def _watch(self) -> None:
-        silence = Silence(self._most_s, LOOK_S)
+        silence = WorkerSilence(self._most_s, LOOK_S)
         client: BlockingBrokerClient | None = None
         try:
             while not self._stopped.wait(LOOK_S):
-                # The broker starts when the run has its keys; until then workers have no engine.
+                # The broker starts once the run has its keys; until then workers have no engine.
                 broker = self._coordinator.run.services.broker
                 if client is None and broker is not None:
                     client = BlockingBrokerClient(broker.path, broker.token, name="watch")
-                # The main thread adds and removes meanwhile.
+                # The main thread may change the dictionary at any time, so copy it.
                 processes = dict(self._processes)
                 heard_s = {} if client is None else client.signs()
                 now_s = boot_s()
@@ -80,29 +80,28 @@ class WorkerWatch:
                     for worker, io in processes.items()
                     if worker not in self._killed
                 }
-                for worker in silence.look(signs, now_s):
+                for worker in silence.check(signs, now_s):
                     self._killed.add(worker)
                     processes[worker].kill()
         except ConnectionError:
-            return  # without a broker all workers end by themselves
+            return  # without a broker all workers end on their own
         if client is not None:
             client.close()
 
 
-class Silence:
-    """Counts for how long each worker has given no sign, looked at every now and then.
+class WorkerSilence:
+    """Measures, with regular checks, how long each worker has been silent.
 
-    A look counts for twice the usual distance between two at most: where the watcher itself stood
-    still (Ctrl-Z, a closed lid, a machine that swaps), so may the workers have, through no fault of
-    theirs.
+    A check adds at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
+    closed lid, a machine that swaps), the workers may have been stopped, too.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:
-        """Begin with no worker.
+        """Start with no workers.
 
         Args:
-            most_s: For how long a worker may be silent, > 0 seconds.
-            look_s: The usual time between two looks, > 0 seconds.
+            most_s: How long a worker may be silent, > 0 seconds.
+            look_s: The usual interval between two checks, > 0 seconds.
         """
         self._most_s = most_s
         self._look_s = look_s
@@ -110,13 +109,13 @@ class Silence:
         self._signs: dict[str, float] = {}
         self._silent_s: dict[str, float] = {}
 
-    def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
-        """The workers that have been silent for longer than they may, in order of their names.
+    def check(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
+        """Return the workers that have been silent for too long, sorted by name.
 
         Args:
-            signs: By worker, when it gave its last sign, on any clock; None for no sign at all.
-                Workers that are not named are forgotten.
-            now_s: Monotonic seconds.
+            signs: The time of each worker's last sign of life, on any clock; None if there was no
+                sign. Workers that are not in the mapping are forgotten.
+            now_s: The current time in monotonic seconds.
         """
         passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
@@ -135,10 +134,10 @@ class Silence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """The sign of a worker that has no connection: now, unless its process is stopped."""
+    """The sign of life of a worker without a connection: now, unless its process is stopped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return now_s
-    # proc(5): "pid (name) state ...", where T is stopped by a signal and t by a debugger.
+    # proc(5): "pid (name) state ...". State T means stopped by a signal, and t by a debugger.
     return None if stat.rpartition(")")[2].split()[0] in {"T", "t"} else now_s

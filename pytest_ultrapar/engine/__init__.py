@@ -1,7 +1,7 @@
-"""Episodes on an event loop in a thread of their own, and all requests they send.
+"""Run episodes on an event loop in a separate thread, and send all their requests.
 
-`engine.py` runs episodes (`episode.py`), `llm.py` is the client they talk to, and `sender.py` the
-one place that takes a lease, sends, and tries again (`retry.py`). `http.py` is the connection.
-What SDKs write comes by `native.py`, from other processes by `gateway.py`. A replay looks for
-stored answers first (`replay.py`).
+`engine.py` runs episodes (`episode.py`). `llm.py` is the client of an episode. Only `sender.py`
+takes leases, sends requests and tries again (`retry.py`). `http.py` makes the connections. Requests
+of SDKs come through `sdk_sender.py`, and requests of other processes through `gateway.py`. A replay
+looks for stored answers first (`replay.py`).
 """

@@ -1,4 +1,4 @@
-"""Which cases wait for their first lease, and how many of them ask for one at a time."""
+"""Queue the cases that wait for their first lease, and limit how many ask for one at a time."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class HasLine(Protocol):
-    """What waits: it says in which line."""
+class Queued(Protocol):
+    """A waiting case. Its model and group determine its queue."""
 
     @property
     def model(self) -> str:
-        """Its model."""
+        """The model of the case."""
 
     @property
     def group(self) -> str:
-        """Its group in the assignment, empty for none."""
+        """The case's group in the assignment; empty if it is in no group."""
 
 
-T = TypeVar("T", bound=HasLine)
+T = TypeVar("T", bound=Queued)
 MOST_ASKING = 64
-"""Cases per line that ask at a time: enough to fill 300 seats within five passes of the loop."""
+"""How many cases of a queue ask at the same time: enough to fill 300 seats in five iterations of
+the loop."""
 Line = tuple[str, str]
-"""(model, group)."""
+"""The model and the group of a queue's cases."""
 
 
 class Admission(Generic[T]):
-    """Waiting cases by line; pure, the engine does the asking."""
+    """Queues of waiting cases, one per model and group; pure: the engine asks for the leases."""
 
     def __init__(self, most_open: int) -> None:
-        """Make empty lines.
+        """Start with empty queues.
 
         Args:
-            most_open: At most so many episodes are open at once, a guard for pools without limits.
+            most_open: The maximum number of open episodes, a safeguard for pools without limits.
         """
         self._most_open = most_open
         self._waiting: dict[Line, deque[T]] = {}
@@ -40,37 +41,37 @@ class Admission(Generic[T]):
         self._n_open = 0
 
     def add(self, work: T) -> Line:
-        """Put a case at the end of its line and say which line."""
+        """Put a case at the end of its queue and return the queue's model and group."""
         line = (work.model, work.group)
         self._waiting.setdefault(line, deque()).append(work)
         self._asking.setdefault(line, 0)
         return line
 
     def next_to_ask(self, line: Line) -> T | None:
-        """A case of a line that should ask for its first lease now, or None when enough do."""
+        """Return a queue's next case, which should ask for its first lease; None if enough ask."""
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
-        # Each line by itself: cases that may not start yet must not keep those from asking that
-        # they wait for, nor one model's those of another.
+        # Count each queue separately. Cases that may not start yet must not block the cases that
+        # they wait for, and one model must not block another.
         if self._n_open + self._asking[line] >= self._most_open:
             return None
         self._asking[line] += 1
         return waiting.popleft()
 
     def opened(self, line: Line) -> None:
-        """A case that was asking got its lease: it is an episode now."""
+        """Count a case that got its lease: it is now an open episode."""
         self._asking[line] -= 1
         self._n_open += 1
 
     def refused(self, line: Line) -> None:
-        """A case that was asking will get no lease."""
+        """Count a case that asked for a lease and does not get one."""
         self._asking[line] -= 1
 
     def closed(self) -> None:
-        """An episode has ended."""
+        """Count the end of an episode."""
         self._n_open -= 1
 
     def lines(self) -> list[Line]:
-        """All lines in which cases wait."""
+        """The model and group of each queue that has waiting cases."""
         return [line for line, waiting in self._waiting.items() if waiting]

@@ -1,6 +1,7 @@
-"""What an answer is and means: to the episode that asked, and to the broker that let it ask.
+"""Answers, and what they mean to the episode that sent the request and to the broker.
 
-Suites load it with `Llm`: without the HTTP client (0.1 s), which nobody needs to list tests.
+Suites import this module with `Llm`. So it does not import the HTTP client, which takes 0.1 s and
+which a run that only lists tests does not need.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec.structs import replace as replaced
 
-from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.broker.protocol import Feedback, Most
+from pytest_ultrapar.apis.server_json import LEFT_OUT
+from pytest_ultrapar.apis.server_sent_events import MaskedEvents
+from pytest_ultrapar.broker.protocol import Feedback, TokenBounds
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
 
@@ -35,10 +36,10 @@ class Answer:
     """A complete HTTP response.
 
     Attributes:
-        headers: Looked up in any case of letters.
-        body: Decoded; of a stream, all that came.
-        t_first_byte_s: When its headers had arrived, monotonic seconds.
-        stream: What came of a body that was a stream.
+        headers: The headers; lookup ignores case.
+        body: The decoded body; for a stream, all of it that arrived.
+        t_first_byte_s: When the headers arrived, in seconds of the monotonic clock.
+        stream: The stream that was read from the body; None if the answer was not a stream.
     """
 
     status: int
@@ -48,22 +49,22 @@ class Answer:
     stream: Stream | None = None
 
     def one_body(self, reply: Reply) -> bytes:
-        """The stream put together, as its API has an answer that is none; as chat if it cannot."""
+        """Convert the stream to one body: in the API's form, or otherwise as a chat completion."""
         return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:
-    """A streamed answer on its way to whoever asked for the stream.
+    """A streamed answer on its way to its reader.
 
-    Reading it from the server is the engine's own business, at the server's pace: a reader who is
-    slow or gone would else hold a seat that the provider has given back long ago.
+    The engine reads it as fast as the server sends it. Otherwise a reader that is slow or gone
+    would occupy a seat that the provider has already freed.
 
     Attributes:
-        status: Of the answer.
-        headers: Of the answer, with lower-case lookup; None until its first piece is here, and
-            up to then the request may be tried again.
-        failure: An error in it that says what is wrong with the request, which the reader gets.
-        is_whole: Nothing of the answer is missing, though its connection may be open still.
+        status: The HTTP status.
+        headers: The HTTP headers, with lower-case lookup. None until the first piece arrives; until
+            then the request may be sent again.
+        failure: An error in the stream that concerns the request; the reader receives it.
+        is_whole: Whether the answer is complete, even if its connection is still open.
     """
 
     def __init__(self) -> None:
@@ -76,49 +77,48 @@ class Pieces:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the reader may have seen some of it."""
+        """Whether the reader may have seen a part of the answer."""
         return self.headers is not None
 
     def put(self, status: int, headers: Mapping[str, str], piece: bytes) -> None:
-        """Hand the next bytes of the body on, decoded."""
+        """Pass on the next decoded bytes of the body."""
         self.status, self.headers = status, headers
         self._pieces.append(piece)
         self._news.set()
 
     def wake(self, _: object = None) -> None:
-        """Have the reader look whether that was all."""
+        """Wake the reader, so that it checks whether the answer has ended."""
         self._news.set()
 
     def take(self) -> bytes:
-        """What has come and was not taken yet; empty for nothing."""
+        """Take all bytes that arrived since the last call; empty if none did."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
 
     async def news(self) -> None:
-        """Wait for a piece or a call of `wake`, one that was missed included."""
+        """Wait for a piece or a call of `wake`; return at once if one came since the last wait."""
         await self._news.wait()
         self._news.clear()
 
 
-class NobodyWaitsError(Exception):
-    """Whoever asked has left before the request was sent: it is not sent."""
+class ClientGoneError(Exception):
+    """The client left before its request was sent, so the request is not sent."""
 
 
 class TooLateError(Exception):
-    """When there was a connection, the request might no longer be sent; nothing was sent."""
+    """The connection was made too late to use this lease; nothing was sent."""
 
 
 class Request(Protocol):
-    """What is to be answered, whichever lane answers.
+    """A request that any lane may answer.
 
     Attributes:
-        messages: What of it is text to be read.
-        tokens: How many it may take, in and out; 0 where no limit counts them.
-        most: What it may cost (`TokenEstimates.most`); None where no budget counts
-            it.
-        pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
-            reach them is not tried again.
+        messages: The readable text of the request.
+        tokens: The estimated tokens of the request and its answer; 0 if no limit counts them.
+        most: The maximum it may cost (`TokenEstimates.most`); None if its model has no budget.
+        pieces: Gets the answer as it arrives, if the client asked for a stream. Once a part of the
+            answer may have reached the client, the request is not sent again.
     """
 
     @property
@@ -129,39 +129,39 @@ class Request(Protocol):
     def pieces(self) -> Pieces | None: ...  # noqa: D102
 
     @property
-    def most(self) -> Most | None: ...  # noqa: D102
+    def most(self) -> TokenBounds | None: ...  # noqa: D102
 
     def begin(self) -> bool:
-        """Hear that a lane is there to send it on; whether it is still to be sent."""
+        """Note that a lane is free for the request; return whether to send it."""
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Where to send it on a lane, and the body that is sent there.
+        """Return the address for the request on a lane, and the body to send there.
 
-        Asked once per lane, however often it is tried there.
+        This is called once per lane, however often the request is sent there.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """An answer as whoever asked gets it.
+class ClientAnswer:
+    """An answer in the form in which the client gets it.
 
     Attributes:
-        headers: Without those of the connection.
-        body: All of it, or the stream of it.
-        fault: What is wrong with the request, where that is the answer.
+        headers: The headers of the answer, except for headers of the connection.
+        body: The whole body, or its stream.
+        fault: The error in the request, if the answer reports one.
     """
 
     status: int
     headers: dict[str, str]
-    body: bytes | Pump
+    body: bytes | StreamRelay
     fault: PromptRefused | BadRequestError | None = None
 
 
 @dataclass(eq=False, repr=False)
-class Pump:
-    """A stream that the engine reads; whoever asked for it takes from here what has come.
+class StreamRelay:
+    """Passes a stream on to the client, event by event, while the engine reads it.
 
-    The last argument takes out of whole events those that its reader did not ask for.
+    `_wanted` removes the events that the client did not ask for.
     """
 
     _pieces: Pieces
@@ -174,7 +174,7 @@ class Pump:
         self._task.add_done_callback(self._pieces.wake)
 
     async def next(self) -> bytes:
-        """The events that came since the last call, at least one; none after the last.
+        """Wait for one or more events and return them; empty after the last event.
 
         Raises:
             InfraError: The stream broke.
@@ -189,7 +189,7 @@ class Pump:
 
     @property
     def fault(self) -> PromptRefused | BadRequestError | None:
-        """What is wrong with the request, where what has come of the stream says so."""
+        """The error in the request, if the stream has reported one so far."""
         failure = self._pieces.failure
         if failure is None:
             return None
@@ -199,30 +199,30 @@ class Pump:
         return BadRequestError(message)
 
     async def begin(self) -> bool:
-        """Wait for the first piece; False: the answer ended without one."""
+        """Wait for the first piece; return False if the answer ended without one."""
         while not self._pieces.has_begun and not self._task.done():
             await self._pieces.news()
         return self._pieces.has_begun
 
     async def ended(self) -> bool:
-        """Wait until all has come or nothing more will; whether somebody wanted all of it."""
+        """Wait until the stream ends; return False if the client cancelled it."""
         await asyncio.wait({self._task})
         return not self._task.cancelled()
 
     def close(self) -> None:
-        """Nobody reads on: what has not come yet need not come, and the seat is given back."""
-        # The last piece is here: what is left to do is to give the connection back.
+        """End the stream because its reader is gone, and free the seat."""
+        # After the last piece, the task only has to return the connection.
         if not self._pieces.is_whole:
             self._task.cancel()
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:
-    """The model's reply, or what went wrong.
+    """Return the model's reply, or the failure.
 
     Args:
-        answer: What the exchange brought.
-        endpoint: Whose answer it is.
-        latency_s: How long it took, seconds.
+        answer: The result of the exchange.
+        endpoint: The endpoint that answered.
+        latency_s: How long the answer took, in seconds.
     """
     if isinstance(answer, Failure):
         return answer
@@ -234,7 +234,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         status, headers = answer.status, answer.headers
         found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
-        # Just made, and nobody else's: a copy would take longer than all other reading.
+        # The reply is new and not shared yet. Copying it would take longer than reading the answer.
         object.__setattr__(found, "body", body_text(answer.body))
         return found
     from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed for failures only
@@ -243,7 +243,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
 
 
 def as_awaited(failure: Failure, lease: Lease) -> Failure:
-    """A failure as what a proxy says by it of a server that has never answered."""
+    """Change a proxy's failure to `loading` if the server behind the proxy has never answered."""
     is_away = lease.is_first and failure.meaning == "proxy"
     return replace(failure, outcome="loading") if is_away else failure
 
@@ -254,13 +254,13 @@ def feedback_from(
     answer: Answer | Failure | None,
     late_s: float,
 ) -> Feedback:
-    """What the broker should know of an answer beside its outcome.
+    """Return the part of an answer, besides its outcome, that the broker needs.
 
     Args:
-        result: What the answer was read as; None: there was none.
-        endpoint: Says whether the headers of every answer are of interest, or of failures only.
-        answer: What the exchange brought.
-        late_s: How long after its grant the request was sent.
+        result: The answer as it was read; None if there was no answer.
+        endpoint: Determines whether the headers of all answers are read, or only of failures.
+        answer: The result of the exchange.
+        late_s: Seconds from the grant of the lease to the send.
     """
     allowance = None
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
@@ -281,7 +281,7 @@ def feedback_from(
     if result is None:
         return told
     tokens = None
-    # Half of it is no count: what is not said is not nothing.
+    # Both numbers must be there: a missing number does not mean 0.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
     return replaced(
@@ -294,5 +294,5 @@ def feedback_from(
 
 
 def _words(failure: Failure) -> int:
-    """The same number for the same words; what has digits is left out, as ids of requests do."""
+    """Hash the words of a failure, ignoring words that contain digits, such as ids."""
     return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

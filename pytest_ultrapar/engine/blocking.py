@@ -1,7 +1,7 @@
-"""Functions that block, each in a thread of its own, and how they ask.
+"""Run blocking functions, each in a new thread, and let them send requests.
 
-A thread cannot be stopped. So the function of a case that has ended is told when it asks next, and
-neither its case nor the end of the run waits for it.
+A thread cannot be stopped. Once the case has ended, a client raises an error when the function
+calls it. Neither the case nor the end of the run waits for the function.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
-"""What a coroutine comes to on an episode's loop, for a thread that blocks until then.
+"""A function that runs a coroutine on an episode's loop and blocks the calling thread meanwhile.
 
-It raises `asyncio.CancelledError` once nothing waits for the thread any more, and `RuntimeError` on
-that loop, which it would block."""
+It returns the coroutine's result. It raises `asyncio.CancelledError` once the result of the thread
+is no longer wanted, and `RuntimeError` if it is called on the loop, which it would block."""
 _CANCELLED = "the case, or its `await llm.run(...)`, was cancelled"
 
 
@@ -26,8 +26,8 @@ class _Call:
     """A function in its thread, as the loop sees it.
 
     Attributes:
-        is_over: Whether its episode no longer waits for it.
-        asking: The requests that it waits for.
+        is_over: Whether the episode no longer waits for the function.
+        asking: The tasks of the requests that the function waits for.
     """
 
     def __init__(self) -> None:
@@ -44,21 +44,21 @@ _of_thread: ContextVar[_Call | None] = ContextVar("of_thread", default=None)
 
 
 async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-    """What a function returns or raises, called in a new thread in a copy of our context."""
+    """Call a function in a new thread, in a copy of this context; return its result or raise."""
     call, context = _Call(), copy_context()
     context.run(_of_thread.set, call)
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()  # from now on `cancel` leaves it alone
+    done.set_running_or_notify_cancel()  # from now on `cancel` has no effect on it
 
     def work() -> None:
         try:
             done.set_result(context.run(function, *args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
-            ended = RuntimeError("the function raised StopIteration")  # which no future takes
+            ended = RuntimeError("the function raised StopIteration")  # no future accepts that one
             ended.__cause__ = error
             done.set_exception(ended if isinstance(error, StopIteration) else error)
 
-    # A pool's threads would be waited for when Python ends.
+    # Not a thread pool: when Python exits, it waits for the threads of a pool.
     Thread(target=work, name=f"ultrapar-{function!r:.50}", daemon=True).start()
     try:
         return await asyncio.wrap_future(done)
@@ -67,18 +67,18 @@ async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) ->
 
 
 def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> Wait:
-    """What threads ask an episode's client by.
+    """Return the function that a thread calls to wait for a coroutine of an episode's client.
 
     Args:
-        loop: The episode's, on which coroutines run.
-        has_ended: Whether the episode has; called there.
+        loop: The episode's loop, on which coroutines run.
+        has_ended: Whether the episode has ended; called on that loop.
     """
 
-    def wait(asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
-        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
+    def wait(asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - the coroutine's result
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one may raise
             asked.close()
             raise RuntimeError(
-                "llm.sync blocks: use it in a function that `await llm.run(function)` calls"
+                "llm.sync blocks: use it only in a function that `await llm.run(function)` calls"
             )
         call = _of_thread.get() or _Call()
 
@@ -96,7 +96,7 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
         try:
             return asyncio.run_coroutine_threadsafe(under_way(), loop).result()
         except concurrent.futures.CancelledError:
-            # Its class is an `Exception`, which an agent would take for a failed request.
+            # This class is an `Exception`, so an agent would treat it as a failed request.
             raise asyncio.CancelledError(_CANCELLED) from None
 
     return wait

@@ -1,4 +1,4 @@
-"""What an episode has said and spent so far: to its own model, and to those in roles."""
+"""Record the requests, answers and attempts of an episode, for its own model and for its roles."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint, without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.exchanges import ExchangeLog, unheard, without_model
+from pytest_ultrapar.exchanges import ExchangeLog, new_messages, without_model
 from pytest_ultrapar.records import Attempt, Exchange, TurnMessage
 
 _OF_THE_REQUEST = frozenset({"refused", "bad_request"})
 
 
 class Conversation(msgspec.Struct):
-    """What an episode has said and spent so far: the raw material of its record.
+    """The requests, answers and attempts of an episode so far, for its record.
 
     Attributes:
-        failure: What ends the episode, whatever it does next (`fail`).
-        troubles: By role, why the request that is under way has to be sent again, if it has; the
-            case's own model has the role "".
-        n_unawaited: Calls of `llm.chat` that nothing has awaited, and so nothing sent.
-        exchanges: Takes what was sent and what came; None: that is not kept.
-        keeps_text: Whether messages are kept, where exchanges are not.
+        failure: The failure that ends the episode, even if the suite's code continues (`fail`).
+        troubles: For each role, the last failure of the current request while it must be sent
+            again. The case's own model has the role "".
+        n_unawaited: The number of `llm.chat` calls that were never awaited, and so sent nothing.
+        exchanges: Stores requests and answers; None if they are not stored.
+        keeps_text: Whether messages are stored if requests and answers are not.
     """
 
     attempts: list[Attempt] = []
@@ -47,22 +47,22 @@ class Conversation(msgspec.Struct):
     _n_told: tuple[int, int] = (0, 0)
 
     def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
-        """The episode ends with this, unless it failed before: of several requests the first."""
+        """End the episode with this failure, unless it has failed before: the first one counts."""
         if self.failure is None:
             self.failure = error
 
     def check(self) -> None:
-        """Raise what the episode has failed with, if it has."""
+        """Raise the failure of the episode, if it has one."""
         if self.failure is not None:
             raise self.failure
 
     def note(self, turn: int, messages: Messages, role: str = "") -> None:
-        """Keep what is new: a conversation that grows is stored once, not once per turn.
+        """Record the new messages, so that a growing conversation is not stored once per turn.
 
         Args:
-            turn: Which request of the episode it is, from 0.
+            turn: The number of the request in the episode, from 0.
             messages: The whole conversation so far.
-            role: Whose conversation that is; empty: the case's own model's.
+            role: The role whose conversation it is; empty for the case's own model.
         """
         if role:
             self._roles[turn] = role
@@ -76,11 +76,11 @@ class Conversation(msgspec.Struct):
             return TurnMessage(turn, speaker, text, pool_role=role)
 
         noted = [one for one in self.messages if one.pool_role == role]
-        self.messages += unheard(messages, self._said.get(role, ()), noted, shaped)
+        self.messages += new_messages(messages, self._said.get(role, ()), noted, shaped)
         self._said[role] = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:
-        """Keep what the model said."""
+        """Record the model's reply."""
         if self.exchanges is not None or not self.keeps_text:
             return
         calls = None
@@ -99,21 +99,21 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Keep what was sent and what came of it; of tries that brought no reply, the last.
+        """Record a request and its answer. If no attempt gets a reply, the last one is recorded.
 
         Args:
-            turn: Which request of the episode it is, from 0.
-            endpoint: Where it was sent.
-            body: What was sent there.
-            answer: What came; None: the request was ended from here.
-            result: What it was read as.
+            turn: The number of the request in the episode, from 0.
+            endpoint: The endpoint that it was sent to.
+            body: The body that was sent.
+            answer: The answer; None if the request was cancelled by this process.
+            result: The answer as it was read.
         """
         if self.exchanges is None:
             return
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
             is_of_request = result.outcome in _OF_THE_REQUEST
-            # The page of a server that is down is of no use; half an answer may be.
+            # Half an answer may be useful, but the error page of a server that is down is not.
             if answer.stream is not None or not (is_of_request or result.came):
                 half = None if is_of_request else result.came
                 answer = replace(answer, body=b"" if half is None else as_one_body(half))
@@ -143,14 +143,15 @@ class Conversation(msgspec.Struct):
         )
 
     def is_wrong(self, turn: int) -> None:
-        """A request is over, and what is wrong with it was the answer."""
+        """Record a finished request whose answer reported an error in the request."""
         if turn in self._unanswered:
             self._exchanged(turn)
 
     def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
-        """Requests and exchanges that are over since the last call, and how many exchanges before.
+        """Return the number of earlier exchanges, and the new attempts and exchanges.
 
-        None where there is no further exchange, or exchanges are not kept.
+        New means since the last call. The result is None if there is no new exchange, or if
+        exchanges are not stored.
         """
         n_attempts, n_before = self._n_told
         noted = [] if self.exchanges is None else self.exchanges.noted
@@ -160,7 +161,7 @@ class Conversation(msgspec.Struct):
         return n_before, self.attempts[n_attempts:], noted[n_before:]
 
     def noted(self) -> list[Exchange]:
-        """The exchanges of an episode that has ended, those without an answer among them."""
+        """Return the exchanges of an ended episode, including requests that got no answer."""
         if self.exchanges is None:
             return []
         for turn in list(self._unanswered):
@@ -168,7 +169,7 @@ class Conversation(msgspec.Struct):
         for turn, messages in self._unsent.items():
             try:
                 sent = _as_text({"messages": list(messages)}).encode()
-            except TypeError:  # which the episode was told
+            except TypeError:  # the episode got this error
                 continue
             role = self._roles.get(turn, "")
             self.exchanges.add(turn, api="", path="", status=None, sent=sent, role=role)

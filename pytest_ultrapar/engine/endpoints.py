@@ -1,4 +1,4 @@
-"""Where the requests of each lane go, with the key that authenticates them, and their bodies."""
+"""Determine the address, the key and the request body for each lane."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoint:
-    """One lane's address.
+    """The address of one lane.
 
     Attributes:
-        url: Full URL of what is asked, such as the chat-completions resource.
-        token: The secret of the lane's key, in the clear; never shown (`repr` hides it).
+        url: The full URL of the resource, such as chat completions.
+        token: The secret of the lane's key, in clear text; never shown (`repr` hides it).
         api_name: The model or deployment name to send.
-        timeout_s: Total deadline of one request.
-        stream: Whether answers are asked for as streams.
-        max_tokens: How long an answer may be where a suite does not say.
-        parameters: Under which name a suite's parameter is sent, where not under its own; None: it
-            is not sent.
-        patterns: What the pool says of its provider's words: regular expressions by meaning.
-        reads_allowance: Whether the headers of all its answers are read for the provider's own
-            limits; those of failures are in any case.
-        route: How its server is reached.
-        api: How requests and answers look there.
-        model: The pool's name of what answers there.
-        base_url: Below which all resources of its API are.
+        timeout_s: The time limit for one request, in seconds.
+        stream: Whether requests ask for streams.
+        max_tokens: The maximum tokens of an answer if a suite does not set any.
+        parameters: The names under which a suite's parameters are sent, if they differ. None means
+            that the parameter is not sent.
+        patterns: The pool's regular expressions for the provider's messages, by their meaning.
+        reads_allowance: Whether to read the provider's own limits from the headers of all answers.
+            The headers of failures are always read.
+        route: The route to the server.
+        api: The format of requests and answers.
+        model: The pool's name for the model.
+        base_url: The common beginning of the URLs of all resources.
         version: The provider's `api_version`.
-        headers: More of them to send, names in lower case.
-        resource: What is asked, one of its API's `serves`; empty for what `llm.chat()` asks.
-        query: What is asked beside that, encoded, in addition to the lane's own.
-        read_by: Name of what reads the answers of `url`; None: the API does.
-        api_word: The word for that in `pool.toml`.
+        headers: Additional headers to send, with names in lower case.
+        resource: The requested resource, one of the API's `serves`; empty for `llm.chat()`.
+        query: The encoded query of the request, in addition to the lane's own query.
+        read_by: The name of the reader for answers from `url`; None if the API reads them.
+        api_word: The name of the API in `pool.toml`.
     """
 
     lane: LaneId
@@ -75,12 +75,12 @@ class Endpoint:
 
     @property
     def reader(self) -> Reader:
-        """What reads the answers of `url`: its API itself where that is what `llm.chat()` asks."""
+        """The reader for answers from `url`; for `llm.chat()`, the API itself."""
         return self.api if self.read_by is None else reader_named(self.read_by)
 
     @property
     def authentication(self) -> dict[str, str]:
-        """The headers of its API, among them the one that carries the secret."""
+        """The API's headers, including the header that contains the secret."""
         return self.api.headers(self.token)
 
     def __repr__(self) -> str:
@@ -88,7 +88,10 @@ class Endpoint:
 
 
 def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
-    """Which of `serves` a path is on a lane, and the model that it names, if any; None: none."""
+    """Return the resource in `serves` that a path means, and the model if the path names one.
+
+    The result is None if the lane does not serve the path.
+    """
     for served in lane.api.serves:
         below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
         match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
@@ -105,17 +108,17 @@ def endpoints(
     base_url_of: Mapping[str, str],
     environ: Mapping[str, str] | None = None,
 ) -> dict[LaneId, Endpoint]:
-    """The endpoint of every lane of the pool.
+    """Make the endpoint of every lane of the pool.
 
     Args:
-        pool: Where the lanes are.
-        token_of: The secret of (provider, key).
-        base_url_of: Base URL by provider where it is known at run time only (the simulated
+        pool: The pool with the lanes.
+        token_of: Returns the secret for a provider and a key.
+        base_url_of: The base URL by provider, if it is known only at run time (the simulated
             provider).
-        environ: The environment's variables, for proxies and trust; None: there are none.
+        environ: The environment variables for proxies and certificates; None means no variables.
 
     Raises:
-        ConfigError: A variable does not hold the proxy that it should.
+        ConfigError: A variable does not contain a valid proxy.
     """
     place_of_provider = {p.name: place_of(pool, n) for n, p in enumerate(pool.providers)}
     found: dict[LaneId, Endpoint] = {}
@@ -153,11 +156,10 @@ def endpoints(
 
 
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
-    r"""A copy of messages or parameters in which lone surrogates are shown as `\ud800`.
+    r"""Copy messages or parameters, with unpaired surrogates written as text such as `\ud800`.
 
-    JSON in UTF-8 has none, but a model can write them as escapes, and a suite that reads these and
-    sends back what it found is not at fault. It is the same form in which answers have them
-    (`apis.sanitise`).
+    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that sends
+    such an answer back makes no mistake. Answers show them in the same form (`apis.server_json`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
@@ -169,54 +171,55 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
 
 
 def conversation_of(said: Messages | str, system: str | None) -> Messages:
-    """The messages of a conversation, of which a text is the only one of the user.
+    """Return the messages of a conversation; a string becomes one user message.
 
     Args:
-        said: As a suite has it.
-        system: What goes before it, as a message of the system.
+        said: The messages, or the string, from the suite.
+        system: The system message to put first, if any.
 
     Raises:
-        TypeError: It is neither text nor list of dicts, or has a message of the system, too.
+        TypeError: `said` is neither a string nor a list of dicts, or contains a system message in
+            addition to `system`.
     """
-    # What a suite hands over is not what its type checker saw.
+    # A suite without a type checker may pass values of any type.
     given: object = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
         raise TypeError(
-            'llm.chat() takes a text, or a list of messages such as {"role": "user", "content": '
+            'llm.chat() takes a string, or a list of messages such as {"role": "user", "content": '
             f'"..."}} (got {type(said).__name__})'
         )
     if system is None:
         return given
     if any(one.get("role") in {"system", "developer"} for one in given):
         raise TypeError(
-            "llm.chat() got system= beside a message of the system: give only one of them"
+            "llm.chat() got both system= and a system message in the list: give only one of them"
         )
     return [{"role": "system", "content": system}, *given]
 
 
 def check_request(parameters: Mapping[str, Any]) -> None:
-    """Refuse what cannot be sent, or would be sent as something else.
+    """Refuse parameters that cannot be sent, or that would change their meaning.
 
     Raises:
-        ValueError: A parameter is no finite number.
+        ValueError: A parameter is not a finite number.
     """
-    # JSON has no NaN: it would be sent as null, which is to ask for something else.
+    # JSON has no NaN. It would be sent as null, which has another meaning.
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"llm.chat() got {name}={value}; a number must be finite")
 
 
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
-    """The request as the endpoint's provider wants it; lone surrogates as text that shows them.
+    """Return a request body in the format of the endpoint's API, with surrogates as visible text.
 
     Args:
-        endpoint: Whose table of parameters holds.
+        endpoint: The endpoint, with its table of parameters.
         messages: The conversation.
-        parameters: As the suite gave them.
+        parameters: The suite's parameters.
 
     Raises:
-        TypeError: A message or parameter is nothing that JSON can hold, or two parameters would be
-            sent under one name.
+        TypeError: A message or a parameter cannot be written as JSON, or two parameters would be
+            sent under the same name.
     """
     if endpoint.max_tokens is not None and not BOUNDS & parameters.keys():
         parameters = {**parameters, "max_tokens": endpoint.max_tokens}
@@ -227,7 +230,7 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
     try:
         return endpoint.api.request(endpoint.api_name, messages, parameters)
     except UnicodeEncodeError:
-        # Looking for them beforehand would take as long as encoding the request.
+        # Searching for surrogates first would take as long as encoding the request.
         return endpoint.api.request(
             endpoint.api_name, without_surrogates(messages), without_surrogates(parameters)
         )
@@ -241,8 +244,8 @@ def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
             continue
         if under in sent:
             raise TypeError(
-                f"llm.chat() got two parameters that are both sent as {under!r} to "
-                f"{endpoint.lane}, {name!r} being one: give only one of them"
+                f"llm.chat() got {name!r} and another parameter that is also sent as {under!r} to "
+                f"{endpoint.lane}: give only one of them"
             )
         sent[under] = value
     return sent

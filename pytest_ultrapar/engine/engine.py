@@ -1,7 +1,7 @@
-"""The engine: a thread with an event loop of its own, on which episodes run before their items.
+"""The engine: a thread with an event loop that runs episodes before pytest reaches their tests.
 
-pytest calls tests one after the other in the main thread. A loop in that thread would stand still
-while a test grades, and with it all requests in flight.
+pytest calls tests one after another in the main thread. A loop in that thread would stop while a
+test grades, and all requests in flight would stop with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
+from pytest_ultrapar.broker.interface import BrokerInterface  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
@@ -33,18 +33,18 @@ from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeSt
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
-"""The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
-shorter beats would see nothing else."""
+"""The main thread holds the interpreter lock for 5 ms at a time (`sys.getswitchinterval`). Shorter
+intervals would only measure this."""
 
 
 class LoopLag:
-    """Counts heartbeats; beaten by the engine's loop, read by any thread.
+    """Counts the heartbeats of the engine's loop and how late they are; any thread may read it.
 
-    A busy main thread holds the interpreter lock: what the loop then loses is seen as lag, too.
+    The loop also lags while a busy main thread holds the interpreter lock. That lag is included.
 
     Args:
         now_s: Reads the engine's clock.
-        cpu_use: Of the process so far, as the function of `system/clock.py`.
+        cpu_use: Returns the CPU use of the process so far, like `cpu_use` in `system/clock.py`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LoopLag:
         self._now_s = now_s
         self._cpu_use = cpu_use
         self._due_s = math.inf
-        # Seconds while episodes were open: of the clock, of CPU and of waiting for it.
+        # Wall time, CPU time and waiting time for a CPU while episodes were open, in seconds.
         self._spent = [0.0, 0.0, 0.0]
         self._n_beats = 0
         self._late_s = 0.0
@@ -61,18 +61,18 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the next beat is overdue now, >= 0; 0 where none is due."""
+        """How many seconds the next beat is overdue now, >= 0; 0 if no beat is due."""
         return max(0.0, self._now_s() - self._due_s)
 
     def overdue(self) -> tuple[float, float]:
-        """When the next beat is due, infinity for never, and by how many seconds it is late."""
+        """Return when the next beat is due (infinity for never) and how many seconds late it is."""
         return self._due_s, self.lag_s
 
     def beat(self, *, busy: bool) -> None:
         """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on; else none is due.
+            busy: Whether an episode is open from now on. If not, no next beat is due.
         """
         now_s = self._now_s()
         was_busy = self._due_s < math.inf
@@ -82,14 +82,14 @@ class LoopLag:
             self._late_s += late_s
             self._latest_s = max(self._latest_s, late_s)
         if busy != was_busy:
-            # Added are the times at which episodes ended, less those at which they began.
+            # The sum adds the times at which episodes ended and subtracts their start times.
             sign = -1 if busy else 1
             for at, at_s in enumerate((now_s, *self._cpu_use())):
                 self._spent[at] += sign * at_s
         self._due_s = now_s + HEARTBEAT_S if busy else math.inf
 
     def spent(self, worker: str) -> EngineSpent:
-        """All that was counted; no episode is open any more."""
+        """Return all figures of a worker after its last episode has ended."""
         self.beat(busy=False)
         wall_s, cpu_s, waited_s = self._spent
         lag = (self._n_beats, self._late_s, self._latest_s)
@@ -97,38 +97,39 @@ class LoopLag:
 
 
 SPARE_CONNECTIONS = 8
-"""More connections than episodes: one that is just being closed must not keep the next waiting."""
+"""Connections in addition to one per episode: while a connection closes, another must be free."""
 _SYNC_S = 1.0
-"""A process that is killed loses nothing of what it wrote; a power failure, at most this."""
+"""The time between two syncs. A killed process loses no written data; a power failure loses at most
+the data of this time."""
 _STOP_S = CLEAN_UP_S + 1.0
 
 
 class EngineSettings(ClientSettings, frozen=True, kw_only=True):
-    """What an engine needs to know; with `replay`, episodes begin without a lease.
+    """The settings of an engine. With `replay`, episodes begin without a lease.
 
     Attributes:
-        worker: Name of the process in records and at the broker.
-        connect: Makes the broker's port; awaited once on the engine's loop. Until it has, cases
-            wait: it may take as long as it likes.
-        episode_timeout_s: Deadline of one episode, > 0 seconds.
-        most_open: Episodes open at once at most; also the bound on connections.
+        worker: The name of the process in records and at the broker.
+        connect: Connects to the broker and returns its port. It is awaited once, on the engine's
+            loop, and may take any time: cases wait for it.
+        episode_timeout_s: The time limit for one episode, > 0 seconds.
+        most_open: The maximum number of open episodes. It also limits the connections.
         unheard_s: See `HttpClient`.
     """
 
     worker: str
-    connect: Callable[[], Awaitable[BrokerPort]]
+    connect: Callable[[], Awaitable[BrokerInterface]]
     episode_timeout_s: float
     most_open: int
     unheard_s: float | None = None
 
 
 class Engine:
-    """Runs episodes in a thread; every public method may be called from any thread.
+    """Runs episodes in a thread. Every public method may be called from any thread.
 
-    `record` appends to the journal and `ended` announces finished episodes; both are called on the
-    engine's thread. An episode is announced only after its record was written.
+    The engine calls `record` to append to the journal, and `ended` to report finished episodes,
+    both on its own thread. It reports an episode only after the episode's record is written.
 
-    What ends it in the middle of its work, such as a full disk or a lost broker, is told by `lost`.
+    It calls `lost` with the error that ends it early, such as a full disk or a lost broker.
     """
 
     def __init__(
@@ -140,13 +141,13 @@ class Engine:
         sync: Callable[[], None],
         lost: Callable[[BaseException], None],
     ) -> None:
-        """Make an engine that is not yet running.
+        """Make an engine that does not run yet.
 
         Args:
             settings: See `EngineSettings`.
-            record: Writes records durably in their order and returns where each is.
-            ended: Called with works and what `record` returned for each.
-            sync: Forces what was recorded to disk; called every second.
+            record: Writes records durably, in order, and returns the position of each.
+            ended: Called with the finished episodes and the positions that `record` returned.
+            sync: Forces the records to disk; called every second.
             lost: Called with the exception that ended the engine.
         """
         self._settings = settings
@@ -164,7 +165,7 @@ class Engine:
         self._syncing = ThreadPoolExecutor(1, "ultrapar-sync")
         self._request_ids = itertools.count(1)
         self._http: HttpClient | None = None
-        self._port: BrokerPort | None = None
+        self._port: BrokerInterface | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, partial(cpu_use, os.getpid()))
         self._beats = False
@@ -182,17 +183,17 @@ class Engine:
         self._runs.wait()
 
     def submit(self, works: list[Work]) -> None:
-        """Line cases up; `ended` announces each sooner or later, unless the engine is stopped.
+        """Queue cases. Each is eventually reported to `ended`, unless the engine is stopped.
 
-        Waits for the broker's port.
+        This call waits until the engine is connected to the broker.
         """
         self._connected.wait()
         self._call(self._line_up, works)
 
     def note_skipped(self, case_id: str) -> None:
-        """Tell the broker of a case that needs no episode, so that groups that wait can start.
+        """Tell the broker that a case needs no episode, so that waiting groups can start.
 
-        Waits for the broker's port.
+        This call waits until the engine is connected to the broker.
         """
         self._connected.wait()
         if self._port is not None:
@@ -214,11 +215,11 @@ class Engine:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the loop's heartbeat is overdue now."""
+        """How many seconds the loop's heartbeat is overdue now."""
         return self._loop_lag.lag_s
 
     def stop(self) -> None:
-        """Cancel what is running, record it as interrupted, and end the thread. Idempotent."""
+        """Cancel all episodes, record them as interrupted, and end the thread. Idempotent."""
         self._call(self._stop.set)
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -230,7 +231,7 @@ class Engine:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 try:
                     run_to_end(runner.get_loop(), self._live())
-                except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
+                except BaseException as error:  # noqa: BLE001 - the run would wait for it forever
                     self._lost(error)
                 run_to_end(runner.get_loop(), self._end())
         except BaseException as error:  # noqa: BLE001 - as above
@@ -240,7 +241,7 @@ class Engine:
             self._connected.set()
 
     async def _live(self) -> None:
-        """Run what is lined up until the engine is stopped."""
+        """Run the queued cases until the engine is stopped."""
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._runs.set()
@@ -273,8 +274,8 @@ class Engine:
         spent = self._loop_lag.spent(settings.worker)
         self._record([msgspec.structs.replace(spent, stalls=dict(stalls))])
 
-    async def _connect(self) -> BrokerPort | None:
-        """The broker's port; None when the engine is stopped before there is one."""
+    async def _connect(self) -> BrokerInterface | None:
+        """Return the broker's port; None if the engine is stopped before it is connected."""
         connecting = asyncio.ensure_future(self._settings.connect())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -293,8 +294,8 @@ class Engine:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
-        # What was granted meanwhile is given back. And a task that is cancelled before its first
-        # step never takes one: each gets here the chance to give its lease back.
+        # A task that is cancelled before its first step never runs. So let each new task run once:
+        # it returns the lease that was granted meanwhile.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()
@@ -309,7 +310,7 @@ class Engine:
         self._syncing.shutdown(wait=False)
 
     def _beat(self) -> None:
-        """Beat while an episode is open: an idle loop is not to wake a busy process up."""
+        """Beat only while an episode is open: an idle loop must not wake up a busy process."""
         self._beats = self.n_open > 0
         self._loop_lag.beat(busy=self._beats)
         if self._beats:
@@ -319,8 +320,8 @@ class Engine:
         loop = asyncio.get_running_loop()
         while True:
             await sleep(_SYNC_S)
-            # In a thread: it waits for the disk, and the requests of this loop must not. One of our
-            # own, as episodes may hold all of the loop's.
+            # Use a thread, because requests must not wait for the disk, and a separate executor,
+            # because episodes may use all threads of the loop's executor.
             await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
@@ -362,8 +363,8 @@ class Engine:
         if self._stopping:
             self._port.release(lease, "unsent")
         elif (now_s := self._settings.clock.now_s()) > lease.send_by_s:
-            # This loop was held up. Sent now, the request would come too close to the next one of
-            # its lane.
+            # This loop was blocked. If the request were sent now, it would be too close to the
+            # next request on its lane.
             self._port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
             self._ask_for(work, line)
         else:
@@ -382,7 +383,7 @@ class Engine:
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
         if not isinstance(error, InfraError):
-            # Only a lost broker comes here: without it nothing more may be sent.
+            # Only the loss of the broker leads here: without a broker no request may be sent.
             self._end_early(error)
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
@@ -425,10 +426,10 @@ class Engine:
             self._stop.set()
 
     def _note(self, record: JournalRecord, work: Work | None = None) -> None:
-        """Have a record written in the next round of the loop, with all others of this one.
+        """Queue a record. In its next iteration, the loop writes all records of this iteration.
 
-        A system call gives the interpreter's lock away, and a busy main thread gives it back 0.5 ms
-        later at the earliest.
+        Each write releases the interpreter lock, and gets it back from a busy main thread after
+        0.5 ms at the earliest.
         """
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
@@ -445,7 +446,7 @@ class Engine:
                 for (record, work), position in zip(noted, positions, strict=True)
                 if isinstance(record, EpisodeEnded) and work is not None
             ]
-            # Nothing waits for what this engine interrupts.
+            # The run does not wait for cases that this engine interrupts.
             told = [
                 (work, position)
                 for record, work, position in ends
@@ -458,7 +459,7 @@ class Engine:
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
-        except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
+        except Exception as error:  # noqa: BLE001 - an unannounced case would hang the run
             self._end_early(error)
 
 

@@ -1,4 +1,4 @@
-"""One episode from its first lease to its record."""
+"""Run one episode, from its first lease to its record."""
 
 from __future__ import annotations
 
@@ -12,47 +12,48 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.loop import episode_task
-from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
-from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded, EpisodeWentOn
+from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded, EpisodeProgress
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pytest_ultrapar.broker.protocol import Lease
+    from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
-def _fields(value: Any) -> Any:  # noqa: ANN401 - what msgspec does not know
-    """A model of pydantic as plain data."""
+def _fields(value: Any) -> Any:  # noqa: ANN401 - a type unknown to msgspec
+    """Convert a pydantic model to plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
-"""An episode that is cancelled has so long to clean up; then the engine goes on without it."""
+"""How long a cancelled episode may clean up. After that the engine continues without it."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
-    """An episode asked to be skipped; who submits work turns the host's own exception into this."""
+    """The episode is skipped. pytest's own skip exception is converted to this one."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """An episode yet to run.
+    """An episode that has not started.
 
     Attributes:
-        index: The host's own number for it; the engine only hands it back.
-        group: The assignment's group of the case, empty for none.
-        start: Makes the episode's coroutine; called on the engine's loop, once.
+        index: The caller's number for the episode, which the engine only passes back.
+        group: The case's group in the assignment; empty if it is in no group.
+        start: Makes the episode's coroutine; called once, on the engine's loop.
     """
 
     index: int
@@ -73,32 +74,35 @@ class _End(msgspec.Struct, frozen=True):
 async def run_episode(
     work: Work, lease: Lease | None, parts: EngineParts, *, timeout_s: float, worker: str
 ) -> EpisodeEnded:
-    """Run an episode to its end, whatever happens inside it, and return its record.
+    """Run an episode to its end, whether it succeeds or fails, and return its record.
 
     Args:
-        work: What to run.
-        lease: Its first lease; None in a replay, where requests may need none.
-        parts: What the clients of the engine share.
-        timeout_s: Deadline of the whole episode in seconds, waiting included.
-        worker: Name of the process, for the record.
+        work: The episode to run.
+        lease: The episode's first lease; None in a replay, where requests may not need a lease.
+        parts: The parts that all clients of the engine share.
+        timeout_s: The time limit for the whole episode in seconds, including all waiting.
+        worker: The name of the process, for the record.
     """
     output = EpisodeOutput()
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
 
-    def keep() -> None:
-        if (news := sender.conversation.news()) is not None:
-            own = (work.case_id, worker, started_at_us, utc_now_us())
-            parts.record(EpisodeWentOn(*own, *news, began_us))
-
-    begun = parts.begun(work.case_id)
-    before = None if begun is None else begun.case(work.case_id).episode
+    case_id = work.case_id
+    begun = parts.begun(case_id)
+    before = None if begun is None else begun.case(case_id).episode
     began_us = 0 if before is None else before.began_us or before.started_at_us
+
+    # A reference to `work` or to the sender would make each episode a cycle of garbage.
+    def keep(conversation: Conversation) -> None:
+        if (news := conversation.news()) is not None:
+            own = (case_id, worker, started_at_us, utc_now_us())
+            parts.record(EpisodeProgress(*own, *news, began_us))
+
     sender = Sender(
         parts,
         model=work.model,
         group=work.group,
-        case_id=work.case_id,
+        case_id=case_id,
         seed=work.seed,
         first=lease,
         until_s=started_s + timeout_s,
@@ -109,17 +113,17 @@ async def run_episode(
     try:
         end = await _ended(work, llm, output, timeout_s)
         await Llm.close(llm)
-    except Exception as error:  # noqa: BLE001 - the suite may have made anything of its client
+    except Exception as error:  # noqa: BLE001 - a suite may have changed its client in any way
         end = _error(error)
         await sender.close()
     duration_s = parts.clock.now_s() - started_s
     conversation = sender.conversation
     return EpisodeEnded(
-        case_id=work.case_id,
+        case_id=case_id,
         worker=worker,
         started_at_us=started_at_us,
-        # One clock for both ends: a step of the wall clock must not make an episode end before it
-        # began.
+        # Derive the end from the start and the duration. If the wall clock is set meanwhile, the
+        # episode must not seem to end before it began.
         ended_at_us=started_at_us + round(duration_s * 1e6),
         duration_s=duration_s,
         attempts=conversation.attempts,
@@ -136,14 +140,14 @@ async def run_episode(
 
 
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
-    """Run the suite's code as a task of its own, and wait no longer than it may take.
+    """Run the suite's code as a separate task, and wait for it until its deadline.
 
-    It may catch its cancellation and go on for ever.
+    The code may catch its cancellation and continue forever.
     """
     ended: list[_End] = []
 
     async def run() -> None:
-        # Kept here, as asyncio gives no result of a task that cancels itself in its last step.
+        # Keep the result here: asyncio loses it if the task cancels itself in its last step.
         ended.append(await _outcome(work, llm))
 
     episode = episode_task(run(), output)
@@ -156,7 +160,7 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
-        # Also where it caught that and returned something: it was cut off.
+        # The episode was cut off, even if it caught the cancellation and returned a value.
         return cut
     if ended:
         return ended[0]
@@ -171,7 +175,7 @@ def _late(llm: Llm, timeout_s: float) -> _End:
     trouble = "; ".join(
         f"role {role}: {said}" if role else said for role, said in llm.conversation.troubles.items()
     )
-    why = f"; it waited to try again after: {trouble}" if trouble else ""
+    why = f"; it was waiting to try again after: {trouble}" if trouble else ""
     return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
 
 
@@ -179,22 +183,22 @@ async def _outcome(work: Work, llm: Llm) -> _End:
     try:
         value = await work.start(llm)
         if llm.conversation.n_unawaited:
-            return _End("error", "NotAwaited", "an answer is awaited: write `await llm.chat(...)`")
-        # An infrastructure failure is no answer, even if the episode caught it and went on.
+            return _End("error", "NotAwaited", "answer not awaited: write `await llm.chat(...)`")
+        # A recorded failure decides, even if the episode caught the error and continued.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    # Whatever a suite raises is its record.
+    # Record any exception of the suite.
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        # Otherwise something was cancelled that the episode waited for.
+        # Otherwise something that the episode waited for was cancelled.
         return end_of_fault(error, llm) or _error(error)
 
 
 def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
-    """How an episode ends whose request had a fault, which is behind what it raised; else None."""
+    """Return the end of an episode that raised because of a failed request; otherwise None."""
     wrong = fault_behind(error) or llm.refused
     return _failed(llm.conversation.failure) or _failed(wrong)
 
@@ -221,7 +225,7 @@ def _stored(value: object) -> _End:
 
 def _error(error: BaseException) -> _End:
     told = traceback.TracebackException(type(error), error, _theirs(error))
-    # Nor do the last frames say more, where the message says what is wrong with the suite.
+    # The message of a ConfigError says enough, so drop the plugin's frames at the end.
     while (
         isinstance(error, ConfigError)
         and told.stack
@@ -233,7 +237,7 @@ def _error(error: BaseException) -> _End:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """Its frames from the suite's first one on: the first are ours, and people want theirs."""
+    """Return the traceback from the suite's first frame on, without the plugin's frames before."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next

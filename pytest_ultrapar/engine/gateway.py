@@ -1,9 +1,10 @@
-"""A server on the loopback for whatever speaks HTTP and takes an address and a key.
+"""A server on the loopback interface for HTTP clients that accept an address and a key.
 
-It asks as an SDK of the episode does, by `native`, so that limits, retries and attempts are the
-same. What is different here is who waits: a client with a time-out of its own, which knows nothing
-of the pool's line. So a stream gets comments while it waits, and who waits for a whole answer is
-sent away just before it would leave, and keeps its place.
+It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
+and attempts. The difference is that the client has its own time-out and does not know about the
+pool's queue. So a client that waits for a stream gets comments. A client that waits for a complete
+answer is told to come back shortly before it would give up, and its request keeps its place in the
+queue.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
-from pytest_ultrapar.engine import native_request
-from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
+from pytest_ultrapar.engine import sdk_request
+from pytest_ultrapar.engine.answers import ClientAnswer, ClientGoneError, StreamRelay
+from pytest_ultrapar.engine.client_timeout import client_timeout_s
 from pytest_ultrapar.engine.loop import engine_context
-from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
-from pytest_ultrapar.engine.patience import patience_s
+from pytest_ultrapar.engine.sdk_request import SdkRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -41,89 +42,93 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""Of the time that a client waits: then it is sent away, before it would leave."""
+"""The share of its time-out after which a client is told to come back, before it gives up."""
 _BACK_S = 1
-"""Who was sent away is told to come back so soon: what it waits for goes on meanwhile."""
+"""How many seconds later the client is told to come back. Its request continues meanwhile."""
 _LATER_S = 5
-"""When who asks a gateway that is ending is to try again: there may be another one then."""
+"""How many seconds later a client of an ending gateway may try again: by then, another gateway may
+be running."""
 _LEFT_S = 10.0
-"""For so long a client that has left may come back to its place, as SDKs do after a time-out. What
-has nobody when its turn comes is not sent."""
+"""How many seconds a client that disconnected may come back to its place, as SDKs do after a
+time-out. If no client waits when it is the request's turn, the request is not sent."""
 _IDLE_S = 30.0
-"""A connection without a request is closed so long after its last answer."""
+"""A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "the limits let this request wait; its place is kept for the same request and token",
+    "this request waits for the pool's limits; send it again with the same key to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
-_ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})
-# An SDK may put its API's version behind an address that ends in one.
+_ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
+# An SDK may append its API's version to an address that already ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-# What is no HTTP is answered as such; a traceback of it on the terminal is of use to nobody.
+# A client that does not send HTTP gets an HTTP error. A traceback on the terminal would not help.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
-class Guest(Protocol):
-    """Who may ask: an episode by its `NativeClient`, or all who use `ultrapar gateway`.
+class GatewaySender(Protocol):
+    """Sends requests for clients: an episode's `SdkSender`, or all users of `ultrapar gateway`.
 
     Attributes:
-        models: Names that may be asked for.
+        models: The names of the models that the clients may use.
     """
 
     @property
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
-    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request to send; as `NativeClient.read`.
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
+        """Check a client's request and make it ready to send, as `SdkSender.read` does.
 
         Raises:
-            BadRequestError: It is none that may be sent.
+            BadRequestError: The request may not be sent.
         """
 
-    async def answer(self, asked: NativeRequest) -> Handed:
-        """The answer; as `NativeClient.answer`."""
+    async def answer(self, asked: SdkRequest) -> ClientAnswer:
+        """Return the answer to a request, as `SdkSender.answer` does."""
 
 
 class _Place:
-    """A request on its way, whether or not its client is there.
+    """A request in progress, even if its client is away.
 
     Attributes:
-        task: Ends with the answer.
-        key: What it has in common with requests that ask the same.
+        task: The task that returns the answer.
+        key: A key that is the same for equal requests.
     """
 
-    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
+    def __init__(self, asked: SdkRequest, task: asyncio.Task[ClientAnswer], key: bytes) -> None:
         self.asked = asked
         self.task = task
         self.key = key
         self.forgetting: asyncio.TimerHandle | None = None
 
 
-class Door:
-    """One guest's way in, by one token.
+class GatewaySession:
+    """The access for the clients of one `GatewaySender`, with one token.
 
     Attributes:
-        token: What its clients are given as their key.
-        name: Whose it is, for people.
-        fault: What is wrong with the last request that was answered, if anything is.
+        token: The API key of these clients.
+        name: The name of the episode or gateway, for messages.
+        fault: The error in the last answered request, if there was one.
     """
 
-    def __init__(self, guest: Guest, name: str, token: str = "") -> None:
+    def __init__(self, sender: GatewaySender, name: str, token: str = "") -> None:
         self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
         self.name = name
-        self.guest = guest
+        self.sender = sender
         self.fault: PromptRefused | BadRequestError | None = None
-        self.tasks: dict[asyncio.Task[Any], NativeRequest] = {}
+        self.tasks: dict[asyncio.Task[Any], SdkRequest] = {}
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
-        """A place in the pool's line: that of the same request whose client was away, or a new one.
+        """Return the request's place in the pool's queue.
+
+        A client that was away and sends the same request again gets its place back. Any other
+        request gets a new place.
 
         Raises:
-            BadRequestError: It is no request that may be sent.
+            BadRequestError: The request may not be sent.
         """
         key = _key(method, url, headers, body)
         place = next((one for one in self._left if one.key == key), None)
@@ -132,22 +137,22 @@ class Door:
             place.asked.progress.is_wanted = True
             return place
         try:
-            asked = self.guest.read(method, url, headers, body)
+            asked = self.sender.read(method, url, headers, body)
         except BadRequestError as error:
             self.fault = error
             raise
-        task = asyncio.ensure_future(self.guest.answer(asked))
+        task = asyncio.ensure_future(self.sender.answer(asked))
         self.tasks[task] = asked
         task.add_done_callback(self._over)
         return _Place(asked, task, key)
 
     def leave(self, place: _Place, *, for_s: float, wanted: bool) -> None:
-        """Keep a place whose client is away.
+        """Keep a place while its client is away.
 
         Args:
-            place: Its place.
-            for_s: How long, seconds.
-            wanted: Whether it is to be answered all the same.
+            place: The client's place.
+            for_s: How many seconds to keep it.
+            wanted: Whether to send the request even while the client is away.
         """
         place.asked.progress.is_wanted = wanted
         self._left.append(place)
@@ -162,20 +167,20 @@ class Door:
         self._take_back(place)
         give_up(place)
 
-    def _over(self, task: asyncio.Task[Handed]) -> None:
+    def _over(self, task: asyncio.Task[ClientAnswer]) -> None:
         self.tasks.pop(task, None)
         if not task.cancelled():
-            # Its client may be gone for good.
+            # Mark the error as read: the client may never come back.
             task.exception()
 
     def turn_away(self) -> None:
-        """End what was not sent yet."""
+        """Cancel all requests that have not been sent yet."""
         for task, asked in self.tasks.items():
             if not asked.progress.is_sent:
                 task.cancel()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Cancel all requests in progress."""
         for task in self.tasks:
             task.cancel()
         for place in list(self._left):
@@ -183,30 +188,30 @@ class Door:
 
 
 def give_up(place: _Place) -> None:
-    """Nobody will have the answer: what is under way ends, and its seat is free."""
+    """Cancel a request whose answer is no longer wanted, and free its seat."""
     if not place.task.done():
         place.task.cancel()
     elif not place.task.cancelled() and place.task.exception() is None:
         handed = place.task.result()
-        if isinstance(handed.body, Pump):
+        if isinstance(handed.body, StreamRelay):
             handed.body.close()
 
 
 def _key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """What two requests have in common that ask the same."""
+    """Return a key that is the same for equal requests."""
     asked = [method, url, *sorted(matters(headers).items())]
     return hashlib.sha256(repr(asked).encode() + b"\0" + body).digest()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a listening socket.
 
     Args:
         host: An address of this machine.
-        port: 0 takes any free one.
+        port: The port; 0 means any free port.
 
     Raises:
-        OSError: It cannot be had.
+        OSError: The address or port is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -215,23 +220,24 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def in_url(host: str) -> str:
-    """A host as URLs have it: addresses of IPv6 in brackets."""
+    """Return a host as it is written in URLs: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 class Gateway:
-    """The server of one process, on its engine's loop; there is none before `open`.
+    """The server of one process, on its engine's loop. `open` starts it.
 
     Args:
-        listening: The socket that it serves; None takes any free port of the loopback.
-        max_wait_s: After how many seconds a client whose request is not sent yet is sent away with
-            429; None: shortly before it would leave (`patience`), with 503. A stream waits as long
-            as it takes.
+        listening: The socket to serve; None means any free port of the loopback interface.
+        max_wait_s: After how many seconds a client gets a 429 if its request has not been sent yet.
+            None: the client gets a 503 shortly before it would give up (`client_timeout`). Requests
+            for a stream wait without a limit.
 
     Attributes:
-        n_heard: Requests that came, whatever became of them.
-        n_served: Those of them whose answers are not there, or not whole.
-        n_refused: Those that were told that it is ending, by clients that are still there.
+        n_heard: The number of requests that arrived, including failed ones.
+        n_served: The number of these requests whose answers are not complete yet.
+        n_refused: The number of requests that were refused because the gateway is ending and whose
+            client was still there.
     """
 
     def __init__(
@@ -240,7 +246,7 @@ class Gateway:
         self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
-        self._doors: dict[str, Door] = {}
+        self._sessions: dict[str, GatewaySession] = {}
         self._address = ""
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
@@ -249,24 +255,24 @@ class Gateway:
         self._idle = asyncio.Event()
 
     def open(self) -> str:
-        """Listen, unless it does; returns the address, `http://HOST:PORT`.
+        """Start to listen on the first call, and return the address, `http://HOST:PORT`.
 
         Raises:
-            RuntimeError: This is a thread of the episode's own, and the first to ask.
+            RuntimeError: The first call came from a thread of an episode.
         """
         if self._starting is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 raise RuntimeError(
-                    "llm.base_url is to be read in the episode itself, not in a thread of it"
+                    "llm.base_url was first read in a thread: read it in the episode itself"
                 ) from None
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"
-            # Not in the episode that happens to ask first: it serves all of them.
+            # The server is for all episodes, so do not run it in the context of the first one.
             self._starting = engine_context().run(loop.create_task, self._serve(listening))
-            # Nobody would take what connects: better refused than left waiting.
+            # Without a server, refuse connections instead of letting them wait.
             self._starting.add_done_callback(
                 lambda done: listening.close() if done.cancelled() or done.exception() else None
             )
@@ -274,8 +280,8 @@ class Gateway:
 
     async def _serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # Half of the HTTP library is its server: runs that have no use for it never load it. In a
-        # thread of our own, as the loop's may all be of clients that wait for this very server.
+        # The server is half of the HTTP library: runs without a gateway never load it. Load it in a
+        # separate thread: clients that wait for this server may use all threads of the loop.
         own = ThreadPoolExecutor(1, "ultrapar-gateway")
         try:
             library = await loop.run_in_executor(own, import_module, "aiohttp.web")
@@ -290,51 +296,51 @@ class Gateway:
         )
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: Guest, name: str, token: str = "") -> Door:
-        """Let in whoever has a token.
+    def admit(self, sender: GatewaySender, name: str, token: str = "") -> GatewaySession:
+        """Admit clients with a token.
 
         Args:
-            guest: Who answers.
-            name: Who asks, for people.
-            token: What they have; empty makes one.
+            sender: Sends the requests of these clients.
+            name: The name of the episode or gateway, for messages.
+            token: The clients' token; if empty, a new one is made.
         """
-        door = Door(guest, name, token)
-        self._doors[door.token] = door
-        return door
+        session = GatewaySession(sender, name, token)
+        self._sessions[session.token] = session
+        return session
 
-    def dismiss(self, door: Door) -> None:
-        """Let its token be worth nothing, and end what was asked by it."""
-        if self._doors.pop(door.token, None) is not None:
-            door.close()
+    def dismiss(self, session: GatewaySession) -> None:
+        """Make a token invalid, and cancel all requests that came with it."""
+        if self._sessions.pop(session.token, None) is not None:
+            session.close()
 
     async def drain(self) -> None:
-        """Send nothing more, and wait until what was sent is answered.
+        """Stop sending requests, and wait until all sent requests have answers.
 
-        Who waits for its turn, and who comes, gets 503 or, as a stream, an event that says it.
+        Waiting and new requests get a 503. A stream that has begun gets an event with the message.
         """
         self._is_ending = True
-        for door in self._doors.values():
-            door.turn_away()
+        for session in self._sessions.values():
+            session.turn_away()
         if self.n_served:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """End all requests and listen no more."""
+        """Cancel all requests and stop listening."""
         self._is_ending = True
         if self._starting is None:
             return
-        # Whatever kept it from serving: the rest is to be ended all the same.
+        # Close the rest even if the start failed.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
-        for door in list(self._doors.values()):
-            self.dismiss(door)
+        for session in list(self._sessions.values()):
+            self.dismiss(session)
         if self._listener is not None:
             self._listener.close()
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
         if self._listening is not None:
-            # Who has connected and was not heard yet is told so by that.
+            # Clients whose request has not been read yet see that the connection is closed.
             self._listening.close()
 
     # -- one request -------------------------------------------------------------------------------
@@ -344,7 +350,7 @@ class Gateway:
         self.n_served += 1
         try:
             return await self._served(request)
-        except Exception as error:  # a fault of ours is one sentence to who asked
+        except Exception as error:  # the client gets a sentence about the internal error
             logging.getLogger(__name__).exception("a request to the gateway failed")
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
@@ -362,55 +368,62 @@ class Gateway:
         }
         url = request.raw_path
         try:
-            door = self._door(url, headers)
+            session = self._session(url, headers)
             url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                own = [{"id": n, "object": "model", "owned_by": "pool"} for n in door.guest.models]
+                own = [
+                    {"id": n, "object": "model", "owned_by": "pool"} for n in session.sender.models
+                ]
                 return aiohttp.web.json_response({"object": "list", "data": own})
             body = await _body(request)
             if self._is_ending:
                 self.n_refused += 1
                 return _said(urlsplit(url).path, *_ENDING)
-            place = door.place(request.method, url, headers, body)
+            place = session.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
-        hold_s = self._max_wait_s or _HELD * patience_s(headers)
-        return await self._answered(request, door, place, urlsplit(url).path, hold_s)
+        hold_s = self._max_wait_s or _HELD * client_timeout_s(headers)
+        return await self._answered(request, session, place, urlsplit(url).path, hold_s)
 
-    def _door(self, url: str, headers: Mapping[str, str]) -> Door:
-        """Whose request it is.
+    def _session(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
+        """Find the access that a request's token belongs to.
 
         Raises:
-            _RefusedError: Its token is no one's.
+            _RefusedError: The token is unknown.
         """
         for token in keys_of(urlsplit(url).query, headers):
-            if token in self._doors:
-                return self._doors[token]
+            if token in self._sessions:
+                return self._sessions[token]
         said = (
-            "a request brings no token that this gateway knows: give the client the key that was "
-            "given with the address; one of a case that has ended is worth nothing any more"
+            "the request has no key that this gateway knows: give the client the key that belongs "
+            "to the address (the key of a case is valid until the case ends)"
         )
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
     async def _answered(
-        self, request: web.BaseRequest, door: Door, place: _Place, path: str, hold_s: float
+        self,
+        request: web.BaseRequest,
+        session: GatewaySession,
+        place: _Place,
+        path: str,
+        hold_s: float,
     ) -> web.StreamResponse:
         begun: web.StreamResponse | None = None
         try:
             if place.asked.pieces is None:
                 if not await _waited(place, hold_s):
-                    door.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
+                    session.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
                     return _said(path, 429 if self._max_wait_s else 503, *_KEPT)
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
-            # The client is gone. What was sent is ended; what was not may be asked again.
+            # The client is gone. Cancel a sent request; for an unsent one the client may come back.
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
-                door.leave(place, for_s=_LEFT_S, wanted=False)
+                session.leave(place, for_s=_LEFT_S, wanted=False)
             raise
         try:
             handed = place.task.result()
@@ -418,18 +431,18 @@ class Gateway:
             if self._is_ending:
                 self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
-            said = f"{door.name} has ended, and its requests with it"
+            said = f"{session.name} has ended, and its requests were cancelled"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
-        except (UltraparError, RuntimeError, NobodyWaitsError) as error:
+        except (UltraparError, RuntimeError, ClientGoneError) as error:
             return await _failed(begun, path, _status(error), str(error))
-        door.fault = handed.fault
+        session.fault = handed.fault
         return await _handed_over(request, begun, path, handed)
 
 
 async def _waited(place: _Place, hold_s: float) -> bool:
-    """Wait for an answer; False: its request has waited too long for its turn."""
+    """Wait for an answer; return False if the request has waited too long for its turn."""
     await asyncio.wait({place.task}, timeout=hold_s)
     if not place.task.done() and not place.asked.progress.is_sent:
         return False
@@ -449,19 +462,19 @@ class _RefusedError(Exception):
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
-        _RefusedError: It cannot be read, or is too large; what comes of it is not kept.
+        _RefusedError: The body cannot be read or is too large. The rest is discarded.
     """
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
-    if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
+    if (request.content_length or 0) > sdk_request.LARGEST_REQUEST_BYTES:
         raise too_much
     body = bytearray()
     try:
         async for piece in request.content.iter_any():
             body += piece
-            if len(body) > native_request.LARGEST_REQUEST_BYTES:
+            if len(body) > sdk_request.LARGEST_REQUEST_BYTES:
                 raise too_much
     except (aiohttp.web.RequestPayloadError, aiohttp.http.HttpProcessingError) as error:
         said = f"the body of a request cannot be read: {error}"
@@ -477,10 +490,10 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin; with a comment now and then, once that takes long.
+    """Wait for a stream to begin, and send comments from time to time if that takes long.
 
     Returns:
-        The response that was begun for the comments; None: there was no need.
+        The response that was begun to send comments; None if no comment was sent.
     """
     begun: web.StreamResponse | None = None
     while True:
@@ -501,7 +514,7 @@ async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> we
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
-    """End a stream that was begun for comments with what came instead of its events."""
+    """Send an error event and end the stream that was begun to send comments."""
     with suppress(ConnectionError):
         await begun.write(refusal_event(path, body))
         await begun.write_eof()
@@ -509,7 +522,7 @@ async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.
 
 
 async def _handed_over(
-    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
+    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: ClientAnswer
 ) -> web.StreamResponse:
     body = handed.body
     if isinstance(body, bytes):
@@ -528,10 +541,10 @@ async def _handed_over(
         task = asyncio.current_task()
         if response is None or (task is not None and task.cancelling()):
             raise
-        said = str(error) or "the gateway, or the case that asks, has ended"
+        said = str(error) or "the gateway, or the case that sent the request, has ended"
         with suppress(ConnectionError):
             await response.write(refusal_event(path, refusal(path, _status(error), said)))
-        # And cut off as it was: a stream that ended in order would be taken for whole.
+        # Close the connection: a stream with a regular end would look complete.
         if request.transport is not None:
             request.transport.close()
     finally:

@@ -1,7 +1,7 @@
-"""One HTTP exchange, with a total deadline and a bounded answer, whole or as a stream.
+"""Make one HTTP exchange, with a deadline and a size limit for the answer, which may be a stream.
 
-By aiohttp: 0.17 ms of CPU per request at 300 connections. The pool of httpx looks through all its
-connections each time: 8.4 ms.
+This module uses aiohttp, which takes 0.17 ms of CPU per request at 300 connections. httpx takes
+8.4 ms, because its pool searches all its connections for each request.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _REST_S = 0.25
-"""How long the end of a body is waited for when its answer is complete: then the connection can be
-used again, else it is closed."""
+"""How long to wait for the end of a body after its answer is complete. If the end arrives, the
+connection can be used again; if not, it is closed."""
 _LARGE_BYTES = 1 << 20
-"""From here on aiohttp warns of bytes.
+"""From this size on aiohttp warns about bodies of type bytes.
 
 Source: aiohttp.payload.TOO_LARGE_BYTES_BODY.
 """
 _SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
-"""What OpenSSL calls bytes that are none of TLS."""
+"""OpenSSL's names for the error that the received bytes are not TLS."""
 _HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
@@ -60,27 +60,28 @@ _HEADERS = {
 }
 _ACCEPTED = "gzip, deflate"
 _REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
-"""As it is before any test runs: a test beside us may put a mock in its place."""
+"""Read before any test runs, since a test may replace it with a mock."""
 CONNECT_SHARE = 0.9
-"""Of a request's deadline for making its connection: what has not connected then was not sent, and
-cannot have been billed."""
+"""The share of a request's deadline within which it must get a connection. A request that has no
+connection by then was not sent, and cannot have been billed."""
 LONGEST_CONNECT_S = 30.0
 KEPT_S = 1.5
-"""How long a connection without a request is kept, at most twice as long. Under load one is used
-again within milliseconds, or within a second where more processes than cores grade. An idle one
-holds a place at a server or proxy that has few, and keeps out our other processes and our own
-waiting requests. Servers close their own after 2 s and more (gunicorn 2 s, uvicorn 5 s). Only who
-sends less than a request in 1.5 s to a host makes a new connection for each (0.5 ms of CPU, with
-TLS 3 ms)."""
+"""How long an idle connection is kept open; it may stay open twice as long. Under load a connection
+is used again within milliseconds, or within a second if more processes grade than there are cores.
+Some servers and proxies accept only a few connections. There, an idle connection blocks other
+processes of the run, and waiting requests of this process. Servers close idle connections after 2 s
+or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less than one request in 1.5 s
+needs a new connection for each request (0.5 ms of CPU, with TLS 3 ms)."""
 STALE_S = 1.0
-"""After a kept connection turned out to be dead, requests to its host make new ones for so long: a
-server that closes one idle connection closes all of that age, and by then we will have seen it.
-What breaks so soon after sending, on a kept connection, broke for that reason."""
+"""How long requests to a host use new connections after a kept connection turned out to be closed.
+A server that closes one idle connection closes all connections of that age, and the client sees
+this within this time. If a request fails this soon after it was sent on a kept connection, the
+cause is the same."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Address:
-    """Where a lane's requests go, and `how`, in aiohttp's words."""
+    """The address for a lane's requests; `how` contains the arguments for aiohttp."""
 
     endpoint: Endpoint
     place: str
@@ -89,10 +90,10 @@ class _Address:
 
     @classmethod
     def of(cls, endpoint: Endpoint, tls: ssl.SSLContext) -> _Address:
-        """The address of an endpoint, whose server must satisfy `tls`."""
+        """Make the address of an endpoint; `tls` checks its server's certificate."""
         proxy = endpoint.route.proxy
         connect_s = min(CONNECT_SHARE * endpoint.timeout_s, LONGEST_CONNECT_S)
-        # A proxy that compresses a stream keeps tokens back until it has enough of them.
+        # A proxy that compresses a stream holds tokens back until it has enough to compress.
         coding = {"accept-encoding": "identity" if endpoint.stream else _ACCEPTED}
         how = {
             "headers": {**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
@@ -106,11 +107,11 @@ class _Address:
 
 
 class HttpClient:
-    """Sends requests to every endpoint of a run; lives on one event loop.
+    """Sends requests to every endpoint of a run; used on one event loop.
 
     Attributes:
-        seen_mock: A mock that was active when a request was sent, which went past it; None for
-            none so far.
+        seen_mock: The first mock that was active when a request was sent. The request bypassed it.
+            None if no mock was active so far.
     """
 
     def __init__(
@@ -121,19 +122,19 @@ class HttpClient:
         largest_bytes: int = LARGEST_BODY_BYTES,
         unheard_s: float | None = None,
     ) -> None:
-        """Make a client without connections.
+        """Make a client that has no connections yet.
 
         Args:
-            endpoints: Where its requests may go.
-            max_connections: At most so many at once.
-            largest_bytes: An answer with a longer body, decoded, is given up.
-            unheard_s: What a server's host does not acknowledge for so long is given up, and never
-                arrives there later; None leaves that to the system.
+            endpoints: All endpoints that it sends requests to.
+            max_connections: The maximum number of connections at the same time.
+            largest_bytes: The maximum size of a decoded body; a larger answer is a failure.
+            unheard_s: Give up on data that the server's machine does not acknowledge within this
+                time, so that it never arrives later. None: the system determines the time.
         """
         self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
-        # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
-        # none, and gets a context that trusts nobody.
+        # Reading the CA bundle takes 20 ms of every worker's start. A pool on plain loopback does
+        # not need it, and gets a context that trusts no certificate.
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -154,18 +155,19 @@ class HttpClient:
         may_send: Callable[[], bool] | None = None,
         is_fresh: bool = False,
     ) -> Answer | Failure:
-        """Send `body` and read the whole answer, or say what went wrong.
+        """Send `body` and read the whole answer, or return the failure.
 
         Args:
-            endpoint: Where to.
-            body: JSON; asks for a stream if the endpoint is one of streams.
-            timeout_s: Total deadline, whatever the socket does.
-            pieces: Gets a stream as it comes, but no part that makes it a failure of the server's.
-            may_send: Asked when there is a connection, right before the request is written.
-            is_fresh: Whether it takes a new connection.
+            endpoint: The destination.
+            body: JSON; asks for a stream if the endpoint uses streams.
+            timeout_s: The limit for the whole exchange, even while data still arrives.
+            pieces: Gets a stream as it arrives, without the part that reports a server failure.
+            may_send: Called once there is a connection, right before the request is written.
+                Returns whether to send it.
+            is_fresh: Whether to use a new connection.
 
         Raises:
-            TooLateError: `may_send` said no; nothing was sent.
+            TooLateError: `may_send` returned False; nothing was sent.
         """
         address = self._address(endpoint)
         sending = _Sending(may_send)
@@ -178,7 +180,7 @@ class HttpClient:
                     try:
                         stream, content = await _body(endpoint, answer, self._largest_bytes, pieces)
                     finally:
-                        # The connection lives on, and would keep the answer with it.
+                        # The connection stays open, and would keep the answer in memory.
                         stop_watching()
                         answer.release()
                 except (aiohttp.ClientError, OSError) as error:
@@ -210,7 +212,7 @@ class HttpClient:
     async def _send(
         self, address: _Address, body: bytes, sending: _Sending, *, is_fresh: bool
     ) -> aiohttp.ClientResponse:
-        """Send a request; returns when the headers of its answer are there."""
+        """Send a request and return as soon as the headers of its answer have arrived."""
         self.seen_mock = self.seen_mock or active_mock()
         asked = _SENDING.set(sending)
         try:
@@ -218,7 +220,7 @@ class HttpClient:
                 self._session_for(address, is_fresh=is_fresh),
                 "POST",
                 address.endpoint.url,
-                # In pieces where it is large, so that the loop can do other things.
+                # aiohttp sends a file in pieces, so that the loop can do other work in between.
                 data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
                 **address.how,
             )
@@ -228,7 +230,7 @@ class HttpClient:
         return answer
 
     def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
-        """One whose requests make one connection each, where a kept one may be dead."""
+        """Return a session: one that makes new connections if kept connections may be dead."""
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
@@ -252,7 +254,7 @@ def _default_tls() -> ssl.SSLContext:
 
 
 class _TooLargeError(Exception):
-    """A body is larger than the client reads."""
+    """A body is larger than the client may read."""
 
 
 # -- reading an answer -----------------------------------------------------------------------------
@@ -260,16 +262,16 @@ class _TooLargeError(Exception):
 
 _EVENTS = re.compile(rb"(?:data|event|id|retry)?:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-"""What may stand before the first event, a mark of the byte order among it."""
+"""Bytes that may precede the first event, such as a byte order mark."""
 
 
 async def _body(
     endpoint: Endpoint, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
 ) -> tuple[Stream | None, bytes]:
-    """All that comes, and the stream that it is if it is one.
+    """Read the whole body; return the stream in it, or None if there is no stream, and its bytes.
 
-    Its beginning shows that: a server may answer whole although asked for one, and
-    `transformers serve` streams all responses.
+    The first bytes show whether it is a stream: a server may answer a request for a stream with one
+    body, and `transformers serve` streams all responses.
     """
     stream: Stream | None = None
     came: list[bytes] = []
@@ -282,7 +284,7 @@ async def _body(
             new = piece
             if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
                 begin = (begin + piece).lstrip(_BLANK)
-                # What its header names a stream is one, in its API's own form, unless it is JSON.
+                # If the header announces a stream, the body is one unless it is JSON.
                 is_other = is_named and begin and begin[:1] not in b"{["
                 if is_other or _EVENTS.match(begin):
                     stream, new = endpoint.reader.stream(), b"".join(came)
@@ -305,7 +307,7 @@ async def _body(
                 return stream, b"".join(came)
     content = b"".join(came)
     if stream is None:
-        # Gateways end what is no stream as they end one.
+        # Some gateways end even a single body with the last line of a stream.
         return None, content.rstrip().removesuffix(b"data: [DONE]")
     stream.end(boot_s())
     return stream, content
@@ -314,7 +316,7 @@ async def _body(
 async def _pieces(
     answer: aiohttp.ClientResponse, largest_bytes: int
 ) -> AsyncGenerator[bytes, None]:
-    """The body in pieces, decompressed, at most `largest_bytes` in all."""
+    """Yield the decompressed body in pieces, up to `largest_bytes` in total."""
     n_bytes = 0
     if (answer.content_length or 0) > largest_bytes:
         raise _TooLargeError
@@ -326,11 +328,10 @@ async def _pieces(
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
-    """Fail a body whose chunked encoding is broken, for who waits for it.
+    """Make reading fail if a body's chunked encoding is broken; return a function to stop this.
 
-    aiohttp closes the connection of such a body and tells its protocol, but not the body
-    (`ResponseHandler.data_received`): its reader would wait until the deadline. Returns what ends
-    the watching.
+    aiohttp closes the connection of such a body and notifies its protocol, but not the body
+    (`ResponseHandler.data_received`): the reader would wait until the deadline.
     """
     content = answer.content
     protocol = answer.connection.protocol if answer.connection is not None else None
@@ -345,7 +346,7 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
     def told(error: BaseException, *cause: BaseException) -> None:
         tell(error, *cause)
         if isinstance(error, HttpProcessingError):
-            call_soon(wake)  # who waits for the body reads first what came before
+            call_soon(wake)  # first let the reader read the data that came before the error
 
     if isinstance(protocol.exception(), HttpProcessingError):
         call_soon(wake)
@@ -358,21 +359,22 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
 
 @dataclass(slots=True)
 class _Sending:
-    """A request that has no answer yet.
+    """A request that has no answer so far.
 
     Attributes:
         may_send: As in `HttpClient.exchange`.
-        kept_since_s: When it took a kept connection; None: it made one, or its answer began.
+        kept_since_s: When it took a kept connection; None if it made a new connection, or if its
+            answer has begun.
     """
 
     may_send: Callable[[], bool] | None
     kept_since_s: float | None = None
 
     def closed(self, failure: Failure) -> Failure:
-        """A broken connection, as what says nothing of the request where that explains it.
+        """Change the failure to `closed` if the server closed without reading the request.
 
-        A server may close a connection at any time, llama.cpp after each stream: what is on its way
-        then is not read.
+        A server may close a connection at any time, and does not read data that arrives afterwards.
+        llama.cpp closes the connection after each stream.
         """
         if self.kept_since_s is None or boot_s() - self.kept_since_s > STALE_S:
             return failure
@@ -380,14 +382,14 @@ class _Sending:
 
 
 _SENDING: ContextVar[_Sending] = ContextVar("sending")
-"""The request for which a connection is made: aiohttp hands nothing of ours through to there."""
+"""The request that connects. aiohttp offers no argument that would reach the connector."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Asks, when there is a connection, whether its request may still be sent.
+    """Checks, once there is a connection, whether the request may still be sent.
 
-    A new one takes a round trip, three with TLS, and longer while many are made. What limits sends
-    by the second must know.
+    A new connection takes one round trip, or three with TLS, and longer while many are being made.
+    Limits per second depend on the actual time of sending.
     """
 
     def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - aiohttp's
@@ -405,8 +407,8 @@ class _Connector(aiohttp.TCPConnector):
             sending.kept_since_s = boot_s()
             kept: Any = self._conns.get(req.connection_key)
             if isinstance(kept, deque):
-                # The one that was used last, not first, as aiohttp takes of a list (before 3.11):
-                # what is more than needed is left to expire.
+                # Take the most recently used connection, as aiohttp before 3.11 does, so that
+                # unneeded connections expire. Later releases take the least recently used one.
                 kept.rotate(1)
             connection = await super().connect(req, traces, timeout)
             if not sending.kept_since_s:
@@ -429,9 +431,9 @@ class _Connector(aiohttp.TCPConnector):
         _SENDING.get().kept_since_s = None
         protocol = await super()._create_connection(req, traces, timeout)
         if self._unheard_s is not None and protocol.transport is not None:
-            # The system sends bytes anew for so long only, then never again, not even when the
-            # socket is closed meanwhile: else what was given up at a request's deadline would still
-            # be delivered when a link is back. Source: tcp(7).
+            # The system resends bytes for this time only, and never again, not even after the
+            # socket is closed. Otherwise a request that the run gave up on at its deadline would
+            # still arrive when the link is back. Source: tcp(7).
             its_socket = protocol.transport.get_extra_info("socket")
             most_ms = round(self._unheard_s * 1000)
             its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
@@ -439,9 +441,9 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_closed(protocol: ResponseHandler) -> bool:
-    """Whether a connection without a request has ended, or has brought what was not asked for.
+    """Whether an idle connection has ended or received unexpected data.
 
-    The loop may not have come to see it yet.
+    The loop may not have noticed this yet.
     """
     transport = protocol.transport
     if transport is None or transport.is_closing() or protocol.should_close:
@@ -452,21 +454,21 @@ def _has_closed(protocol: ResponseHandler) -> bool:
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    # `connect` is about a proxy's answer, too; `sock_connect` alone about its socket.
+    # `connect` also bounds a proxy's answer; `sock_connect` bounds only its socket.
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-"""Of a host's name; else it is the name server that is in trouble."""
+"""Errors that mean that a host name is unknown. Other errors mean that the name server failed."""
 
 
-# -- what went wrong -------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def _failure(error: Exception, address: _Address) -> Failure:
-    """What aiohttp's error means, or the system's.
+    """Convert an error of aiohttp or of the system to a failure.
 
-    Of errors before the request was sent, nothing may have been billed.
+    A request that failed before it was sent cannot have been billed.
     """
     said = beginning(str(error))
     match error:
@@ -476,9 +478,9 @@ def _failure(error: Exception, address: _Address) -> Failure:
                 " 30 s and 90 % of timeout_s)"
             )
         case aiohttp.ClientConnectorCertificateError():
-            # It has no `os_error` before aiohttp 3.13.
+            # Before aiohttp 3.13 the error has no `os_error`.
             said = beginning(getattr(error.certificate_error, "verify_message", said))
-            return Failure("tls", f"certificate not trusted: {said}")
+            return Failure("tls", f"the certificate is not trusted: {said}")
         case aiohttp.ClientConnectorError():
             if _is_of_name(error) and error.os_error.errno in _UNKNOWN:
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
@@ -491,11 +493,11 @@ def _failure(error: Exception, address: _Address) -> Failure:
             answered = f"the proxy answered {error.status} {error.message}".rstrip()
             return Failure("connect", f"no tunnel to the server: {beginning(answered)}")
         case aiohttp.ClientResponseError():
-            # Below the line that it quotes it points at what is wrong there.
+            # Remove the last line, whose marker (^) points at the mistake in the quoted data.
             return _no_http(error, error.message.rstrip(" ^\n"))
-        # What the network has cut off is not told by the type (`ResponseHandler.connection_lost`).
+        # The type does not show whether the network failed (`ResponseHandler.connection_lost`).
         case aiohttp.ClientPayloadError() if "ConnectionResetError" not in said:
-            # Behind that it quotes an object.
+            # The rest of the message is the repr of an object.
             return _no_http(error, str(error).partition(": <")[0])
     outcome: FailedOutcome = "timeout" if isinstance(error, TimeoutError) else "transport"
     return Failure(outcome, _named(error, said), maybe_billed=True)
@@ -503,13 +505,13 @@ def _failure(error: Exception, address: _Address) -> Failure:
 
 def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
-    # Nobody counts a rate by refusing connections.
+    # Servers do not refuse connections because of a rate.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
 
 
 def _no_http(error: Exception, said: str) -> Failure:
-    # A server's broken words may be part of it.
-    reason = f"the answer is no HTTP: {_named(error, beginning(said))}"
+    # The text may contain the server's broken data.
+    reason = f"the answer is not valid HTTP: {_named(error, beginning(said))}"
     return Failure("malformed", reason, maybe_billed=True)
 
 
@@ -518,13 +520,13 @@ def _named(error: Exception, said: str) -> str:
 
 
 def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether a host's name was not found; before aiohttp 3.11 only the system's error says so."""
+    """Whether a host name was not found. Before aiohttp 3.11 only the system's error shows this."""
     own = getattr(aiohttp, "ClientConnectorDNSError", socket.gaierror)
     return isinstance(error, own) or isinstance(error.os_error, socket.gaierror)
 
 
 def _no_connection(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection; aiohttp's own words contain the names of its objects."""
+    """Why there is no connection, in words: aiohttp's message contains the names of its objects."""
     host = f"[{error.host}]" if ":" in error.host else error.host
     place = f"{host}:{error.port}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -536,8 +538,8 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
         return f"nothing listens on {place}"
     if isinstance(cause, ssl.SSLError):
         if cause.reason in _SPEAKS_NO_TLS:
-            return f"{place} does not speak TLS: base_url should perhaps begin with http://"
+            return f"{place} does not use TLS: perhaps base_url should begin with http://"
         return f"the TLS handshake with {place} failed: {cause.reason or 'no reason was given'}"
-    # asyncio puts a tuple of Python's into `strerror`.
+    # asyncio puts a Python tuple into `strerror`.
     said = os.strerror(cause.errno) if cause.errno else type(cause).__name__
     return f"{place} cannot be reached: {said}"

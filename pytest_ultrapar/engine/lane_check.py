@@ -1,12 +1,12 @@
-"""The shortest request that shows whether a lane works: for a check, and for a suspicion."""
+"""Check with the shortest request whether a lane works, before a run or when it is in doubt."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.broker.port import may_send
+from pytest_ultrapar.apis.server_json import LEFT_OUT
+from pytest_ultrapar.broker.interface import may_send
 from pytest_ultrapar.engine.answers import (
     Answer,
     TooLateError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.apis.outcome import Allowance
     from pytest_ultrapar.apis.registry import Api
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.http import HttpClient
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
-"""OpenAI's reasoning models answer so (400) where they had no room for a word."""
+"""Part of the error (400) from OpenAI's reasoning models if the bound is too small for any word."""
 
 
 def smallest(api: Api) -> dict[str, Any]:
-    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
+    """Parameters for the shortest answer: 1 token, or as few as the API accepts."""
     return {"max_tokens": getattr(api, "least_tokens", 1)}
 
 
 def smallest_body(endpoint: Endpoint) -> bytes:
-    """A chat completion of one token."""
+    """The body of a chat completion that asks for the shortest answer."""
     return request_body(endpoint, MESSAGES, smallest(endpoint.api))
 
 
 def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-    """What is wrong with an answer that took so long; None when nothing is."""
+    """Return the lane's failure, if the answer shows one. The answer took `latency_s` seconds."""
     result = read_answer(answer, endpoint, latency_s)
-    # A prompt that is refused was read: the lane works.
+    # A lane that refuses a prompt has read it: the lane works.
     if not isinstance(result, Failure) or result.outcome == "refused":
         return None
     if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
@@ -54,25 +54,27 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
 
 
 def _is_own(failure: Failure) -> bool:
-    """Whether it is refused since it asks for one token: of other requests that says nothing."""
+    """Whether the request failed only because of its short bound; other requests may succeed."""
     return failure.outcome == "bad_request" and "tokens" in failure.said
 
 
 async def send_check(  # noqa: PLR0917
-    port: BrokerPort,
+    port: BrokerInterface,
     http: HttpClient,
     clock: Clock,
     endpoint: Endpoint,
     lease: Lease,
     told: Callable[[Allowance | None], None] = lambda _: None,
 ) -> Failure | None:
-    """Send it on a lease, and give that back; `told` gets what headers say of limits.
+    """Send the shortest request on a lease, and give the lease back to the broker.
+
+    `told` is called with the limits from the answer's headers.
 
     Returns:
-        What is wrong with the lane; None when nothing is.
+        The lane's failure; None if the lane works.
 
     Raises:
-        TooLateError: The lease had grown too old to send on.
+        TooLateError: The lease was too old to send on.
     """
 
     def is_in_time() -> bool:

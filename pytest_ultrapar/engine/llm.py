@@ -1,4 +1,4 @@
-"""The client that an episode talks to: bound to one model, silent about limits and retries."""
+"""The client of an episode. It is bound to one model, and handles limits and retries itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.broker.protocol import TokenBounds
 from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
-from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
+from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     import openai
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.gateway import Door
+    from pytest_ultrapar.engine.gateway import GatewaySession
     from pytest_ultrapar.engine.sender import Sender
     from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
 T = TypeVar("T")
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
-"""Parameters that a suite may not set, whatever the API: they are the client's own business."""
+"""Parameters that a suite may not set with any API, because the client sets them."""
 
 
 class _Chat(msgspec.Struct, frozen=True):
-    """A conversation to be answered."""
+    """A conversation to send."""
 
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
-    most: Most | None = None
+    most: TokenBounds | None = None
     pieces: None = None
 
     def begin(self) -> bool:
@@ -49,41 +49,41 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class Llm:
-    """A client bound to one model: the case's, or one in a role; used on the engine's loop.
+    """A client for the case's model, or for the model of a role; used on the engine's loop.
 
     Attributes:
-        model: Its name in the pool.
+        model: The model's name in the pool.
     """
 
     def __init__(self, sender: Sender, case: Llm | None = None) -> None:
-        """Make a client; the engine does, one per episode, and `role` for each role.
+        """Make a client. The engine makes one per episode, and `role` one per role.
 
         Args:
-            sender: The episode's, or that of a role.
-            case: The case's own client, for one in a role.
+            sender: The sender of the episode or of a role.
+            case: The case's own client, if this one is for a role.
         """
         self.model = sender.model
         self.conversation = sender.conversation
         self._sender = sender
-        self._native_client: NativeClient | None = None
+        self._native_client: SdkSender | None = None
         self._case = case
         self._roles: dict[str, Llm] = {}
-        self._door: Door | None = None
+        self._session: GatewaySession | None = None
 
     def role(self, name: str) -> Llm:
-        """A client for the model that the pool gives a role, such as a judge; always the same one.
+        """Return the client for a role's model, such as a judge; each call returns the same one.
 
-        Its requests are the case's, but have leases, a lane, a conversation and a transcript of
-        their own, and no group of the case binds them. While they wait or are answered the case
-        holds no seat of its own model. What ends the case ends it here, too, with two differences:
-        the `kind` of its `infra` begins with the role's name, and a prompt that is refused for good
-        is `infra` as well, since it says nothing of the case's model.
+        The requests belong to the case, but have their own leases, lane, conversation and
+        transcript, and the case's group does not apply to them. While they wait or are in flight,
+        the case does not occupy a seat of its own model. A failure ends the case as usual, with two
+        differences. The `kind` of an `infra` begins with the role's name. If the role's model
+        refuses a prompt, the case is `infra` too: this says nothing about the case's own model.
 
         Args:
-            name: As in the pool's `[role.<name>]`.
+            name: The name in the pool's `[role.<name>]`.
 
         Raises:
-            ConfigError: The pool has no such role; the message names those it has.
+            ConfigError: The pool has no such role; the message lists its roles.
         """
         __tracebackhide__ = True
         if self._case is not None:
@@ -99,27 +99,27 @@ class Llm:
         system: str | None = None,
         **parameters: Any,  # noqa: ANN401
     ) -> Coroutine[Any, Any, Reply]:
-        """The model's answer to a conversation.
+        """Send a conversation and return the model's answer.
 
-        Waits as long as the pool's limits ask, tries again where that may help, and always on the
-        same model.
+        It waits as long as the pool's limits require, and tries again if that may help, always with
+        the same model.
 
         Args:
-            messages: The whole conversation so far, as the chat-completions API has it; a text is
-                one message of the user. Lone surrogates, which no request can hold, are sent as
-                text that shows them.
-            system: A message of the system that goes before them.
-            parameters: Further parameters of the API, such as `temperature`, passed on as they are.
+            messages: The whole conversation so far, in the format of the chat-completions API. A
+                string is sent as one user message. Unpaired surrogates, which no request can
+                contain, are sent as visible text.
+            system: A system message to put first.
+            parameters: Other parameters of the API, such as `temperature`, passed on unchanged.
 
         Raises:
-            InfraError: The request could not be answered; the case becomes `infra` whatever the
-                episode does next.
-            PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
-            BadRequestError: The API calls the request malformed; the case becomes an `error`.
+            InfraError: The request got no answer. The case becomes `infra`, even if the episode
+                catches the error and continues.
+            PromptRefused: The provider refused the prompt; the case becomes `unsolved`.
+            BadRequestError: The API rejects the request as malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
-                is there twice under two names, or cannot be sent as JSON, the messages are neither
-                text nor list of dicts, or have a message of the system beside `system`.
-            ValueError: A parameter is no finite number.
+                is given under two names, or cannot be sent as JSON. Or the messages are neither a
+                string nor a list of dicts, or contain a system message in addition to `system`.
+            ValueError: A parameter is not a finite number.
         """
         self.conversation.n_unawaited += 1
         return self._chat(messages, system, parameters)
@@ -129,13 +129,13 @@ class Llm:
     ) -> Reply:
         conversation = self.conversation
         conversation.n_unawaited -= 1
-        # An episode that caught it: its case is lost, and more requests would cost for nothing.
+        # Even if the episode caught its failure, the case is lost: more requests would be a waste.
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
             raise TypeError(
-                f"llm.chat() got {min(reserved)!r}, which is reserved; other parameters are "
-                "passed on"
+                f"llm.chat() got {min(reserved)!r}, which the client sets itself; you can set any "
+                "other parameter"
             )
         messages = conversation_of(messages, system)
         check_request(parameters)
@@ -156,23 +156,23 @@ class Llm:
         return reply
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-        """What a function that blocks returns or raises, called in a thread of its own.
+        """Call a blocking function in a new thread; return its result or raise its exception.
 
-        What it prints and logs is the case's, and context variables are those of the caller. No
-        number of threads is kept to: as many functions run at once as cases call. Where the case
-        or this call is cancelled, nothing waits for the function: the next call of a client of
-        `sync` raises `asyncio.CancelledError` in it.
+        Its output and log belong to the case, and it sees the caller's context variables. Every
+        call gets its own thread, and the number of threads is not limited. If the case or this call
+        is cancelled, neither waits for the function: the next time that the function calls a `sync`
+        client, the call raises `asyncio.CancelledError`.
 
         Args:
-            function: Called with all that follows; `llm.sync` is the client for it.
+            function: The function to call. Inside it, use the client `llm.sync`.
             args: Its arguments.
-            kwargs: Its arguments by name.
+            kwargs: Its keyword arguments.
 
         Raises:
             TypeError: The function is async.
         """
         if iscoroutinefunction(function):
-            raise TypeError("llm.run() calls plain functions; write `await function(...)`")
+            raise TypeError("llm.run() is for plain functions; write `await function(...)`")
         return await run_blocking(function, *args, **kwargs)
 
     @property
@@ -182,47 +182,47 @@ class Llm:
 
     @property
     def base_url(self) -> str:
-        """Where other processes and clients with an HTTP library of their own send requests.
+        """The base URL for other processes, and for clients that use their own HTTP library.
 
-        They get there with `api_key`, in any of the APIs that the lanes of the case's model speak,
-        until the episode ends. The first call in a process starts its server.
+        They use it together with `api_key` until the episode ends, with any API that the lanes of
+        the case's model support. The first access in a process starts its server.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
 
     @property
     def api_key(self) -> str:
-        """What to give clients as their key: they never see the pool's.
+        """The API key for clients of `base_url`, which never see the pool's keys.
 
-        It is worth something in this episode alone.
+        It is valid only during this episode.
         """
         return self._opened().token
 
     @property
     def refused(self) -> PromptRefused | BadRequestError | None:
-        """What was wrong with the last request that came by `base_url`, if anything was.
+        """The error in the last request that came through `base_url`, if there was one.
 
-        No exception says so in an episode whose request was another process's.
+        A request of another process raises no exception in the episode, so check this instead.
         """
-        return None if self._door is None else self._door.fault
+        return None if self._session is None else self._session.fault
 
-    def _opened(self) -> Door:
-        if self._door is None:
+    def _opened(self) -> GatewaySession:
+        if self._session is None:
             name = f"case {self._sender.case_id}"
-            self._door = self._sender.parts.gateway.admit(self.native(), name)
-            self.native().keys.add(self._door.token)
-        return self._door
+            self._session = self._sender.parts.gateway.admit(self.native(), name)
+            self.native().keys.add(self._session.token)
+        return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An HTTP client for SDKs, whose every request is sent on the pool's lanes.
+        """Return an HTTP client for SDKs; it sends every request on the pool's lanes.
 
-        Each waits as long as the limits ask, goes to the lane's address with the lane's key, and is
-        tried again where that may help, up to the first piece of a stream. Keys, addresses, and
-        names of models that an SDK has from elsewhere are refused. It is for the episode's own
-        event loop, and ends with the episode.
+        Each request waits as long as the limits require, and goes to the lane's address with the
+        lane's key. It is tried again if that may help, until the first piece of a stream arrives.
+        A request with another key, address or model name is refused. Use the client on the
+        episode's own event loop. It works until the episode ends.
 
         Args:
-            library: `httpx`, where an SDK takes clients of that; None: httpx2.
+            library: The module `httpx`, if the SDK accepts clients of httpx; None means httpx2.
 
         Raises:
             ConfigError: httpx2 is not installed.
@@ -230,52 +230,52 @@ class Llm:
         return httpx_client(self.native(), library)
 
     def openai(self) -> openai.AsyncOpenAI:
-        """OpenAI's client, as `httpx_client` says; on Azure's lanes, too.
+        """Return OpenAI's client, which uses `httpx_client`; it also works with Azure's lanes.
 
         Raises:
             ConfigError: The package `openai` is not installed.
-            BadRequestError: A lane of the model has an API that this client does not speak; the
+            BadRequestError: A lane of the model has an API that this client does not support; the
                 case becomes an `error`.
         """
         return cast("openai.AsyncOpenAI", openai_client(self.native()))
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
-        """Anthropic's client, as `httpx_client` says.
+        """Return Anthropic's client, which uses `httpx_client`.
 
         Raises:
             ConfigError: The package `anthropic` is not installed.
-            BadRequestError: A lane of the model has an API that this client does not speak; the
+            BadRequestError: A lane of the model has an API that this client does not support; the
                 case becomes an `error`.
         """
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
-    def native(self) -> NativeClient:
-        """What answers requests that are written already; for clients, not for suites."""
+    def native(self) -> SdkSender:
+        """Return the client for requests that an SDK has written; suites do not need it."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender)
+            self._native_client = SdkSender(self._sender)
         return self._native_client
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them."""
-        for role in self._roles.values():
-            await role.close()
-        if self._door is not None:
-            self._sender.parts.gateway.dismiss(self._door)
+        """Cancel all requests that the episode left unfinished, so that its record has them."""
+        while self._roles:  # a client and its roles refer to each other
+            await self._roles.popitem()[1].close()
+        if self._session is not None:
+            self._sender.parts.gateway.dismiss(self._session)
         await self._sender.close()
 
 
 class SyncLlm:
-    """`Llm` for functions that `llm.run` calls: the same client, whose calls block their thread.
+    """The synchronous `Llm`, for functions that `llm.run` calls: each call blocks its thread.
 
-    Once the case has ended, or `await llm.run(...)` was cancelled, every call raises
-    `asyncio.CancelledError`, which `except Exception` lets pass.
+    Once the case has ended, or its `await llm.run(...)` was cancelled, every call raises
+    `asyncio.CancelledError`, which `except Exception` does not catch.
 
     Attributes:
-        model: Its name in the pool.
+        model: The model's name in the pool.
     """
 
     def __init__(self, llm: Llm, wait: Wait) -> None:
-        """Make a client; `Llm.sync` does."""
+        """Make a client. Only `Llm.sync` calls this."""
         self.model = llm.model
         self._llm = llm
         self._wait = wait
@@ -285,28 +285,28 @@ class SyncLlm:
         messages: Messages | str,
         *,
         system: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - as `Llm.chat` has it
+        **parameters: Any,  # noqa: ANN401 - as for `Llm.chat`
     ) -> Reply:
-        """As `Llm.chat`.
+        """Send a conversation and return the model's answer; see `Llm.chat`.
 
         Raises:
             asyncio.CancelledError: The case no longer waits for this function.
-            RuntimeError: It was called on the loop of all episodes, which it would block.
+            RuntimeError: The call came from the loop of all episodes, which it would block.
         """
         return cast("Reply", self._wait(self._llm.chat(messages, system=system, **parameters)))
 
     def role(self, name: str) -> SyncLlm:
-        """As `Llm.role`."""
+        """Return the client for the model of a role; see `Llm.role`."""
         return self._llm.role(name).sync
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An `httpx2.Client`, or `library`'s, as `Llm.httpx_client` says."""
+        """Return an `httpx2.Client`, or the client of `library`; see `Llm.httpx_client`."""
         return httpx_client(self._llm.native(), library, self._wait)
 
     def openai(self) -> openai.OpenAI:
-        """OpenAI's client `OpenAI`, as `Llm.openai` says."""
+        """Return OpenAI's synchronous client, `OpenAI`; see `Llm.openai`."""
         return cast("openai.OpenAI", openai_client(self._llm.native(), self._wait))
 
     def anthropic(self) -> anthropic.Anthropic:
-        """Anthropic's client `Anthropic`, as `Llm.anthropic` says."""
+        """Return Anthropic's synchronous client, `Anthropic`; see `Llm.anthropic`."""
         return cast("anthropic.Anthropic", anthropic_client(self._llm.native(), self._wait))

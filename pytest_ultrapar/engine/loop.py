@@ -1,4 +1,4 @@
-"""The loop that all episodes of a process share, and what keeps one from ending the others."""
+"""The event loop that all episodes of a process share, and what protects them from each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.engine.captured_output import EpisodeOutput, current_output
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
-"""Whether this is the engine's own code. All else on its loop is a suite's: what a thread that an
-episode started has the loop call knows of no episode."""
+"""Whether the running code is the engine's own. All other code on its loop belongs to a suite, even
+if its episode is unknown, as for a callback that an episode's thread put on the loop."""
 
 
 def engine_context() -> Context:
-    """A context for code of the engine, whoever asks for it."""
+    """Return a context for the engine's own code, which belongs to no episode."""
     context = copy_context()
     context.run(current_output.set, None)
     context.run(_is_engine.set, True)
@@ -28,32 +28,32 @@ def engine_context() -> Context:
 
 
 class EngineTask(asyncio.Task[T]):
-    """A task that ends only by itself, by the engine, or by the episode that it is.
+    """A task that only the engine, the task itself, or its own episode may cancel.
 
     A suite's code that cancels `asyncio.all_tasks()` gets a `RuntimeError`.
 
     Attributes:
-        output: That of the episode that it is; None for a task of the engine.
+        output: The output of the task's episode; None for a task of the engine.
     """
 
     output: EpisodeOutput | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ANN401 - as asyncio has it
-        """Cancel it; called on the loop's thread.
+        """Cancel the task. Call this on the loop's thread.
 
         Raises:
-            RuntimeError: Neither the engine nor the episode called.
+            RuntimeError: The caller is neither the engine nor the task's episode.
         """
         caller = current_output.get()
         if not _is_engine.get() and (caller is None or caller is not self.output):
             raise RuntimeError(
-                "an episode may cancel no task of another episode, nor one of the engine"
+                "an episode may cancel neither tasks of another episode nor tasks of the engine"
             )
         return super().cancel(msg)
 
 
 def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTask[T]:
-    """The task of an episode; called by the engine, on its loop."""
+    """Make the task of an episode. The engine calls this on its loop."""
     context = copy_context()
     context.run(current_output.set, output)
     context.run(_is_engine.set, False)
@@ -63,17 +63,17 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
 
 
 class _PlainLoop(asyncio.SelectorEventLoop):
-    """asyncio's own, by a clock that no test fakes; uvloop's is none of Python's."""
+    """asyncio's loop with a clock that tests cannot fake. uvloop's clock is not in Python."""
 
     def time(self) -> float:
         return boot_s()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop for episodes: uvloop's where that is installed."""
+    """Make a loop for episodes: uvloop's if uvloop is installed."""
     kind: Any = _PlainLoop
     try:
-        import uvloop  # noqa: PLC0415 - absent on some platforms, and costs 41 ms that plain tests need not pay
+        import uvloop  # noqa: PLC0415 - missing on some platforms; plain tests save its 41 ms
     except ImportError:
         pass
     else:
@@ -93,20 +93,20 @@ def _make_task(
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, whatever tasks and callbacks of episodes raise meanwhile.
+    """Run a coroutine to its end, even if tasks and callbacks of episodes raise.
 
-    asyncio lets `SystemExit` and `KeyboardInterrupt` out of the loop, which stops it. Here they are
-    logged as other exceptions are, and the loop goes on with its tasks.
+    In asyncio, a task that raises `SystemExit` or `KeyboardInterrupt` stops the loop. Here, these
+    exceptions are logged like others, and the loop continues with its other tasks.
 
     Raises:
-        BaseException: What the coroutine raised, or a loop that cannot run.
+        BaseException: The coroutine raised it, or the loop cannot run.
     """
     task = loop.create_task(main)
     while True:
         try:
             return loop.run_until_complete(task)
         except (SystemExit, KeyboardInterrupt, RuntimeError):
-            # The last one is asyncio's word for a loop that an episode stopped.
+            # asyncio raises RuntimeError if an episode stopped the loop.
             if task.done() or loop.is_closed():
                 raise
             logging.getLogger("asyncio").exception("An episode left a task or callback behind")

@@ -1,7 +1,7 @@
-"""Which mock of an HTTP client is active in this process.
+"""Find out whether a mock of an HTTP client is active in this process.
 
-Requests of `llm` go past them all. They are sent while other tests run, and a mock may be one of
-theirs: no answer must come from it, and no request fail by it.
+Requests of `llm` bypass all mocks. They are sent while other tests run, and an active mock may
+belong to one of those tests: it must neither answer a request of `llm` nor make it fail.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _PLACES = (
     ("httpcore", "AsyncConnectionPool", "handle_async_request"),
     ("aiohttp", "ClientSession", "_request"),
 )
-"""Where mocks of clients put themselves that await, as those of `llm` do."""
+"""The methods that mocks of async clients replace."""
 
 
 def active_mock(*, surely: bool = False) -> str | None:
-    """What stands in the place of a method of a client, in words; None: each has its own.
+    """Say in words which method of a client a mock has replaced; None if no mock is active.
 
-    What an installed package puts there that is no known mock, as telemetry does, passes.
+    Other installed packages, such as telemetry, may replace methods: they do not count as mocks.
 
     Args:
-        surely: Whether a function of a suite passes, too: it may do no more than count.
+        surely: Whether to ignore functions of the suite as well, since they may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:
             continue
         found = getattr(getattr(client, owner, None), method, None)
-        kind = type(getattr(found, "mock", found)).__module__  # `mock`: of an autospec
+        kind = type(getattr(found, "mock", found)).__module__  # an autospec has a `mock`
         source = kind if kind == "unittest.mock" else str(getattr(found, "__module__", module))
         root = source.partition(".")[0]
         if root == module:
@@ -41,5 +41,5 @@ def active_mock(*, surely: bool = False) -> str | None:
         is_mock = source == "unittest.mock" or root in LIBRARIES
         code = None if is_mock or surely else getattr(found, "__code__", None)
         if is_mock or (code is not None and "site-packages" not in code.co_filename):
-            return f"{module}.{owner}.{method} is one of {source}"
+            return f"{module}.{owner}.{method} is mocked by {source}"
     return None

@@ -1,8 +1,8 @@
-"""Answers of an earlier run in the place of a provider's.
+"""Answer requests with the stored answers of an earlier run instead of a provider.
 
-A request gets the answer that the same request of the same case got then, whatever lane it was sent
-on; each stored answer is given once. That takes no lease, no seat and no time. What has no stored
-answer is a miss: it ends the case, or takes a lease and is sent as any other request.
+A request gets the answer that the same request of the same case received in that run, on any lane.
+Each stored answer is used once. It needs no lease, no seat and no time. A request without a stored
+answer is a miss: either it ends the case, or it takes a lease and is sent like any other request.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.apis.server_json import part_of
+from pytest_ultrapar.broker.interface import BrokerInterface
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import (
@@ -42,24 +42,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.conversation import Conversation
 
 _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
-"""Of an attempt; a replayed one has no duration."""
+"""The times of an attempt. In a replayed attempt they are all equal: it has no duration."""
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
-"""Outcomes of requests whose answer says something of the request."""
+"""The outcomes of requests whose answer is about the request itself."""
 LEAVES_LATE_S = 1.0
-"""How much later than then an episode may leave a request that it does not wait for."""
+"""How much later than in the stored run an episode may cancel a request before the request fails,
+in seconds."""
 _MOST_LINES = 200
-"""Lines of either request that are compared: a diff takes time with their product."""
+"""The number of lines of each request to compare. The time for a diff grows with its square."""
 _MOST_SHOWN = 40
 _LONGEST_LINE = 200
 
 
 class Wording(NamedTuple):
-    """What one request has in common with others that ask the same.
+    """The parts of a request that must be the same in two requests for them to count as equal.
 
     Attributes:
-        resource: As of `Exchange.path`.
-        query: As of `Exchange`.
-        headers: As of `Exchange`, in order.
+        resource: As `Exchange.path`.
+        query: As in `Exchange`.
+        headers: As in `Exchange`, sorted.
         body: `exchanges.canonical`.
     """
 
@@ -70,16 +71,17 @@ class Wording(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """One request of the earlier run, and what came of it.
+    """One request of the earlier run and its answer.
 
     Attributes:
-        asked: What it was.
-        api: Name of what reads the answer.
+        asked: The request.
+        api: Name of the reader for the answer.
         status: HTTP status; None: no answer came.
         came: The answer's body.
-        is_stream: Whether that is a stream of events.
-        attempt: The last try; None where it was never sent.
-        is_unasked: Whether that stream was not asked for, and was handed on as one body.
+        is_stream: Whether the body is a stream of events.
+        attempt: The last attempt; None if the request was never sent.
+        is_unasked: Whether the client got the stream as one body because it had not asked for a
+            stream.
     """
 
     asked: Wording
@@ -92,24 +94,24 @@ class Stored(NamedTuple):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is there and can be given again."""
+        """Whether there is a stored answer that can be used again."""
         outcome = None if self.attempt is None else self.attempt.outcome
-        # Of a stream that ended in a refusal nothing is kept.
+        # A stream that ended in a refusal is not stored.
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether who asked can read it: for a stream, or for none; None reads both."""
+        """Whether a client that expects a stream, or one body, can read it; None: it reads both."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream
 
 
 class Match(NamedTuple):
-    """What a request gets.
+    """The stored answer for a request.
 
     Attributes:
-        number: Which of the ways of writing the request fits.
-        is_ambiguous: Whether stored requests with other answers fit as well.
+        number: Which of the request's wordings fits.
+        is_ambiguous: Whether other stored requests, with different answers, fit as well.
     """
 
     stored: Stored
@@ -121,7 +123,7 @@ class StoredAnswers:
     """The stored requests of one case; pure.
 
     Args:
-        stored: In the order in which they were asked.
+        stored: The requests in the order in which they were sent.
     """
 
     def __init__(self, stored: Sequence[Stored]) -> None:
@@ -129,34 +131,35 @@ class StoredAnswers:
         self._all = tuple(stored)
 
     def take(self, ways: Sequence[Wording], *, is_stream: bool | None) -> Match | None:
-        """The first that fits and was not taken yet; None for a miss.
+        """Take the first unused request that fits, so that it is not used again; None for a miss.
 
         Args:
-            ways: The request as lanes of different kinds would be asked it.
-            is_stream: Whether a stream is waited for; None: either will do.
+            ways: The wordings of the request for lanes of different kinds.
+            is_stream: Whether the client expects a stream; None: it reads both forms.
         """
         fitting = [one for one in self._left if one.asked in ways and one.can_be_read_as(is_stream)]
         if not fitting:
             return None
         stored = fitting[0]
-        # By identity: two may be equal, and one is left.
+        # Compare by identity: remove only one of two equal requests.
         self._left = [one for one in self._left if one is not stored]
         answers = {(one.status, one.came) for one in fitting}
         return Match(stored, ways.index(stored.asked), len(answers) > 1)
 
     @property
     def n_left(self) -> int:
-        """How many answers nobody has taken."""
+        """How many answers are still unused."""
         return sum(one.is_answered for one in self._left)
 
     def difference(self, ways: Sequence[Wording]) -> str | None:
-        """A diff from the stored request with most lines in common, of those not taken if any.
+        """Return a diff from the most similar stored request, which is an unused one if possible.
 
         Args:
-            ways: As of `take`; the nearest of them is compared, and there is at least one.
+            ways: At least one, as for `take`; the most similar of them is compared.
 
         Returns:
-            At most `_MOST_SHOWN` lines; empty for the same request, None where none is stored.
+            Up to `_MOST_SHOWN` lines. The text is empty if the requests are equal; None if no
+            request is stored.
         """
         then = [_lines(one.asked) for one in self._left or self._all]
         if not then:
@@ -175,7 +178,7 @@ class StoredAnswers:
 
 
 def _lines(asked: Wording) -> list[str]:
-    """A request to be read: its body as JSON in lines, where texts in it are broken as they say."""
+    """Format a request as lines: its body as indented JSON, with line breaks inside strings."""
     try:
         body = msgspec.json.format(asked.body, indent=1)
     except (msgspec.DecodeError, RecursionError):
@@ -187,12 +190,12 @@ def _lines(asked: Wording) -> list[str]:
 
 
 class StoredCase(msgspec.Struct, frozen=True):
-    """What a run has for one case.
+    """The data that a run has stored for one case.
 
     Attributes:
-        episode: As the run recorded it; None where it has none.
-        part: Gives the content of a part of that run by its name.
-        missing: Why there is none, as a sentence without its end; empty where there is one.
+        episode: The recorded episode; None if it is missing.
+        part: Returns the content of a part of that run by its name.
+        missing: The reason why there is no episode, as a clause; empty if there is one.
     """
 
     episode: EpisodeEnded | None
@@ -201,15 +204,15 @@ class StoredCase(msgspec.Struct, frozen=True):
 
 
 class ReplaySettings(msgspec.Struct, frozen=True):
-    """What an engine that replays needs to know.
+    """The settings of an engine that replays.
 
     Attributes:
         run: Id of the earlier run, for messages.
-        asks: Whether misses are sent; else they end their case.
-        case: What that run has for a case, by the case's id in this one. Called on the engine's
-            thread, once per episode and role; must not raise.
-        redact: Takes out of a request what was taken out of the stored ones.
-        is_own: Whether it is this very run, and the case was cut off in it.
+        asks: Whether misses are sent. If not, a miss ends its case.
+        case: Returns the stored data for a case, given the case's id in this run. It is called on
+            the engine's thread, once per episode and role, and must not raise.
+        redact: Redacts a request in the same way as the stored requests were redacted.
+        is_own: Whether the stored answers are from this run, in which the case was interrupted.
     """
 
     run: str
@@ -221,15 +224,15 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class EpisodeReplay:
-    """Gives the requests of one episode their stored answers; used on the engine's loop.
+    """Answers the requests of one episode with stored answers. It is used on the engine's loop.
 
     Attributes:
-        settings: Of the engine.
+        settings: The settings of the engine.
         case_id: The case.
-        lanes: Of the model that is asked.
-        role: As whose answers: those of the case's own model, where empty.
+        lanes: The lanes of the model.
+        role: The role whose requests it answers; empty for the case's own model.
         now_s: Reads the engine's clock.
-        shown: As of `EngineParts`.
+        shown: As in `EngineParts`.
     """
 
     settings: ReplaySettings
@@ -241,7 +244,7 @@ class EpisodeReplay:
     shown: Callable[[str], str]
 
     def __post_init__(self) -> None:
-        """Read what the earlier run has for the case."""
+        """Read the stored data of the case."""
         self._kinds = _kinds(self.lanes)
         self._case = self.settings.case(self.case_id)
         self._missing = self._case.missing
@@ -249,35 +252,36 @@ class EpisodeReplay:
         if self._case.episode is not None:
             try:
                 stored = list(stored_requests(self._case.episode, self._case.part, self.role))
-            except Exception as error:  # noqa: BLE001 - of a damaged record or part: the case has nothing
+            except Exception as error:  # noqa: BLE001 - a damaged record or part counts as missing
                 self._missing = f"its requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
         self._answers = StoredAnswers([one for one in stored if one.api])
 
     @property
     def n_unused(self) -> int:
-        """As of `EpisodeEnded`."""
+        """As in `EpisodeEnded`."""
         return self._answers.n_left if self.settings.is_own else 0
 
     async def answer(
         self, turn: int, request: Request, conversation: Conversation
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId] | None:
-        """What a request got then, and on which lane; None: it is to be sent.
+        """Return the stored answer to a request, and its lane; None if the request must be sent.
 
         Args:
-            turn: Which request of the episode it is, from 0.
-            request: What would be sent.
-            conversation: What becomes of the request is noted there.
+            turn: The number of the request in the episode, from 0.
+            request: The request of this run.
+            conversation: Records the request and its answer.
 
         Raises:
-            InfraError: It was asked then, and had no answer.
-            PromptRefused: It was refused then, in a stream of which nothing is kept.
-            ReplayMissError: It was not asked then, and may not be sent now.
+            InfraError: The stored request has no answer.
+            PromptRefused: The stored request was refused within a stream. Such streams are not
+                stored.
+            ReplayMissError: No stored request fits, and misses are not sent.
         """
         conversation.check()
         there = self._written(request)
         ways = [self._asked(endpoint, body) for endpoint, body in there]
-        # A stream for somebody else can only be handed on as one.
+        # A stream for another client can only be passed on as a stream.
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
@@ -292,7 +296,7 @@ class EpisodeReplay:
         return self._given(match, endpoint, body, turn=turn, request=request, note=conversation)
 
     def _written(self, request: Request) -> list[tuple[Endpoint, bytes]]:
-        """A request as lanes of each kind would be asked it; some may be unable to say it."""
+        """Write the request for each kind of lane, except for kinds that do not support it."""
         found: list[tuple[Endpoint, bytes]] = []
         refusal: TypeError | None = None
         for endpoint in self._kinds:
@@ -319,7 +323,7 @@ class EpisodeReplay:
         request: Request,
         note: Conversation,
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId]:
-        """A stored answer as if it came now, noted as replayed."""
+        """Record a stored answer as a replayed answer that arrived just now, and return it."""
         stored = match.stored
         then, now_s = stored.attempt, self.now_s()
         word: Replayed = "ambiguous" if match.is_ambiguous else "match"
@@ -359,7 +363,7 @@ class EpisodeReplay:
         note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
             message = self.shown(result.message)
-            # What was known then, or what has been learned since.
+            # The failure may be classified as it was in that run, or by newer rules.
             if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
             if "bad_request" not in {then.outcome, result.outcome}:
@@ -373,11 +377,11 @@ class EpisodeReplay:
     def _failure(
         self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
-        """Why a request has no answer: there was none then, or it was not asked then."""
+        """Return the error for a request that got no answer in the stored run, or was not sent."""
         run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
-            # Of a stream that ended in a refusal nothing is kept; it was what ended the episode.
+            # A stream that ended in a refusal is not stored; the refusal ended its episode.
             ending = "infra" if self.role else "refused"
             if outcome == "refused" and episode is not None and episode.ending == ending:
                 kind = bare_kind(episode.kind or outcome)
@@ -396,21 +400,23 @@ class EpisodeReplay:
         if self._missing:
             return f"run {run} has no answer to this request: {self._missing}"
         if not ways:
-            return f"run {run} cannot be replayed here: the pool has no lane of this model"
+            return f"run {run} cannot be replayed here: the pool has no lane for this model"
         told = self._answers.difference(ways)
         if told is None:
-            return f"run {run} has no answer to this request: its case asked nothing"
-        told = told or "the same request was asked less often, or for another kind of stream"
+            return f"run {run} has no answer to this request: the case sent no requests in that run"
+        told = told or "the same request was sent fewer times, or with a different stream setting"
         return (
-            f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
-            f"--ultrapar-replay-misses ask sends what run {run} has no answer to"
+            f"run {run} has no answer to this request; the most similar one of the case:\n{told}\n"
+            "to send requests that have no stored answer, use --ultrapar-replay-misses ask"
         )
 
 
 def _left_after_s(match: Match | None) -> float:
-    """How long a request without an answer is waited for: as long as its episode did, if that left.
+    """How many seconds a request waits before it fails for lack of an answer.
 
-    It may have a time-out of its own, and is to leave again instead of failing.
+    Only a request that was cancelled in the stored run waits, for as long as it was in flight there
+    and a little longer. Its episode may have a time-out: then the episode should cancel the request
+    again instead of seeing it fail.
     """
     attempt = None if match is None else match.stored.attempt
     if attempt is None or attempt.outcome != "cancelled":
@@ -419,7 +425,7 @@ def _left_after_s(match: Match | None) -> float:
 
 
 def _messages(request: Request) -> bytes:
-    """How a request that was never sent is kept (`Conversation.noted`)."""
+    """Encode a request as `Conversation.noted` records requests that were never sent."""
     try:
         return msgspec.json.encode({"messages": list(request.messages)})
     except (TypeError, UnicodeEncodeError):
@@ -427,7 +433,7 @@ def _messages(request: Request) -> bytes:
 
 
 def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
-    """One lane of each kind: those of a kind are asked the same, whatever their names."""
+    """Return one lane of each kind. All lanes of a kind get the same request, except for names."""
     kinds: dict[object, Endpoint] = {}
     for one in lanes:
         own = (one.api_word, one.max_tokens, tuple(sorted(one.parameters.items())))
@@ -438,12 +444,12 @@ def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
 def stored_requests(
     episode: EpisodeEnded, part: Callable[[str], bytes], role: str
 ) -> Iterator[Stored]:
-    """The requests of a recorded episode to a role in the order in which they were asked.
+    """Yield the requests that a recorded episode sent to a role, in the order of sending.
 
     Args:
-        episode: With its exchanges.
-        part: Gives the content of a part by its name.
-        role: Whose; empty for the case's own model.
+        episode: The episode with its exchanges.
+        part: Returns the content of a part by its name.
+        role: The role; empty for the case's own model.
 
     Raises:
         ValueError: An exchange cannot be unpacked.
@@ -463,19 +469,19 @@ class _Wanted(msgspec.Struct):
     stream: bool = False
 
 
-class NoBroker(BrokerPort):
-    """The broker's port of a run that sends nothing: nobody asks it for a lease."""
+class NoBroker(BrokerInterface):
+    """The broker's port in a run that sends no requests and asks for no leases."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """Never called."""
         raise AssertionError(request)
 
     def tell(self, message: ClientMessage) -> None:
-        """Nobody waits for it."""
+        """Ignore the message: the run has no broker."""
 
     def ask(self, message: ClientMessage) -> asyncio.Future[Any]:
         """Never called."""
         raise AssertionError(message)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no connection."""

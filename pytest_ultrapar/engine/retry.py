@@ -1,15 +1,15 @@
-"""When to try again: the only retry layer there is.
+"""Decide whether and when to send a request again: the only retry layer.
 
-How long a request waits has three reasons. Its own failures cost attempts and back off
-(`apis.failure_classes.backoff_s`). A refusal by rate
-costs none: its lane pauses instead (`broker.health`), and the request takes another lane or waits
-for that one. Where too many requests fail at once, the broker parks retries until one of them
+A request waits before a retry for one of three reasons. A failure of the request itself costs an
+attempt, and is followed by a back-off (`apis.failure_classes.backoff_s`). A rate limit costs no
+attempt: the lane pauses (`broker.health`), and the request takes another lane or waits for this
+one. If too many requests fail at the same time, the broker holds back retries until one of them
 succeeds (`broker.retry_budget`).
 
-A 503 or refused connection that names no time to come back counts as a refusal by rate while the
-instance answers others: `Sender._send` says which it is before this module is asked. A request that
-is refused again while others are served is refused for its own sake (`Tries.is_own`): then it waits
-alone, and in the end it is given up.
+A 503 without `Retry-After` or a refused connection is treated as a rate limit while the instance
+answers other requests: `Sender._send` decides this before it calls this module. If a request is
+refused again while others are served, the request itself is the reason (`Tries.is_own`): only this
+request backs off, and the run eventually gives up on it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 MOST_OWN = 10
-"""A request that was refused so often for its own sake will never be served."""
+"""A request that was refused this often because of itself can never be served."""
 
 
 class Tries:
-    """What became of one request so far.
+    """The attempts of one request so far.
 
     Attributes:
-        failed: How its tries ended, in their order.
-        refused_by: As in `LeaseRequest`; so is `stays`: it is not for another lane to say the same.
-        wrong: What is wrong with it, and the answer that says so, where a check is to show whether
-            that is its own.
-        n_own: How often it was refused as too much for its own sake; `was_own`: the last time, too.
+        failed: The outcomes of its failed attempts, in order.
+        refused_by: As in `LeaseRequest`.
+        stays: As in `LeaseRequest`: no other lane needs to confirm the refusal.
+        wrong: The error in the request and the answer that reports it, while a check decides
+            whether the request or its lane is to blame.
+        n_own: How often a lane refused it for a limit, as congested or as loading, although the
+            request itself was the reason.
+        was_own: Whether this was so at the last such refusal.
     """
 
     def __init__(self) -> None:
@@ -53,24 +56,25 @@ class Tries:
         self.wrong: tuple[BadRequestError, Answer | Failure] | None = None
         self.n_own = 0
         self.was_own = False
-        # By lane, requests that it had served and refused when it last refused this one.
+        # By lane: requests that it had served and refused at the last refusal of this request.
         self._counts: dict[LaneId, tuple[int, int]] = {}
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it was refused for its own sake so often that it will never be served."""
+        """Whether it was refused because of itself so often that it can never be served."""
         return self.was_own and self.n_own >= MOST_OWN
 
     def doubts(
         self, wrong: Exception, answer: Answer | Failure, lease: Lease, pieces: Pieces | None
     ) -> bool:
-        """Whether a request waits for a check that was a bad one, since its lane may say so of all.
+        """Whether a rejected request must wait for a check, since its lane may reject all requests.
 
         Args:
-            wrong: What is wrong with it.
-            answer: What says so.
-            lease: On which it was sent: one that is the first word of its lane.
-            pieces: What may have been seen of the answer: then it stands.
+            wrong: The error in the request.
+            answer: The answer that reports it.
+            lease: The lease it was sent on. A check is necessary if the lane has served no request.
+            pieces: The stream of the answer. If the client may have seen a part of the answer, the
+                answer is final.
         """
         has_begun = pieces is not None and pieces.has_begun
         if lease.n_served or has_begun or not isinstance(wrong, BadRequestError):
@@ -81,11 +85,11 @@ class Tries:
         return True
 
     def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:
-        """Whether a refusal as too much is about this request and not about its lane.
+        """Whether the lane refused the request because of the request itself, not for its load.
 
-        It is where the lane refused the request before, and has since served as many others as it
-        refused. What counts tokens lets small ones pass: there it must have refused none. Asked
-        once per refusal.
+        This is so if the lane has refused the request before, and since then has served at least as
+        many other requests as it has refused. With a token limit, which lets small requests pass,
+        it must have refused none. Call this once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False
@@ -99,12 +103,12 @@ class Tries:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often one turn is tried, by the table of failure classes.
+    """How often to try one turn, according to the table of failure classes.
 
     Attributes:
-        max_attempts: Failures of the request's own (transport, time-out, 5xx, malformed) per turn
-            before the case is `infra`, >= 1. With 1 nothing is tried again, not even after 429, but
-            for what may be the fault of one key.
+        max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
+            malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
+            not even after a 429, except after failures that may concern one key only.
     """
 
     max_attempts: int = 3
@@ -112,12 +116,12 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     def decide(
         self, failure: Failure, failed: Sequence[LeaseOutcome], *, is_doubted: bool = False
     ) -> Verdict:
-        """What to do after a failed attempt.
+        """Decide what to do after a failed attempt.
 
         Args:
-            failure: What became of it.
-            failed: How the attempts of this turn ended so far, this one included.
-            is_doubted: Whether another key may answer, and a probe is to decide about this one.
+            failure: The failure of the attempt.
+            failed: The outcomes of the failed attempts of this turn, including this one.
+            is_doubted: Whether another key may succeed while a probe tests this one.
         """
         outcome = failure.outcome
         if outcome in {"refused", "bad_request"}:
@@ -125,25 +129,25 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         its_class = CLASSES[outcome]
         if its_class.again == "never" or (self.max_attempts == 1 and not is_doubted):
             return "give_up"
-        # A server that does not want to see it again speaks for itself, not for another account.
+        # A server that forbids retries says nothing about other accounts.
         if failure.is_final and its_class.removes is None:
             return "give_up"
         if its_class.again == "free":
             return "again"
-        # What timed out twice has cost two whole time-outs, and is likely to cost a third.
+        # Two time-outs have already cost twice the time limit, and a third is likely.
         if its_class.again == "once" and failed.count(outcome) > 1:
             return "give_up"
         return "again" if self.n_counted(failed) < self.max_attempts else "give_up"
 
     def wait_s(self, failure: Failure, tries: Tries, rng: random.Random) -> float:
-        """Seconds that a request waits by itself before it asks again, if it is to."""
+        """Return how many seconds a request backs off before it asks for a lease again."""
         if CLASSES[failure.outcome].costs_attempt:
             return backoff_s(self.n_counted(tries.failed), rng)
         if failure.outcome in OWN and tries.was_own:
-            # Its lane does not pause for it.
+            # The lane does not pause because of this request.
             return max(failure.retry_after_s or 0.0, backoff_s(tries.n_own, rng))
         return 0.0
 
     def n_counted(self, failed: Sequence[LeaseOutcome]) -> int:
-        """How many of these attempts count against `max_attempts`."""
+        """Return how many of these attempts count towards `max_attempts`."""
         return sum(CLASSES[outcome].costs_attempt for outcome in failed)

@@ -1,8 +1,8 @@
-"""Clients of providers, made so that all they send is sent by us.
+"""Make clients of provider SDKs that send all their requests through the pool.
 
-The SDKs take an HTTP client of the caller's. It gets a transport here that hands requests to
-`NativeClient` instead of a network. No SDK is imported before a suite asks for it: each takes 1 to
-2.5 s to load.
+The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender`
+instead of the network. An SDK is imported only when a suite asks for it, because loading takes 1 to
+2.5 s.
 """
 
 from __future__ import annotations
@@ -13,66 +13,67 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.engine.answers import Pump
-from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
+from pytest_ultrapar.engine.answers import StreamRelay
+from pytest_ultrapar.engine.sdk_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import refuse
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.native import NativeClient
+    from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 FAULT = "ultrapar.fault"
-"""Extension of a response and of its request, which is all that some SDKs keep: what has a `fault`,
-the `BadRequestError` or `PromptRefused` that the answer stands for, or None."""
+"""An extension of a response, and of its request because some SDKs keep only the request. Its value
+has an attribute `fault`: the `BadRequestError` or `PromptRefused` of the answer, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
-    """A client whose every request goes through `native`.
+def httpx_client(native: SdkSender, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
+    """Return a client that sends every request through `sdk_sender`.
 
     Args:
-        native: The episode's.
-        library: `httpx` or `httpx2`; None: httpx2.
-        wait: Makes it the synchronous one, for threads.
+        native: The native client of the episode.
+        library: The module `httpx` or `httpx2`; None means httpx2.
+        wait: If given, the client is synchronous, for use in threads.
 
     Raises:
-        ConfigError: It is not installed.
-        TypeError: It is another module.
+        ConfigError: The library is not installed.
+        TypeError: `library` is another module.
     """
     if library is None:
         library = _imported("httpx2", "llm.httpx_client()")
     if not hasattr(library, "AsyncBaseTransport"):
         raise TypeError(f"llm.httpx_client() takes httpx or httpx2 (got {library!r})")
-    # A time-out of the client's own would count the time that a request waits for the pool.
+    # A time-out of the client would include the time that a request waits for the pool's limits.
     kind = library.AsyncClient if wait is None else library.Client
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
-def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """OpenAI's `AsyncOpenAI`, with `wait` its `OpenAI`; on Azure's lanes too.
+def openai_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """Return OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; both work with Azure's lanes.
 
     Raises:
         ConfigError: The package is not installed.
-        BadRequestError: A lane of the model has another API; the case is an `error`.
+        BadRequestError: A lane of the model has another API; the case becomes an `error`.
     """
     return _sdk_client(native, wait, "OpenAI", "/chat/completions", f"{HOME}/v1")
 
 
-def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Anthropic's `AsyncAnthropic`, with `wait` its `Anthropic`; errors as of `openai_client`."""
+def anthropic_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """Return Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`.
+
+    It raises the same errors as `openai_client`.
+    """
     client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
-    # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
+    # Otherwise it would also send the value of ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
 
 
-def _sdk_client(
-    native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
-) -> Any:  # noqa: ANN401 - as above
-    """The client of that name of the SDK of that name, whose requests are for a resource."""
+def _sdk_client(native: SdkSender, wait: Wait | None, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
+    """Return the client `name` of its SDK, after checking that all lanes serve the resource."""
     package = name.lower()
     whose = f"llm.{package}()"
     native.must_serve(path, whose)
@@ -84,7 +85,7 @@ def _sdk_client(
 
 
 def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent
-    """Whose HTTP clients an SDK takes: httpx2's, or of versions before those of 2026 httpx's."""
+    """Return the HTTP library of an SDK: httpx2, or httpx in versions from before 2026."""
     bases = sdk.DefaultAsyncHttpxClient.__mro__
     base = next(one for one in bases if one.__module__.partition(".")[0] in {"httpx", "httpx2"})
     return import_module(base.__module__.partition(".")[0])
@@ -102,34 +103,34 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 
 
 @functools.cache
-def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever library it is
+def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
     class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, pump: Pump, wait: Wait | None) -> None:
-            self._pump = pump
+        def __init__(self, relay: StreamRelay, wait: Wait | None) -> None:
+            self._relay = relay
             self._wait = wait
             self._loop = asyncio.get_running_loop()
 
         def __iter__(self) -> Any:  # noqa: ANN401
             assert self._wait is not None
-            while piece := self._wait(self._pump.next()):
+            while piece := self._wait(self._relay.next()):
                 yield piece
 
         def close(self) -> None:
-            # Garbage may be collected in any thread, and after the run.
+            # The garbage collector may call this in any thread, even after the run.
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._pump.close)
+                self._loop.call_soon_threadsafe(self._relay.close)
 
         async def __aiter__(self) -> Any:  # noqa: ANN401
-            while piece := await self._pump.next():
+            while piece := await self._relay.next():
                 yield piece
 
         async def aclose(self) -> None:
-            self._pump.close()
+            self._relay.close()
 
         __del__ = close
 
     class Transport(library.AsyncBaseTransport, library.BaseTransport):  # type: ignore[misc]
-        def __init__(self, native: NativeClient, wait: Wait | None) -> None:
+        def __init__(self, native: SdkSender, wait: Wait | None) -> None:
             self._native = native
             self._wait = wait
             self._has_warned = False
@@ -146,8 +147,8 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "the SDK tried a request again (%s: %s); the pool tries again where that "
-                    "helps, so give the client max_retries=0",
+                    "the SDK sent a request again (%s: %s); the pool does that itself where it "
+                    "helps: give the client max_retries=0",
                     _RETRIES,
                     n_retries,
                 )
@@ -156,14 +157,14 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
             )
             handed = await self._native.answer(asked)
             body = handed.body
-            # What is wrong is known of a stream when it has come so far.
-            extensions = {FAULT: body if isinstance(body, Pump) else handed}
+            # A stream may report an error later.
+            extensions = {FAULT: body if isinstance(body, StreamRelay) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
                 handed.status,
                 headers=handed.headers,
                 stream=Stream(body, self._wait)
-                if isinstance(body, Pump)
+                if isinstance(body, StreamRelay)
                 else library.ByteStream(body),
                 extensions=extensions,
                 request=request,
@@ -173,7 +174,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """What a provider found wrong with a request, where that is what an SDK raised."""
+    """Return the error that the provider reported in a request, if it is behind an SDK's error."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -1,7 +1,8 @@
-"""One request until it is answered or given up: lease, send, read, decide, again.
+"""Send one request until it gets an answer or the run gives up on it.
 
-Whatever is sent to a provider passes here, so limits, the one retry layer, attempts and their
-attribution hold for all of it.
+For each attempt: take a lease, send, read the answer, and decide whether to try again. Every
+request to a provider goes through this module. So the limits and the only retry layer apply to
+every request, and all its attempts are recorded.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, is_doubted
+from pytest_ultrapar.apis.provider_state import state_made, state_named
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.apis.state import state_made, state_named
+from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.interface import (
+    BrokerInterface,
+    acquire_lease,
+    may_send,
+    report_late_send,
+)
 from pytest_ultrapar.broker.protocol import (
     GONE,
     NO_LANE,
@@ -33,11 +39,11 @@ from pytest_ultrapar.broker.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
-    Most,
+    TokenBounds,
 )
 from pytest_ultrapar.engine.answers import (
     Answer,
-    NobodyWaitsError,
+    ClientGoneError,
     Pieces,
     Request,
     TooLateError,
@@ -54,36 +60,35 @@ from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, JournalRecord
 from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""Where only a seat is held, an episode has so long to come to its first request."""
+"""How long an episode may take until its first request if its lease only reserves a seat."""
 _CLOSE_S = 1.0
-"""A send that is cancelled ends at once; should one ever not, its episode ends without it."""
+"""A cancelled send ends immediately. If one ever does not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
-"""The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
+"""The loop's clock advances in steps of 1 ms, and may be a few steps behind the engine's clock."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients of all episodes of an engine go by.
+    """The settings for the clients of all episodes of an engine.
 
     Attributes:
-        endpoints: Where each lane's requests go.
-        retry: The retry layer's policy.
-        shown: Makes one line, without secrets and not too long, of what servers and networks say of
-            a failure.
-        masked: Takes secrets out of what SDKs get of an answer.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        conversation: Makes what notes an episode's conversation, as much of it as is kept.
-        replay: Where requests get their answers from before they are sent; None: all are sent.
+        endpoints: The endpoint of each lane.
+        retry: The policy of the retry layer.
+        shown: Shortens the text of a failure to one line without secrets.
+        masked: Removes secrets from the answers that SDKs get.
+        tokens: Estimates the tokens of requests; None if no limit counts tokens.
+        conversation: Makes the record of an episode's conversation, as far as the run stores it.
+        replay: The stored answers to search before a request is sent; None if all are sent.
         roles: The model of each role of the pool.
-        gateway: Where others than this process ask, once an episode tells them its address.
-        begun: By case id, what an episode that was cut off had been answered; None for one that
-            was not. Called on the engine's thread; must not raise.
+        gateway: The server for other processes. It starts when an episode first needs its address.
+        begun: Returns, by case id, the stored answers of an interrupted episode; None if it was not
+            interrupted. It is called on the engine's thread and must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -100,19 +105,19 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
-    """These and what the engine has made; what the clients of all its episodes share."""
+    """The settings and parts of an engine that the clients of all its episodes share."""
 
-    port: BrokerPort
+    port: BrokerInterface
     exchange: HttpClient
     next_request_id: Callable[[], int]
     record: Callable[[JournalRecord], None] = lambda _: None
 
 
 class Sends:
-    """What an episode is sending, whoever is asked; its end ends all of it.
+    """All requests of an episode that are in progress, to any model. They end with the episode.
 
     Attributes:
-        replays: What answers its requests before they are sent.
+        replays: The sources of stored answers for these requests.
     """
 
     def __init__(self) -> None:
@@ -122,11 +127,11 @@ class Sends:
         self._idle = asyncio.Event()
 
     def begin(self, task: asyncio.Task[Any], request: Request) -> None:
-        """A task sends a request from now on."""
+        """Count a task that sends a request."""
         self._under_way[task] = request
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        """It does so no more."""
+        """Stop counting the task."""
         del self._under_way[task]
         if not self._under_way:
             self._idle.set()
@@ -135,14 +140,13 @@ class Sends:
         return bool(self._under_way)
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them.
+        """End all requests that the episode left unfinished, so that its record includes them.
 
-        Whose tasks they are sent in is none of our business, and what else those do, neither: what
-        is waited for is the sends.
+        This waits for the requests, not for the tasks that send them.
         """
         self.is_closed = True
         for task, request in self._under_way.items():
-            # The last piece is here: what is left to do is to give the connection back.
+            # After the last piece the task only has to return the connection.
             if request.pieces is None or not request.pieces.is_whole:
                 task.cancel()
         if self._under_way:
@@ -156,20 +160,21 @@ class Sender:
     """Sends the requests of one episode to one model; used on the engine's loop.
 
     Attributes:
-        parts: What the clients of all episodes share.
-        model: All requests are for it.
-        group: The case's group in the assignment, empty for none.
-        case_id: The case.
-        seed: For the jitter of back-offs.
-        first: The episode's first lease until a request takes it; None: that is another sender's.
-        until_s: The episode's deadline, monotonic seconds.
-        role: Which role of the pool that model has here; empty: it is the case's own.
-        case: The sender of the episode's own model, where this is not it.
-        begun: What it was answered before it was cut off, if it was.
-        keep: Has the journal keep what the conversation has so far.
-        conversation: What becomes of requests is noted there.
-        sends: What the episode is sending.
-        since_s: When the episode began, monotonic seconds.
+        parts: The parts that the clients of all episodes share.
+        model: The model of all requests.
+        group: The case's group in the assignment; empty if it is in no group.
+        case_id: The id of the case.
+        seed: The seed for the jitter of back-offs.
+        first: The episode's first lease until a request takes it. None for a sender that never got
+            it, such as a role's.
+        until_s: The episode's deadline, in seconds of the monotonic clock.
+        role: The role of the model; empty for the case's own model.
+        case: The sender for the episode's own model, if this one is for a role.
+        begun: The stored answers of the episode, if it was interrupted before.
+        keep: Writes the conversation so far to the journal.
+        conversation: Records requests and their answers.
+        sends: The episode's requests in progress.
+        since_s: When the episode began, in seconds of the monotonic clock.
     """
 
     parts: EngineParts
@@ -183,10 +188,10 @@ class Sender:
     role: str = ""
     case: Sender | None = None
     begun: ReplaySettings | None = None
-    keep: Callable[[], None] = lambda: None
+    keep: Callable[[Conversation], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        """Hold the episode's first lease for its first request."""
+        """Hold the first lease for the first request of the episode."""
         parts, case, first = self.parts, self.case, self.first
         self.conversation: Conversation = (
             parts.conversation() if case is None else case.conversation
@@ -212,13 +217,13 @@ class Sender:
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
             self._lane = first.lane
-            # A seat is scarce: an episode that prepares for long before its first request gives it
-            # back. A send that was counted comes back no more.
+            # Seats are scarce: an episode that prepares for long before its first request returns
+            # its seat. A send that has been counted against a rate cannot be returned.
             is_paced = first.late_after_s < math.inf
             self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
 
     def _hold_first(self, hold_s: float) -> None:
-        # Where the loop is that busy, the request may be on its way.
+        # If the loop is so busy that the timer is late, the request may be about to start.
         busy_s = self.loop.time() + 2 * hold_s
 
         def look() -> None:
@@ -235,11 +240,11 @@ class Sender:
         return random.Random(f"{self.seed} {self.role}" if self.role else self.seed)
 
     def in_role(self, role: str) -> Sender:
-        """What sends the episode's requests to the model in a role; called once for each role.
+        """Make a sender for requests to the model of a role. Called once for each role.
 
-        They are the same case's, with one count of turns. But they begin without a lease, choose
-        among all lanes of their model whatever group the case is in, and have a lane and back-offs
-        of their own.
+        The requests belong to the same case, and their turns are numbered together with its own.
+        But they begin without a lease, may use all lanes of their model regardless of the case's
+        group, and have their own lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -247,7 +252,7 @@ class Sender:
         __tracebackhide__ = True
         models = self.parts.roles
         if role not in models:
-            how = "write into the pool (ultrapar init makes one)"
+            how = "add to the pool (ultrapar init creates one)"
             how += f'\n    [role.{role}]\n    model = "NAME"'
             has = f"it has {', '.join(models)}" if models else how
             meant = did_you_mean(role, models)
@@ -267,7 +272,7 @@ class Sender:
         )
 
     def next_turn(self, messages: Messages) -> int:
-        """Number a request of the episode, from 0, and note what it says.
+        """Record the messages of a request and return its number in the episode, from 0.
 
         Args:
             messages: The whole conversation so far.
@@ -283,21 +288,21 @@ class Sender:
         return turn
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, and give back what it did not use."""
+        """End all requests that the episode left unfinished, and return its unused lease."""
         await self.sends.close()
         self.return_unused()
 
     async def answer(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        """What the provider answered in the end: a reply, or what is wrong with the request itself.
+        """Send a request and return the final answer: a reply, or an error in the request itself.
 
         Args:
-            turn: Which request of the episode it is, from 0.
-            request: What to send.
+            turn: The number of the request in the episode, from 0.
+            request: The request to send.
 
         Raises:
-            InfraError: It could not be answered. The case is `infra` from now on.
+            InfraError: The request got no answer. The case becomes `infra`.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -305,21 +310,22 @@ class Sender:
         try:
             stored = await self._stored(turn, request)
             if stored is None:
-                self.keep()
+                self.keep(self.conversation)
             found = stored or await self._asked(turn, request)
             if not isinstance(found[0], Reply):
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # What is asked beside it may take long.
+        # Write the answer now if other requests of the episode are still running: they may take
+        # long.
         if self.sends:
-            self.keep()
+            self.keep(self.conversation)
         return found
 
     async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
-        """What a replay has for a request, in the place of a lease and of all that follows."""
+        """Return the stored answer to a request, if a replay has one."""
         found = None
         for replay in self._replays:
             try:
@@ -340,13 +346,14 @@ class Sender:
     async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        # By lane: names of models and parameters differ. Encoded once, however often it is tried.
+        # The body for each lane, since names of models and parameters differ. It is encoded once,
+        # however often it is sent.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
         tries = Tries()
         after: LaneId | None = None
         was_late = False
-        # Refusals for too much are tried again without a count: the episode's deadline ends that.
+        # Retries after refusals for too many requests are not counted: the deadline ends them.
         while True:
             t_ready_s = self.parts.clock.now_s()
             try:
@@ -355,20 +362,20 @@ class Sender:
                 if tries.wrong is None:
                     raise
                 return tries.wrong
-            # The retry is drawn with its lease: one that is too old to send on draws none again.
+            # The retry budget paid for this lease. Do not pay again if it is too old to send on.
             after = None
             if lease.is_check:
                 await self._check_lane(lease)
                 continue
             if lease.lane in tries.refused_by:
-                # The lane was checked while this waited for it, and is well.
+                # While this request waited for the lane, a check found that the lane works.
                 self.parts.port.release(lease, "unsent")
-                # A broker in this process answers at once: let the loop go round.
+                # A broker in this process grants immediately, so let the loop run other tasks.
                 await sleep(0)
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
-                raise NobodyWaitsError
+                raise ClientGoneError
             if lease.lane not in on:
                 try:
                     on[lease.lane] = request.on(self.parts.endpoints[lease.lane])
@@ -388,12 +395,12 @@ class Sender:
                     is_patient=was_late,
                 )
             except TooLateError:
-                # The next time it finds that connection, or goes however long another one takes.
+                # Next time it may use that connection, or wait for a new one without a time limit.
                 was_late = True
                 continue
             if isinstance(result, Reply):
                 self.conversation.troubles.pop(self.role, None)
-                # Chat completions, which most requests are, name and make nothing.
+                # Chat completions, the most common requests, store no conversation at the provider.
                 if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
@@ -407,10 +414,13 @@ class Sender:
     def _failed(
         self, turn: int, request: Request, tries: Tries, lease: Lease, failure: Failure
     ) -> tuple[PromptRefused | BadRequestError | None, float]:
-        """What follows from a try that failed: what is wrong with the request, or a time to wait.
+        """Handle a failed attempt.
+
+        Returns:
+            The error in the request, if that is the reason, and the back-off in seconds.
 
         Raises:
-            InfraError: It is not tried again.
+            InfraError: The request is not sent again.
         """
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
@@ -445,14 +455,15 @@ class Sender:
             if tries.is_hopeless:
                 n = sum(outcome in OWN for outcome in tries.failed)
                 kind = OF_REQUEST
-                said = f"this request alone was refused {n} times while others were served: {said}"
+                said = f"this request was refused {n} times while others were served: {said}"
             self._fail(InfraError(kind, said), None)
         return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
-        """The lane that has what a request names of the provider's state, if it names any.
+        """Return the only lane that can answer the request; None if any lane can.
 
-        Which is what an answer to this episode made: of names from elsewhere nobody knows.
+        If a request continues a conversation that the provider stores, only the lane of that
+        conversation can answer it. Only conversations that this episode created are known.
         """
         if not self._made:
             return None
@@ -461,12 +472,13 @@ class Sender:
         named = state_named(on[lane][1]) & self._made.keys()
         lanes = sorted({self._made[name] for name in named})
         if len(lanes) > 1:
-            reason = f"the request names what {' and '.join(lanes)} have made: no lane has it all"
+            where = " and ".join(lanes)
+            reason = f"the request refers to data stored at {where}: no lane has all of it"
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
     async def _check_lane(self, lease: Lease) -> None:
-        """Have a check decide about a lane that refused requests."""
+        """Check a lane that refused requests, so that the broker can decide about it."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
@@ -475,9 +487,9 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """The next lease, unless a request beside this one has failed for good meanwhile.
+        """Return the next lease; raise if another request of the case failed for good meanwhile.
 
-        Its case is lost then, and this request would cost for nothing.
+        In that event the result is already lost, and sending this request would be a waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -493,11 +505,11 @@ class Sender:
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
         if self.case is not None:
-            # It may hold the very seat that this request is going to wait for.
+            # The case may occupy the very seat that this request needs.
             self.case.return_unused()
         first = self._take_first()
         if first is not None:
-            # What the first request needs was not known when the episode asked for its lease.
+            # The episode asked for this lease before the tokens of its first request were known.
             if (tokens <= first.tokens or not first.tokens) and await self._paid(first, most):
                 return first
             self.parts.port.release(first, "unsent")
@@ -521,7 +533,7 @@ class Sender:
             if tries.wrong is not None and error.kind != NO_LANE:
                 raise tries.wrong[0] from None
             if bound is not None:
-                why = f"{error}; the request names what only {bound} has"
+                why = f"{error}; the request refers to data that is stored only at {bound}"
                 error = NoLaneError(why, error.kind)
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
@@ -530,7 +542,7 @@ class Sender:
         return lease
 
     async def _acquire(self, wish: LeaseRequest) -> Lease:
-        """A lease, also where those lanes are removed meanwhile whose probes the request awaits."""
+        """Get a lease; ask again if a lane is removed while the request waits for its probe."""
         said = ""
         while True:
             try:
@@ -538,12 +550,16 @@ class Sender:
             except NoLaneError as error:
                 if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
                     raise
-                # Others may be left; where none is, the same is said again.
+                # Other lanes may be left. If not, the same error comes again.
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
-    async def _paid(self, first: Lease, most: Most | None) -> bool:
-        """Whether the money for the episode's first request is reserved, where money counts."""
+    async def _paid(self, first: Lease, most: TokenBounds | None) -> bool:
+        """Reserve the cost of the episode's first request, if a budget counts it.
+
+        Returns:
+            Whether the cost is reserved, or needs no reservation.
+        """
         if most is None:
             return True
         try:
@@ -566,11 +582,11 @@ class Sender:
         t_ready_s: float,
         is_patient: bool,
     ) -> tuple[Reply | Failure, Answer | Failure]:
-        """One attempt, after those of this turn that failed.
+        """Send one attempt; `tries` contains the earlier attempts of this turn.
 
         Raises:
-            TooLateError: The lease had grown too old to send on. A patient request goes as soon as
-                it has a connection, however long that took, if this host's part still holds.
+            TooLateError: The lease was too old to send on. A patient request is sent as soon as it
+                has a connection, however late, if this host's share is still valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -598,7 +614,7 @@ class Sender:
             late_s = now_s - lease.granted_s
             if now_s > (lease.ends_s if is_patient else lease.send_by_s):
                 return False
-            say_late(parts.port, lease, now_s)
+            report_late_send(parts.port, lease, now_s)
             return True
 
         try:
@@ -615,7 +631,7 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # A refused connection is about no request.
+            # A refused connection is not about this request.
             if (
                 outcome in OWN
                 and isinstance(answer, Answer)
@@ -626,7 +642,7 @@ class Sender:
             outcome = "unsent"
             raise
         finally:
-            # Taken before the release, so that the records never show two requests on one seat.
+            # Read the time before the release: records must never show two requests on one seat.
             t_end_s = parts.clock.now_s()
             is_sent = outcome != "unsent"
             if (
@@ -676,10 +692,10 @@ class Sender:
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that the episode's deadline ended says that its lane is silent.
+        """Whether a request that the episode's deadline ended shows that its lane does not answer.
 
-        A server that hangs would else be noticed by nobody where episodes may last less long than
-        requests. What was sent shortly before the deadline says nothing.
+        Without this rule, a server that hangs goes unnoticed if episodes have a shorter time limit
+        than requests. A request sent shortly before the deadline shows nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
@@ -692,7 +708,7 @@ class Sender:
             return error
         if isinstance(error, NoLaneError):
             return NoLaneError(f"{error}; the last try: {trouble}", error.kind)
-        return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
+        return InfraError(error.kind, f"{error}; the last try failed with: {trouble}")
 
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
@@ -700,11 +716,11 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """What is wrong with a request, as who asked is told.
+        """Return the error in a request as its client gets it.
 
         Raises:
-            InfraError: It is a prompt that a role's model refused, which says nothing of the case's
-                own model.
+            InfraError: A role's model refused the prompt, which is not an answer of the case's own
+                model.
         """
         if not self.role:
             return wrong
@@ -720,7 +736,7 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Give the first lease back if no request used it; called by the timer, and at the end."""
+        """Return the first lease if no request used it. Called by the timer and at the end."""
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
@@ -733,12 +749,12 @@ class Sender:
 
 
 def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Reply | Failure:
-    """A failure as what it says of its lane."""
+    """Reclassify a failure according to the state of its lane."""
     if not isinstance(result, Failure):
         return result
     if result.is_wordless and lease.is_answering:
         return replace(result, outcome="congestion")
-    # Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
+    # For `llm.chat()` a 404 is about the model. Any other resource may simply not exist.
     if result.outcome == "not_found" and not is_chat:
         return replace(result, outcome="bad_request")
     return as_awaited(result, lease)

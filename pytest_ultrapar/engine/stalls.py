@@ -1,7 +1,7 @@
-"""What keeps the loop of all episodes from turning: code of the suite, seen where it stands then.
+"""Find code of the suite that blocks the event loop of all episodes.
 
-A thread looks at the loop's thread when a beat of the loop is late, and else sleeps: ten wakes of
-20 us a second are all that it costs.
+A separate thread looks at the loop's thread whenever a heartbeat is late, and sleeps otherwise. It
+costs ten wake-ups per second, of 20 us each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STALL_S = 0.1
 _STEP_S = 0.02
-"""Between two looks at a loop that stands."""
+"""The time between two checks of a blocked loop."""
 _NOT_OF_SUITES = (
     str(Path(__file__).parents[1]) + os.sep,
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
@@ -32,18 +32,19 @@ _NOT_OF_SUITES = (
 
 
 def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> dict[str, float]:
-    """Look at the thread that calls this, until it has ended.
+    """Watch the thread that calls this, until `ended` is set.
 
     Args:
-        overdue: As that of `LoopLag`.
-        ended: Set when it has.
+        overdue: As `LoopLag.overdue`.
+        ended: Set when the loop has ended.
 
     Returns:
-        Seconds by the place at which they are lost, such as `answer (test_words.py:12)`.
+        The seconds lost at each place in the suite, such as `answer (test_words.py:12)`. The
+        watching thread continues to update this dict.
     """
     lost: defaultdict[str, float] = defaultdict(float)
     loop, folder = threading.get_ident(), str(Path.cwd())
-    waits = CpuWaits()  # what was ready to run and had no CPU was kept by other processes
+    waits = CpuWaits()  # to subtract the time in which other processes had the CPU
 
     def watch() -> None:
         wait_s, known, said_s, waited_s, before_s = STALL_S, 0.0, 0.0, 0.0, 0.0
@@ -69,7 +70,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
-    """Function, file and line of the suite's code that a thread's frame stands in, or empty."""
+    """The innermost function, file and line of the suite in a thread's frames; empty if none."""
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
         frame = frame.f_back
     if frame is None:

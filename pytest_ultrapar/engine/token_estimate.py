@@ -1,9 +1,10 @@
-"""How many tokens a request may take, before it is sent: learnt from the replies of this process.
+"""Estimate the tokens of a request before it is sent, from the replies of this process.
 
-What is reserved decides how fast requests go, and whether a limit on tokens holds. Too much costs
-time until the answer comes; too little is a debt, and for a while the limit is passed by it. So
-each part of an estimate is a high quantile of what was seen and not the mean: a request that takes
-more is rare, and the many that take less make up for it.
+The broker reserves the estimated tokens, which decides how fast requests are sent and whether a
+token limit is kept. A reservation that is too large slows the run until the answer arrives. One
+that is too small exceeds the limit for a while, until the debt is paid. So each part of an estimate
+is a high quantile of the observed values, not their mean. Few requests take more, and the many that
+take less make up for them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
-from pytest_ultrapar.broker.protocol import Most
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
+from pytest_ultrapar.broker.protocol import TokenBounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,45 +26,47 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""Supposed of a prompt. English has some 4.2 bytes of UTF-8 in a token, Chinese 3 to 4.5, code and
-JSON 3 to 3.5."""
+"""The assumption for prompts. A token of English has about 4.2 bytes of UTF-8, of Chinese 3 to 4.5,
+of code and JSON 3 to 3.5."""
 TOKENS_PER_MESSAGE = 8
-"""What a role and its delimiters take, rounded up. Source: OpenAI cookbook, "How to count tokens",
-3 per message and 3 for the reply."""
+"""Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
+tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""Of an image or the like, whose size in bytes says nothing."""
+"""Tokens to assume for an image or similar content: its size in bytes does not show the number."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""Supposed of a request that is not known yet, since its episode has not begun, but at most that
-share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
-little costs little: the lease is given back unused, and asked for anew with what is known then."""
+"""The assumption for a request that is unknown because its episode has not begun: this many tokens,
+but at most that share of the smallest limit. Dozens of cases use it before the first answer. If it
+is too small, little is lost: the lease is returned unused, and requested again with the actual
+estimate."""
 
 MOST_TOKENS = 10**9
-"""More than any limit allows: what is larger is refused all the same, and fits every message."""
+"""The largest estimate. It is more than any limit allows, and fits into every message: a larger
+request is refused anyway."""
 
 
 class _Model:
-    """What was learnt of one model."""
+    """The estimates for one model."""
 
     def __init__(self) -> None:
-        self.per_byte = High(TOKENS_PER_BYTE)
-        self.answer = High(ANSWER_TOKENS)
-        self.first = High(0.0)
+        self.per_byte = HighQuantile(TOKENS_PER_BYTE)
+        self.answer = HighQuantile(ANSWER_TOKENS)
+        self.first = HighQuantile(0.0)
 
 
 class TokenEstimates:
-    """Estimates for the requests of one process; used on the engine's loop."""
+    """Estimates tokens for the requests of one process; used on the engine's loop."""
 
     def __init__(
         self, least: Mapping[str, float], bounds: Mapping[str, int | None] | None = None
     ) -> None:
-        """Know nothing yet.
+        """Start without observations.
 
         Args:
-            least: By model, the smallest limit on tokens among those of its lanes; of models that
-                none binds nothing is reserved.
-            bounds: Of models on a budget, which `least` names as well: how long an answer is at
-                most where the suite does not say; None: nothing bounds it.
+            least: The smallest token limit of the lanes of each model. No tokens are reserved for
+                models that are not in it.
+            bounds: For each model with a budget, the maximum tokens of an answer if the suite does
+                not set any; None means unlimited. `least` must contain these models, too.
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
@@ -71,7 +74,7 @@ class TokenEstimates:
 
     @classmethod
     def of(cls, pool: Pool) -> TokenEstimates | None:
-        """Estimates for a pool; None where no limit counts tokens or money."""
+        """Make the estimates for a pool; None if no limit counts tokens or money."""
         least: dict[str, float] = {}
         paid: dict[str, None] = {}
         for lane in pool.lanes:
@@ -85,9 +88,10 @@ class TokenEstimates:
         return cls(least, {model: _bound(pool, model) for model in paid}) if least else None
 
     def of_first(self, model: str) -> int:
-        """Tokens to reserve for the first request of an episode that has not begun.
+        """How many tokens to reserve for the first request of an episode that has not begun.
 
-        Never more than any lane can grant: what the request needs is known only afterwards.
+        Every lane can grant this number. The actual number is known only when the episode has
+        begun.
         """
         known = self._models.get(model)
         if known is None or math.isinf(least := self._least[model]):
@@ -95,48 +99,49 @@ class TokenEstimates:
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
-    def most(self, model: str, asked: Asked) -> Most | None:
-        """What a request may cost; None where no budget counts it.
+    def most(self, model: str, asked: Asked) -> TokenBounds | None:
+        """Return the maximum tokens that a request may cost; None if its model has no budget.
 
-        A token is a byte of text at least, whatever the tokenizer, so those of the prompt are no
-        estimate but for attachments. Nor are those of answers that the request or the pool bounds.
+        A token has at least one byte of text in every tokenizer. So the number for the prompt is a
+        real maximum, except that attachments are estimated. An answer has a maximum only if the
+        request or the pool sets one.
         """
         if model not in self._bounds:
             return None
         n_bytes, fixed = _size(asked)
         bound = self._bounds[model] if asked.leaves_bound else None
-        return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
+        return TokenBounds(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
-    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
-        """As `most`, of a request that is sent as it is: each byte of its body counts.
+    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> TokenBounds | None:
+        """Return the maximum, as `most`, for a request that is sent unchanged.
 
-        What it names comes on top, as an estimate: attachments, and the `kept` tokens of a state of
-        the provider's.
+        Each byte of the body counts as a token. Estimates are added for content that the request
+        only refers to: attachments, and the `kept` tokens of a conversation at the provider.
         """
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
+        return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Tokens that all answers have at most, and how many of them nothing bounds."""
+        """Return the maximum tokens of all bounded answers, and the number of unbounded answers."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
     def _answer(self, model: str, asked: Asked) -> int:
-        """Tokens that all answers to a request may have."""
+        """Estimate the tokens of all answers to a request."""
         one = self._models[model].answer.value if asked.bound is None else asked.bound
         return math.ceil(asked.n_answers * one)
 
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
-        """Tokens, in and out, that a request may take.
+        """Estimate the tokens of a request and its answers together.
 
-        The answer's are `max_tokens` where the request says so: providers count that, too.
+        If the request sets `max_tokens`, each answer counts as that many: providers do the same.
 
         Args:
-            model: Whose request it is.
-            asked: What it asks for.
-            kept: Tokens of the state of the provider's on which it goes on.
+            model: The model of the request.
+            asked: The parsed content of the request.
+            kept: Tokens of the conversation at the provider that the request continues.
         """
         known = self._models.get(model)
         if known is None or math.isinf(self._least[model]):
@@ -146,7 +151,7 @@ class TokenEstimates:
         return min(text + fixed + kept + self._answer(model, asked), MOST_TOKENS)
 
     def learn(self, model: str, asked: Asked, reply: Reply, *, is_first: bool) -> None:
-        """Take an answer into account, as far as it says what was used."""
+        """Improve the estimates with the token usage that an answer reports, if it reports any."""
         known = self._models.get(model)
         if known is None or reply.tokens_in is None or reply.tokens_out is None:
             return
@@ -155,23 +160,23 @@ class TokenEstimates:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
         known.answer.add(reply.tokens_out / asked.n_answers)
         if is_first and known.answer.is_known:
-            # What it would have had to reserve, which is more than it took where `max_tokens` is.
+            # Add the reservation. If the request set `max_tokens`, it is larger than the usage.
             known.first.add(self.of_request(model, asked))
 
 
 def _bound(pool: Pool, model: str) -> int | None:
-    """How long an answer of a model is at most, whichever lane gives it; None: nobody knows."""
+    """Return the maximum tokens of a model's answers on any of its lanes; None if unknown."""
     bounds: list[int | None] = []
     for provider in pool.providers:
         for one in provider.models:
             if one.name != model:
                 continue
             if any(one.parameters.get(name, name) is None for name in BOUNDS):
-                # What a suite says of it may not be sent.
+                # The pool drops the parameter, so a suite's maximum would not be sent.
                 return None
             bounds.append(one.max_tokens)
             if one.max_tokens is None and provider.api == "anthropic":
-                from pytest_ultrapar.apis.anthropic import MAX_TOKENS  # noqa: PLC0415 - with one only
+                from pytest_ultrapar.apis.anthropic import MAX_TOKENS  # noqa: PLC0415 - for it only
 
                 bounds[-1] = MAX_TOKENS
     known = [bound for bound in bounds if bound is not None]
@@ -179,7 +184,7 @@ def _bound(pool: Pool, model: str) -> int | None:
 
 
 def _size(asked: Asked) -> tuple[int, int]:
-    """Bytes of text that a prompt has, and the tokens of all else in it."""
+    """Return the bytes of text in a prompt, and the estimated tokens of its other content."""
     n_bytes, tokens = 0, TOKENS_PER_MESSAGE
     for message in asked.messages:
         tokens += TOKENS_PER_MESSAGE
@@ -203,5 +208,5 @@ def _n_bytes(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     try:
         return len(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError):  # said better when it is to be sent
+    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it gives a better message
         return 0

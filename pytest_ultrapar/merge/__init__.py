@@ -1,5 +1,5 @@
-"""`ultrapar merge`: one run of several that are its parts.
+"""`ultrapar merge`: make one run from its parts.
 
-`joining.py` (pure) says whether runs are parts of one, `merging.py` makes the whole. `clocks.py`
-(pure) puts the times of all parts on one clock.
+`part_checks.py` (pure) decides whether runs are parts of one run, and `write_merged.py` makes that
+run. `clocks.py` (pure) converts the times of all parts to one clock.
 """

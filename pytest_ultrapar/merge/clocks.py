@@ -1,8 +1,9 @@
-"""The clocks of the parts of a run, put on one; pure.
+"""Convert the times of all parts of a run to one clock; pure.
 
-Each segment of a host has its monotonic clock. Hosts that shared limits have the clock of the
-server by which they did. Its error is what the calls leave open: a server whose clock was set, or
-another one in its place, shows as a jump, and that is in the error, too.
+The times in a segment of a host's journal come from a monotonic clock. Hosts that share limits also
+record the time of their server. The longer the call that reads it takes, the larger its error. If
+the server's clock was set, or another server replaced it, the time jumps, and the error includes
+the jump.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.clock_stamps import Stamp
 
 TICK_S = 0.001
-"""The server tells whole milliseconds."""
+"""The server reports whole milliseconds."""
 _STRETCH_S = 10.0
 
 
 SAME_CLOCK_S = 5.0
-"""Monotonic clocks of one machine that lie closer together are one: between two boots there are
-more seconds, and a wall clock that was set since is mostly set by less."""
+"""Anchors of one machine that differ by less than this belong to one monotonic clock. Between two
+boots they differ by more, and a wall clock is usually set by less."""
 
 
 def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
-    """The monotonic clock of each journal segment of a host: what the wall clock is ahead of it.
+    """Find out which journal segments of a host share a monotonic clock.
 
     Args:
-        anchors_s: Of each segment, the wall clock less the monotonic one, in seconds.
+        anchors_s: For each segment, the wall-clock time minus the monotonic time, in seconds.
 
     Returns:
-        Segments of one clock share the least of theirs, so that what was in one order on a host
-        stays so to the last digit.
+        The anchor to use for each segment. Segments with the same clock share the smallest anchor,
+        so that the times of a host keep their exact order.
     """
     found: dict[str, float] = {}
     clock_s = before_s = -math.inf
@@ -47,7 +48,7 @@ def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Point(NamedTuple):
-    """A host's clock at one call: `ahead_s` is the server's time less its own."""
+    """A host's clock at one call: `ahead_s` is the server's time minus the host's."""
 
     at_s: float
     ahead_s: float
@@ -68,12 +69,12 @@ class _HostClock:
         self._times_s = [one.at_s for one in self.points]
         self.error_s = max((one.error_s for one in self.points), default=0.0)
         for before, after in pairwise(self.points):
-            # More than the two calls leave open: a clock was set, or held back.
+            # If the difference exceeds both errors, a clock was set, or was slower for a while.
             open_s = before.error_s + after.error_s
             self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
 
     def ahead(self, at_s: float) -> float:
-        """The server's time less the host's, at a time of the host."""
+        """Return the server's time minus the host's, at a time of the host's clock."""
         at = bisect_right(self._times_s, at_s)
         if at in {0, len(self.points)}:
             return self.points[0 if at == 0 else -1].ahead_s
@@ -83,15 +84,16 @@ class _HostClock:
 
 
 class ServerClock:
-    """Moves times of hosts to the clock of the first of them.
+    """Converts the times of hosts to the clock of the first host.
 
     Args:
-        hosts: Of each its stamps; None for one that has no times.
+        hosts: The clock stamps of each host; None for a host that has no times.
 
     Attributes:
-        error_s: By how much two times of different hosts may be wrong beside each other, to each
-            side.
-        lacks: Why it cannot be told, in words that follow "since"; empty if it can.
+        error_s: The largest error, in either direction, of the time between two events on different
+            hosts.
+        lacks: The reason why hosts cannot be compared, as a clause that follows "since"; empty if
+            they can be compared.
     """
 
     def __init__(self, hosts: Sequence[Sequence[Stamp] | None]) -> None:
@@ -100,10 +102,10 @@ class ServerClock:
         n_without = sum(not one.points for one in known)
         self.lacks = "" if known else "no host sent anything"
         if n_without:
-            self.lacks = f"{n_without} of {len(known)} hosts did not note the server's time"
+            self.lacks = f"{n_without} of {len(known)} hosts did not record the server's time"
         self.error_s = sum(sorted((host.error_s for host in known), reverse=True)[:2])
         self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
 
     def shift(self, host: int, at_s: float) -> float:
-        """Seconds to add to a time of a host."""
+        """Return the seconds to add to a time of a host."""
         return self._hosts[host].ahead(at_s) - self._first_s

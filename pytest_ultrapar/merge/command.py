@@ -1,4 +1,4 @@
-"""`ultrapar merge`: one run of several that are its parts."""
+"""`ultrapar merge`: make one run from its parts."""
 
 from __future__ import annotations
 
@@ -13,64 +13,66 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pytest_ultrapar.merge.merging import MergedRun
+    from pytest_ultrapar.merge.write_merged import MergedRun
 
 NAME = "merge"
-SUMMARY = "make one run of several that are its parts: shards, or the hosts of a cluster run"
+SUMMARY = "make one run from its parts: shards, or the hosts of a cluster run"
 DESCRIPTION = """\
-Make one run directory of several: the shards K/N of one suite, the hosts of one cluster run, or
-runs of one suite, seed and pool that asked different cases. They may be resumed, interrupted or
-damaged in part, and stay as they are. The whole has all that a run has: tables, report, page, and
-ultrapar show, report, compare and gate. Of a case with a result in several parts one counts: a
-measurement before infra, then the first.
+Make one run directory from several. The parts are the shards K/N of a suite, the hosts of a
+cluster run, or runs of the same suite, seed and pool with different cases. They may have been
+resumed, interrupted or damaged, and stay unchanged. The merged run gets tables, a report and an
+HTML report like any run, and works with ultrapar show, report, compare and gate. If a case has a
+result in several parts, only one counts: a measured result takes precedence over infra, and
+otherwise the first result counts.
 
     ultrapar merge shards/* --out whole
     ultrapar merge run-a run-b run-c --out whole && ultrapar gate whole --rule 'solved_rate>=0.7'
 
-Exit code 0; 1 when a shard is missing, a planned case never ran or was not graded, or coverage is
-too low; 4 when the runs are not parts of one whole or cannot be read, or DIR cannot be written.
+Exit code 1: a shard is missing, a planned case never ran or was not graded, or coverage is too low.
+Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unusable. Otherwise, 0.
 """
 _MOST_OF_A_PAGE = 100_000
-"""Cases. A page of 100,000 took 460 MB of memory and 37 MB of disk; no browser is glad of more."""
+"""The maximum number of cases. An HTML report of 100,000 cases took 460 MB of memory and 37 MB of
+disk, and browsers struggle with more."""
 _WIDTH = 100
 _MOST_NAMED = 5
-"""Of cases without a result."""
+"""How many cases without a result are listed by name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar merge`."""
     parser.add_argument("runs", metavar="RUN", nargs="*", help="a run's directory, or its id")
     parser.add_argument(
-        "--out", metavar="DIR", required=True, help="where the whole is to stand; new or empty"
+        "--out", metavar="DIR", required=True, help="directory for the merged run, new or empty"
     )
     parser.add_argument(
         "--coverage",
         metavar="SHARE",
-        help="least share of planned cases that must be graded, else exit code 1 (default: 0.98)",
+        help="minimum share of planned cases to be graded for exit code 0 (default: 0.98)",
     )
     parser.add_argument(
         "--allow-differences",
         action="store_true",
-        help="merge although max_tokens, parameters or address of a model differ between the runs",
+        help="merge even if a model's max_tokens, parameters or address differ between the runs",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge, print the end of the whole run; 1 if cases of it have no result.
+    """Merge the runs, print a summary and return the exit code.
 
     Raises:
-        ConfigError: The runs are not parts of one whole, or the directory cannot be used.
+        ConfigError: The runs are not parts of one run, or the directory cannot be used.
         ResultsError: A file cannot be read or written.
     """
     coverage = _coverage(arguments.coverage)
-    # Tables: heavy imports that `--help` need not take.
+    # Imported late: `--help` does not need the heavy imports of tables.
     from pytest_ultrapar.coordinator.finish import failures  # noqa: PLC0415
-    from pytest_ultrapar.merge.merging import merge  # noqa: PLC0415
-    from pytest_ultrapar.report.brief import brief_lines  # noqa: PLC0415
+    from pytest_ultrapar.merge.write_merged import merge  # noqa: PLC0415
     from pytest_ultrapar.report.merged import merged_lines  # noqa: PLC0415
+    from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
-    # Records form no cycles worth looking for; in a million cases that takes longer than the rest.
+    # Records form no cycles. With a million cases, the collector would take most of the time.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     made = merge(
@@ -80,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_differences=arguments.allow_differences,
     )
     for name in made.left_out:
-        sys.stdout.write(f"{visible(name)} is left out: it was merged of other runs named\n")
+        sys.stdout.write(f"{visible(name)} is left out: it was merged from runs that you named\n")
     has_page = _write_page(made)
     lines = brief_lines(
         made.summary,
@@ -114,15 +116,15 @@ def _coverage(text: str | None) -> float:
 
 
 def _without_result(made: MergedRun) -> Iterator[str]:
-    """Cases of a run of several hosts without a result, and how they get one."""
+    """Yield lines about cases of a cluster run that have no result, and how to get one."""
     from pytest_ultrapar.report.text import counted, visible  # noqa: PLC0415 - as above
 
     run, n = made.manifest.cluster_run, made.summary.n_without_grade
     if run is None or not n:
         return
     yield (
-        f"{counted(n, 'case')} of run {visible(run)} without a result: joining the run finishes "
-        "what nobody did; what the server has as done, though its host lost it, comes again after "
+        f"no result for {counted(n, 'case')} of run {visible(run)}: join the run to finish open "
+        "cases; if a host lost a finished case, reopen it first: "
         f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
     )
     named = made.summary.never_ran[:_MOST_NAMED]
@@ -133,18 +135,18 @@ def _without_result(made: MergedRun) -> Iterator[str]:
 
 
 def _write_page(made: MergedRun) -> bool:
-    """Write the page of the whole, if one can show it; no merge fails because that cannot be."""
+    """Write the HTML report of the merged run, unless it is too large; an error is only printed."""
     from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
-    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:
-        sys.stdout.write(f"no page of {n:,} cases is written; ultrapar report writes it\n")
+        sys.stdout.write(f"no HTML report for {n:,} cases: to write one, use ultrapar report\n")
         return False
     try:
         write_page(made.directory, made.directory / PAGE)
     except UltraparError as error:
-        sys.stderr.write(f"the page was not written: {error}\n")
+        sys.stderr.write(f"the HTML report was not written: {error}\n")
         return False
     return True

@@ -1,4 +1,4 @@
-"""The suite's figures of a merged run: of all rows they are not what its parts had."""
+"""Compute the suite's figures for a merged run again, from the rows of all parts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.session.whole_figures import HOOK, add_figures
+from pytest_ultrapar.session.suite_figures import HOOK, add_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.merge.sources import Source
+    from pytest_ultrapar.merge.part_files import Source
 
 
 def add_suite_figures(
     sources: Sequence[Source], stage: Path, summary: RunSummary
 ) -> tuple[RunSummary, tuple[str, ...]]:
-    """Have the suite in the working directory compute its figures again, where a part had any.
+    """Let the suite in the working directory compute its figures again, if a part has any.
 
     Args:
         sources: The parts.
-        stage: The directory of the whole, with its tables.
-        summary: Of the whole.
+        stage: The directory of the merged run, with its tables.
+        summary: The summary of the merged run.
 
     Returns:
-        The summary with the figures, and a sentence for each that could not be had.
+        The summary with the figures, and a sentence for each figure that is missing.
     """
     of_parts = filter(None, (read_summary(source.directory) for source in sources))
     names = dict.fromkeys(one.name for part in of_parts for one in part.figures)
@@ -41,21 +41,21 @@ def add_suite_figures(
     folders = {str(Path(file).parent) for file in files if Path(file).name == "conftest.py"}
     asking = _Asking(stage, summary)
     with redirect_stdout(StringIO()):
-        # Its own options, such as -n, are for tests.
+        # Ignore options of the suite's configuration, such as -n: no test runs here.
         arguments = ["--rootdir", os.curdir, "-o", "addopts=", "-o", "ultrapar_pool="]
         pytest.main([*arguments, *filter(os.path.isdir, sorted(folders))], [asking])
     missing = names.keys() - {one.name for one in asking.summary.figures}
     faults = asking.faults
     if missing and not faults:
         faults = (
-            f"the parts have figures that the whole has not ({', '.join(sorted(missing))}): no "
-            f"{HOOK} computes them here; run ultrapar merge in the suite's root folder",
+            f"the merged run lacks figures that its parts have ({', '.join(sorted(missing))}): no "
+            f"{HOOK} in this folder computes them; run ultrapar merge in the suite's root folder",
         )
     return asking.summary, faults
 
 
 class _Asking:
-    """A plugin that takes the place of collecting and running tests."""
+    """A plugin that computes figures instead of collecting and running tests."""
 
     def __init__(self, run_dir: Path, summary: RunSummary) -> None:
         self._run_dir = run_dir
@@ -64,6 +64,6 @@ class _Asking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Ask the suite. Called when pytest has loaded its conftests, before it begins anything."""
+        """Compute the figures. Called after pytest has loaded the conftests, before any session."""
         self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
         return 0

@@ -1,6 +1,6 @@
-"""What there is to run on: `pool.toml` as validated, immutable data.
+"""The resources of a run: `pool.toml` as validated, immutable data.
 
-`config.py` makes a `Pool` (`model.py`) of a file and the environment. A setting is a row of
-`settings.py`. `limits.py` names limits and the path on which each lane lies; `money.py` and
-`price_book.py` have prices, `secret.py` and `keys.py` keys.
+`load_pool.py` makes a `Pool` (`model.py`) from a file and the environment. `settings.py` contains a
+row for each setting. `limits.py` names the limits and lists those that apply to each lane.
+`money.py` and `price_book.py` handle prices, `secret.py` and `keys.py` handle keys.
 """

@@ -1,4 +1,4 @@
-"""`ultrapar init`: writes the pool file that models without a pool stand for."""
+"""`ultrapar init`: write a pool file for models that are named without a pool."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 
 if TYPE_CHECKING:
     import argparse
 
 NAME = "init"
-SUMMARY = "write a pool.toml of the models that the environment has"
+SUMMARY = "write a pool.toml for the models in the environment"
 DESCRIPTION = """\
-Write the pool file that pytest --ultrapar-model WORD stands for. Without a word: of each vendor
-whose key is set, and of each server of this machine that answers where vLLM and ollama do. Keys
-stand there by the names of their variables, no vendor is asked, and no file is ever written twice.
+Write the pool file that pytest --ultrapar-model WORD uses internally. By default it contains one
+model of each vendor whose key is set, and the models of local vLLM and ollama servers. It contains
+variable names, not keys. No request is sent to a vendor, and no existing file is overwritten.
 """
 
 
@@ -28,19 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WORD",
-        help="VENDOR/NAME such as openai/gpt-5-mini, or a server of this machine such as "
-        "http://localhost:8000/v1; may be repeated (default: what the environment has)",
+        help="VENDOR/NAME such as openai/gpt-5-mini, or a local server such as "
+        "http://localhost:8000/v1; may be repeated (default: the models in the environment)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and say what is in it.
+    """Write the file and print its content.
 
     Raises:
-        ConfigError: A word names no model, nothing was found, or the file is there.
+        ConfigError: A word does not name a model, no model was found, or the file exists.
     """
-    from pytest_ultrapar.pool.config import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
+    from pytest_ultrapar.pool.load_pool import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.setting_values import Overrides  # noqa: PLC0415
     from pytest_ultrapar.pool.vendors import named, of_environment, pool_text  # noqa: PLC0415
 
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = models or [*of_environment(os.environ)]
     if not models:
         where.refuse(
-            "is needed, such as openai/gpt-5-mini: no key of a known vendor is set (OPENAI_API_KEY "
-            "and so on), and no server answers where vLLM and ollama do"
+            "is required, such as openai/gpt-5-mini: no key of a known vendor is set "
+            "(OPENAI_API_KEY, ...), and no server answers at the default port of vLLM or ollama"
         )
     text = pool_text(models)
     pool = load_pool(file, text=text, environ={}, overrides=Overrides())
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(file).open("x", encoding="utf-8") as written:
             written.write(text)
     except FileExistsError:
-        Location(file).refuse("is there, and stays as it is; name another: ultrapar init FILE")
-    print(f"{file} has {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
+        Location(file).refuse("exists and was not changed; name another file: ultrapar init FILE")
+    print(f"{file} lists {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
     print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
     return 0

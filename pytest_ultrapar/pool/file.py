@@ -1,4 +1,4 @@
-"""The pool file: bytes, TOML, and typed tables; what is wrong is named by the path of its field."""
+"""Read the pool file: bytes, then TOML, then typed tables. Errors name the path of the field."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_ultrapar.apis.registry import MODULES
-from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS, Bounds
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_word,
     did_you_mean,
@@ -33,6 +32,7 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LatencyKind, LimitKind, PersonaName
+from pytest_ultrapar.pool.number_ranges import MONEY, REPEATS, SEED, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode, Recording  # noqa: TC001 - types of fields
 from pytest_ultrapar.system.files import open_file
 
@@ -46,13 +46,13 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document
 
 
 def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
-    """The file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
+    """Return the file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
 
     Raises:
-        ConfigError: It is missing, unreadable, no regular file, too large or not UTF-8.
+        ConfigError: The file is missing, unreadable, not a regular file, too large or not UTF-8.
     """
     try:
-        # A pipe, such as <(...) of a shell, would be empty for the workers, which read it again.
+        # Refuse a pipe such as <(...): the workers read the file again, and find a pipe empty.
         with open_file(path) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
         reason = getattr(error, "strerror", None) or "the path is malformed"
         location.refuse(f"cannot be read ({reason})")
     if len(content) > MAX_BYTES:
-        location.refuse(f"must have at most {MAX_BYTES} bytes (it has more)")
+        location.refuse(f"must not be larger than {MAX_BYTES} bytes")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -71,11 +71,11 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
 
 
 def parse_toml(text: str, location: Location) -> dict[str, object]:
-    """The file's tables.
+    """Return the file's tables.
 
     Raises:
-        ConfigError: The text is not TOML; the message has the number of the line and not the line,
-            which may hold a secret.
+        ConfigError: The text is not TOML. The message contains the line number but not the line's
+            text, which may hold a secret.
     """
     try:
         return tomllib.loads(text)
@@ -87,12 +87,12 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
         number = at_line[1] if at_line and at_line[1] else len(text.splitlines() or [""])
         location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
-        # tomllib lets the interpreter's own limit on digits through as it is.
-        location.refuse("holds a number that is too long")
+        # tomllib does not convert the interpreter's error about too many digits.
+        location.refuse("contains a number with too many digits")
 
 
 def within(bounds: Bounds) -> Meta:
-    """What msgspec checks of a number in this range."""
+    """The bounds of a number as a constraint for msgspec."""
     return Meta(ge=bounds.at_least, le=bounds.at_most)
 
 
@@ -105,18 +105,18 @@ Seed = Annotated[int, within(SEED)]
 
 
 class FileTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Base of all tables: every field is by name, and no unknown field passes."""
+    """Base class of all tables. Unknown fields are refused."""
 
 
 class ByMode(FileTable, kw_only=True):
-    """One number for each rate mode."""
+    """A number for each rate mode."""
 
     fixed: float | None = None
     adaptive: float | None = None
 
 
 def _amount(kind: LimitKind) -> Any:  # noqa: ANN401 - a type
-    """What a field of this kind may be: `Workers | ByMode | None`, and so on."""
+    """The type of the field for this kind of limit, such as `Workers | ByMode | None`."""
     number: Any = float if kind.is_rate and not kind.is_daily else int
     one = Annotated[number, within(kind.bounds)]
     fields = [(mode, one | None, None) for mode in ("fixed", "adaptive")]
@@ -135,14 +135,14 @@ else:
 
 
 class LimitTable(_Amounts, kw_only=True):
-    """The bounds that every level may carry, by the words of their kinds; absent is unlimited."""
+    """The bounds that any level may declare, one field per kind; a missing field is unlimited."""
 
     day: str | None = None
     budget: Money | None = None
 
 
 class LatencyTable(FileTable, kw_only=True):
-    """How long the simulated provider takes for one answer."""
+    """The response time of the simulated provider."""
 
     kind: LatencyKind
     median_s: Annotated[float, Meta(ge=0, le=3_600)]
@@ -151,14 +151,14 @@ class LatencyTable(FileTable, kw_only=True):
 
 
 class KeyTable(LimitTable, kw_only=True):
-    """A key, with bounds of its own in place of `per_key`'s."""
+    """A key. Its own bounds override the bounds in `per_key`."""
 
     name: str
     env: str | None = None
 
 
 class InstanceTable(FileTable, kw_only=True):
-    """An instance whose name in results, name at the API or address differ."""
+    """An instance whose name at the API or address differs from the model's."""
 
     name: str
     api_name: str | None = None
@@ -257,27 +257,28 @@ _REFUSED_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 
 
 def refuse_forbidden(tables: Mapping[str, object], location: Location) -> None:
-    """Pass a file only if it holds no secret and no nesting without end.
+    """Check that a file contains no secret and is not nested too deeply.
 
     Raises:
-        ConfigError: It does. The message names the field and never its value.
+        ConfigError: A field would hold a secret, or a table is nested too deeply. The message names
+            the field and never its value.
     """
     for where, field, value in _fields(tables, location):
         word = field.lower().replace("-", "_")
         if word in _SECRET_FIELDS:
             where.refuse(
-                "is refused: a secret never stands in the file; put it into an environment variable"
-                ' and name that variable: env = "MY_API_KEY"'
+                "is refused: the pool file must not contain secrets; put the secret into an"
+                ' environment variable and name that variable: env = "MY_API_KEY"'
             )
         if field in {"env", "proxy_env"}:
             check_variable(where, value)
 
 
 def check_variable(location: Location, value: object) -> str:
-    """The name of an environment variable.
+    """Return the value, if it is the name of an environment variable.
 
     Raises:
-        ConfigError: It looks like none. It may be a literal key, so it is never shown.
+        ConfigError: It is not such a name. It may be a secret, so the message does not show it.
     """
     if not isinstance(value, str):
         location.refuse(f"must be the name of an environment variable (got {kind_of(value)})")
@@ -285,8 +286,8 @@ def check_variable(location: Location, value: object) -> str:
         location.refuse("must be the name of an environment variable (got an empty string)")
     if not _REFUSED_VARIABLE.fullmatch(value) or looks_like_secret(value):
         location.refuse(
-            "must be the name of an environment variable, made of A-Z, 0-9 and _ (its value is not"
-            " shown, since it may be a secret; a literal key is refused)"
+            "must be the name of an environment variable: A-Z, 0-9 and _ (a literal key is refused;"
+            " the value is not shown, because it may be a secret)"
         )
     return value
 
@@ -294,7 +295,7 @@ def check_variable(location: Location, value: object) -> str:
 def _fields(
     tables: Mapping[str, object], location: Location
 ) -> Iterator[tuple[Location, str, object]]:
-    # A stack and no recursion: dotted keys nest without depth in the text of the file.
+    # A stack instead of recursion: with dotted keys, a short text can nest deeply.
     stack: list[tuple[Location, object, int]] = [(location, tables, 0)]
     while stack:
         where, value, depth = stack.pop()
@@ -305,7 +306,7 @@ def _fields(
         if isinstance(value, dict):
             for field in value:
                 if not _BARE_FIELD.fullmatch(field) or looks_like_secret(field):
-                    where.refuse(f"has a field called {shown(field)}, which is not known")
+                    where.refuse(f"has an unknown field {shown(field)}")
             for field, inner in value.items():
                 yield where.at(field), field, inner
             stack.extend((where.at(f), inner, depth + 1) for f, inner in reversed(value.items()))
@@ -323,20 +324,21 @@ _SOME_NAME = "..."
 _PATH = re.compile(r" - at `\$(.*)`\Z")
 _HINTS = {
     "api": f"it must be {one_of(tuple(MODULES))}",
-    "name": "it is what results, limits and messages say",
-    "model": "it names the model of the pool that has the role",
+    "name": "results, limits and messages use it",
+    "model": "it names the model of the pool that plays this role",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }
 
 
 def decode_as(file: type[_File], tables: Mapping[str, object], location: Location) -> _File:
-    """A file of this package as typed tables.
+    """Convert the tables of a file to the types of its schema.
 
     Raises:
-        ConfigError: Another schema, an unknown or missing field, or a wrong type.
+        ConfigError: The file has another schema version, a field is unknown or missing, or a value
+            has the wrong type.
     """
     schema = tables.get("schema", SCHEMA)
-    # Before anything else: under another schema every other complaint would mislead.
+    # Check this first: with another schema, every other message would mislead.
     if isinstance(schema, int) and schema != SCHEMA:
         location.at("schema").refuse(f"must be {SCHEMA} (got {shown(int(schema))})")
     try:
@@ -346,7 +348,7 @@ def decode_as(file: type[_File], tables: Mapping[str, object], location: Locatio
 
 
 def _explain(message: str, table: type[FileTable], found: object, location: Location) -> NoReturn:
-    """Say what msgspec has found, by the words and the place that the user knows."""
+    """Translate an error from msgspec into the words and the path that the user knows."""
     at = _PATH.search(message)
     what, path = (message[: at.start()], at[1]) if at else (message, "")
     hint: Any = None
@@ -379,21 +381,21 @@ def _explain(message: str, table: type[FileTable], found: object, location: Loca
 
 
 def _table_in(hint: object) -> type[FileTable] | None:
-    """The table that a field of this type may hold, in a list or by names or beside others."""
+    """The table type in this type hint, which may be inside a list, a dict or a union."""
     if isinstance(hint, type) and issubclass(hint, FileTable):
         return hint
     return next((one for each in get_args(hint) if (one := _table_in(each))), None)
 
 
 def _words_in(hint: object) -> tuple[str, ...]:
-    """The words that a field of this type may hold."""
+    """The words that this type hint allows."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return tuple(word for each in get_args(hint) for word in _words_in(each))
 
 
 def _misfit(found: dict[str, object], hint: object) -> str:
-    """The first name of a table whose value is of another type: msgspec does not say which."""
+    """The first name in a table whose value has the wrong type; msgspec does not report it."""
     (of,) = (get_args(one)[1] for one in (hint, *get_args(hint)) if get_origin(one) is dict)
     for name, value in found.items():
         try:
@@ -407,9 +409,9 @@ def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> N
     allowed = sorted(table.__struct_fields__)
     meant = did_you_mean(field, allowed)
     if not meant and table is ModelTable:
-        meant = did_you_mean(field, ProviderTable.__struct_fields__, form="{} of the provider")
+        meant = did_you_mean(field, ProviderTable.__struct_fields__, form="{} in the provider")
     if not meant and table is ProviderTable:
-        meant = did_you_mean(field, ModelTable.__struct_fields__, form="{} of its models")
+        meant = did_you_mean(field, ModelTable.__struct_fields__, form="{} in its models")
     location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
 
 
@@ -419,5 +421,5 @@ def _kinds(expected: str) -> str:
 
 
 def _got(found: object) -> str:
-    # Numbers help to find the slip; strings may be secrets in the wrong place.
+    # A number helps to find the mistake; a string may be a misplaced secret.
     return shown(found) if isinstance(found, int | float) else kind_of(found)

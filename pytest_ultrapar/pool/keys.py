@@ -1,4 +1,4 @@
-"""The keys of a provider: named, with their secrets elsewhere; what makes two keys one."""
+"""The keys of a provider: their names, the variables that hold the secrets, and their identity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_different,
     check_name,
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
 
 
 def key_identity(url: str, secret: str) -> str:
-    """The identity of a key: the same for one key wherever and however often it is listed.
+    """The identity of a key, which is the same wherever the file lists the key.
 
-    Two keys with the same secret are one key if they have the same host and port, since a provider
-    counts by account and not by path. Servers that need no key are told apart by their whole
-    address.
+    Two entries with the same secret are one key if they have the same host and port, because a
+    provider counts requests by account, not by path. Servers without a key are identified by their
+    whole address.
 
     Args:
-        url: Where requests go.
-        secret: The key itself, or empty for a server that needs none.
+        url: The base URL.
+        secret: The key itself; empty for a server without a key.
 
     Returns:
-        A keyed digest of 256 bits in hex, from which nothing of the secret can be read.
+        A keyed digest of 256 bits in hex, which reveals nothing about the secret.
     """
     where = server_of(url) if secret else address_of(url)
-    # The context keeps the digest apart from any other that may be made of the same secret.
+    # The prefix separates this digest from other digests of the same secret.
     said = f"pytest-ultrapar key lock\n{where}".encode()
-    # An environment may hold bytes that are no text; who needs such a key is told so elsewhere.
+    # The environment may hold bytes that are not text. `read_secrets` refuses such a key.
     return hmac.new(secret.encode(errors="surrogatepass"), said, hashlib.sha256).hexdigest()
 
 
 def build_keys(
     location: Location, tables: list[KeyTable], api: str, base_url: str
 ) -> tuple[Key, ...]:
-    """The keys of a provider in the order of the file.
+    """Return the keys of a provider, in the order of the file.
 
-    A key of the simulated provider or of a server on this machine may go without `env`.
+    A key of the simulated provider or of a local server does not require `env`.
 
     Raises:
-        ConfigError: There is none, a name is not allowed or there twice, or `env` is missing where
-            needed.
+        ConfigError: There is no key, a name is not allowed or is repeated, or a required `env` is
+            missing.
     """
     if not tables:
         location.refuse('is empty: a provider needs at least one key, { name = "key0", ... }')
@@ -69,15 +69,17 @@ def build_keys(
 def chosen_keys(
     location: Location, names: list[str] | None, keys: tuple[Key, ...]
 ) -> tuple[Key, ...]:
-    """The keys that may serve a model: those it names, else all, in the order of the provider.
+    """Return the keys that may serve a model: those that it names, or all keys of the provider.
+
+    The order is the provider's.
 
     Raises:
-        ConfigError: It names none, one twice, or one that the provider has not.
+        ConfigError: The list is empty, repeats a key, or names an unknown one.
     """
     if names is None:
         return keys
     if not names:
-        location.refuse("must name at least one key (got none); leave it out for all keys")
+        location.refuse("must name at least one key (got none); omit the field to use all keys")
     known = {key.name for key in keys}
     for index, name in enumerate(names):
         if name not in known:
@@ -90,9 +92,10 @@ def chosen_keys(
 
 
 def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
-    """Which variables hold the keys of lanes, and which hosts get them; nothing of what they hold.
+    """Yield, for each provider, a line with the variables of its keys and the hosts that get them.
 
-    All are named, since a pool file may be somebody else's; only numbered ones are told in short.
+    All variables are named, because the user may not have written the pool file. Only numbered
+    names are shortened. The lines never contain the values of variables.
     """
     providers = {one.name: one for one in pool.providers if not one.is_simulated}
     variables = {(p.name, key.name): key.env for p in providers.values() for key in p.keys}
@@ -108,10 +111,10 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
     )
     for (name, where), names in together.items():
         network = providers[name].network
-        by = f", by the proxy {network.proxy}" if network.proxy else ""
-        # It says who may pass for the host.
+        by = f", through the proxy {network.proxy}" if network.proxy else ""
+        # These authorities can certify any server as the host.
         by += f", trusting {shown_text(network.ca_file)}" if network.ca_file else ""
-        by += f", showing {shown_text(network.client_cert)}" if network.client_cert else ""
+        by += f", presenting {shown_text(network.client_cert)}" if network.client_cert else ""
         yield f"{name} sends {', '.join(_in_short(names))} to {where}{by}"
 
 
@@ -131,12 +134,12 @@ def _in_short(names: Iterable[str]) -> Iterator[str]:
 def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
     if looks_like_secret(table.name):
         location.at("name").refuse(
-            "looks like a secret (it is not shown); a key's name stands in all results, so give it"
-            ' one such as "key0"'
+            "looks like a secret (it is not shown); all results contain the names of keys, so"
+            ' write a name such as "key0"'
         )
     check_name(location.at("name"), table.name)
     if table.env is None and api != SIMULATED and not is_local(host_of(base_url)):
         location.at("env").refuse(
-            f'is missing: api = "{api}" needs the environment variable that holds the key'
+            f'is missing: api = "{api}" requires the environment variable that holds the key'
         )
     return Key(table.name, table.env)

@@ -1,15 +1,15 @@
-"""The bounds of the file as named limits, and the path of limits on which each lane lies."""
+"""Make named limits from the bounds in the pool file, and list the limits of each lane."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ultrapar.pool.bounds import WORKERS
-from pytest_ultrapar.pool.fields import Location, check_name, check_zone
+from pytest_ultrapar.pool.field_checks import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import ByMode, LimitTable, ProviderTable
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Key, Lane, LaneId, Level, Limit, Model, Provider
+from pytest_ultrapar.pool.number_ranges import WORKERS
 from pytest_ultrapar.pool.setting_values import Sources
 
 if TYPE_CHECKING:
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""What one table bounds, by word, and the `day` that it means, if it names one; a word that is
-missing bounds nothing."""
+"""The bounds of one table by word, and its `day` if it is set. A missing word means unlimited."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
-    """The amounts of a table in one rate mode; values for the other mode are checked as well.
+    """Return the amounts of a table in one rate mode. Values for the other mode are checked, too.
 
     Raises:
-        ConfigError: A value by mode has none for this mode, or two numbers of the table contradict
-            each other.
+        ConfigError: A value by mode has no number for this mode, or two numbers in the table
+            contradict each other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
@@ -42,17 +41,17 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
             wider = LIMIT_KINDS[other]
-            # 60 per minute and 50 per day is what some providers sell.
+            # Some providers sell 60 requests per minute and 50 per day.
             is_wider = wider.window_s > kind.window_s and not wider.is_daily
             if wider.counts == kind.counts and is_wider and most < amount:
                 location.at(other).refuse(
-                    f"= {most:g} contradicts {location.at(word).path} = {amount:g}: what is allowed"
-                    f" in one {kind.per} must be allowed in a {wider.per}"
+                    f"= {most:g} contradicts {location.at(word).path} = {amount:g}: the limit per"
+                    f" {wider.per} must not be below the limit per {kind.per}"
                 )
     day = None if table is None else table.day
     if day is not None:
         if not any(LIMIT_KINDS[word].is_daily for word in found):
-            location.at("day").refuse("means nothing without rpd or tpd in the same table")
+            location.at("day").refuse("has no effect without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
     if table is not None and table.budget is not None:
         found["budget"] = table.budget
@@ -61,11 +60,11 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
 
 @dataclass(frozen=True, slots=True)
 class LimitBook:
-    """All limits made so far, by name, outermost first within each provider.
+    """All limits made so far, by name. Within each provider, the outermost limits come first.
 
     Attributes:
-        sources: Where the origin of every number is noted, as `<limit> <field>`.
-        prompt_types: What models that ask for it multiply their own workers by.
+        sources: Records the origin of every number, as `<limit> <field>`.
+        prompt_types: The factor for `workers` of models with `multiply_by_prompt_types`.
     """
 
     sources: Sources
@@ -80,14 +79,14 @@ class LimitBook:
         workers_origin: str | None = None,
         budget_origin: str | None = None,
     ) -> None:
-        """Make a limit, unless it would bound nothing or is there, as that of a key listed twice.
+        """Add a limit, unless it has no bounds or already exists (a key may be listed twice).
 
         Args:
-            name: Unique in the pool.
-            level: Where it was declared.
-            amounts: Its numbers.
-            workers_origin: Where `workers` comes from, if not from the file.
-            budget_origin: Where `budget` comes from, likewise.
+            name: The name of the limit, unique in the pool.
+            level: The level that declares the limit.
+            amounts: The bounds of the limit.
+            workers_origin: The origin of `workers`, if it does not come from the file.
+            budget_origin: The origin of `budget`, if it does not come from the file.
         """
         if not amounts or name in self.limits:
             return
@@ -99,7 +98,7 @@ class LimitBook:
         self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
-        """Those of `names` that were made, in the order given."""
+        """Return the `names` that have a limit, in the same order."""
         return tuple(name for name in names if name in self.limits)
 
 
@@ -107,22 +106,22 @@ def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
     fixed, adaptive = by_mode.fixed, by_mode.adaptive
     if fixed is not None and adaptive is not None and adaptive < fixed:
         location.at("adaptive").refuse(
-            f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"
-            " adaptive mode must not be below what fixed mode uses"
+            f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the adaptive"
+            " limit must not be below the fixed limit"
         )
     value = fixed if mode == "fixed" else adaptive
     if value is None:
-        location.at(mode).refuse(f"is missing: {mode} mode needs a value of its own")
+        location.at(mode).refuse(f"is missing: {mode} mode requires its own value")
     return value
 
 
 def multiplied(
     location: Location, amounts: Amounts, n: int, file_name: str
 ) -> tuple[Amounts, str | None]:
-    """The amounts with their `workers` times `n`, and where that product comes from.
+    """Return the amounts with `workers` multiplied by `n`, and the origin of the product.
 
-    Rates are not multiplied: they are what the provider allows, whatever the number of prompts. The
-    origin is None if nothing was.
+    Rates are not multiplied, because the provider sets them regardless of the number of prompt
+    types. The origin is None if nothing was multiplied.
 
     Raises:
         ConfigError: The product is out of bounds.
@@ -138,16 +137,16 @@ def multiplied(
 
 
 def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
-    """What models that ask for it multiply their workers by; noted where it is not 1 by default.
+    """Return the factor for `workers` of models with `multiply_by_prompt_types`, and note it.
 
     Raises:
-        ConfigError: The file says a number and no model wants it.
+        ConfigError: The file sets `prompt_types`, but no model uses it.
     """
     number = file.pool.prompt_types if file.pool is not None else None
     if not any(model.multiply_by_prompt_types for one in file.provider for model in one.model):
         if number is not None:
             location.at("pool").at("prompt_types").refuse(
-                "multiplies nothing: no model has multiply_by_prompt_types = true"
+                "has no effect: no model has multiply_by_prompt_types = true"
             )
         return 1
     origin = None if number is not None else "prompt types that the run selects"
@@ -161,10 +160,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A provider and what the file says of it, before its lanes are made.
+    """A provider and its table, before its lanes are made.
 
     Attributes:
-        keys: Those that may serve each of its models, in the order of the file.
+        keys: For each of its models, the keys that may serve it, in the order of the file.
     """
 
     location: Location
@@ -174,7 +173,7 @@ class Declared:
 
 
 class Listing(NamedTuple):
-    """An entry of `keys`, by the names of provider and key."""
+    """An entry of `keys` in the file: the names of the provider and the key."""
 
     provider: str
     key: str
@@ -182,12 +181,12 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OneKey:
-    """A key, however often it is listed.
+    """A key with all entries that list it.
 
     Attributes:
-        name: Of its limit, `lab/key0`; `lab/key0 + other/key0` where it is listed twice.
-        amounts: What it bounds.
-        listings: Where it is listed, in the order of the file.
+        name: The name of its limit: `lab/key0`, or `lab/key0 + other/key0` if it is listed twice.
+        amounts: The bounds of the limit.
+        listings: Its entries in the file, in the order of the file.
     """
 
     name: str
@@ -196,19 +195,19 @@ class OneKey:
 
 
 def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
-    """The key of each listing, the same one for all listings of a key.
+    """Find the key that each listing belongs to. All listings of one key get the same object.
 
-    A key that is used on several hosts has one limit over all of them, so listings are also one
-    key where a third one joins them.
+    A key that is used on several servers has one limit over all of them. Therefore two listings
+    are also the same key if a third listing connects them.
 
     Args:
-        providers: All of the pool, their names unique.
-        environ: The environment's variables, which hold the secrets; none is kept. A variable that
-            is not set counts as a secret of its own, the same for all who name it.
+        providers: All providers of the pool, with unique names.
+        environ: The environment's variables, which hold the secrets. Secrets are not stored. An
+            unset variable is treated as if it held a different secret from all others.
 
     Raises:
-        ConfigError: A number of a limit is not allowed, or two listings of one key give it
-            different ones.
+        ConfigError: A number in a limit is not allowed, or two listings of one key declare
+            different numbers.
     """
     entries = {
         Listing(of.provider.name, key.name): (of, index)
@@ -224,7 +223,7 @@ def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[
 
 
 def joined_name(names: Sequence[str]) -> str:
-    """One name for what several names stand for: `a + b`, or `a + b + c + 2 more`."""
+    """Join several names into one name: `a + b`, or `a + b + c + 2 more`."""
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return " + ".join([*names[:_NAMED], *more])
 
@@ -232,7 +231,7 @@ def joined_name(names: Sequence[str]) -> str:
 def _joined(
     entries: Mapping[Listing, object], providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, ...]]:
-    """The listings of each key, in the order of the file."""
+    """Yield the listings of each key, in the order of the file."""
     group_of = {listing: [listing] for listing in entries}
     first: dict[str, Listing] = {}
     for listing, identity in _identities(providers, environ):
@@ -248,7 +247,7 @@ def _joined(
 def _identities(
     providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, str]]:
-    """Who each listing is at each of the servers that it is used on."""
+    """Yield the identity of each listing on each server where it is used."""
     for of in providers:
         if of.provider.is_simulated:
             # The simulated provider tells keys apart by name.
@@ -266,17 +265,17 @@ def _identities(
 def _secret(key: Key, environ: Mapping[str, str]) -> str:
     if key.env is None:
         return ""
-    # A plan needs no secrets. No key holds a blank, so that the stand-in is nobody's secret.
+    # A plan works without secrets. The placeholder contains a blank, so it cannot be a real key.
     return environ.get(key.env, "").strip() or f"variable {key.env}"
 
 
 def _common_amounts(
     listings: Sequence[Listing], entries: Mapping[Listing, tuple[Declared, int]]
 ) -> Amounts:
-    """What the listings say together: a number that one of them leaves out is that of the others.
+    """Merge the bounds of a key from all its listings. Each listing may omit numbers.
 
     Raises:
-        ConfigError: Two of them give different numbers.
+        ConfigError: Two listings declare different numbers.
     """
     amounts: Amounts = {}
     of_listing: dict[str, Listing] = {}
@@ -293,7 +292,7 @@ def _common_amounts(
                 where.at(name).refuse(
                     f"= {_said(number)} contradicts {_said(first)} of the same key "
                     f'"{"/".join(other)}" ({why}): a key has one limit; write the same number in '
-                    "both places, or in one only"
+                    "both places, or in only one of them"
                 )
     return amounts
 
@@ -309,25 +308,25 @@ def _amounts(of: Declared, index: int) -> Amounts:
 
 
 MAX_LANES = 10_000
-"""Instances times keys; a file of 1 MiB could ask for some 10**8."""
+"""Instances times keys. Without this maximum, a file of 1 MiB could declare some 10**8 lanes."""
 SIMULATED_GRACE_S = 0.05
-"""The simulated server frees a seat when the connection drops; it needs a moment to see that."""
+"""The simulated server frees a seat when the connection drops, but needs a moment to notice."""
 DEFAULT_GRACE_S = 10.0
-"""Until the lane's own answers tell: see `Lane.longest_grace_s`."""
+"""Applies until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
 REQUEST_MARGIN_S = 5.0
-"""What a busy client may need beyond a request's deadline until its lease is back."""
+"""Extra time for a busy client to return the lease after a request's deadline."""
 GRACE_PER_HINT = 2.0
-"""Twice the hinted latency: the hint is a typical request, the orphan may be a slow one."""
+"""Twice the hinted latency: the hint is for a typical request, but an orphan may be a slow one."""
 
 
 def keys_of_models(
     location: Location, table: ProviderTable, provider: Provider
 ) -> tuple[tuple[Key, ...], ...]:
-    """The keys that may serve each model of a provider.
+    """Return, for each model of a provider, the keys that may serve it.
 
     Args:
-        location: The provider's place.
-        table: Its table, for the models' keys.
+        location: The provider's place in the file.
+        table: The provider's table, which lists the models' keys.
         provider: The provider itself.
 
     Raises:
@@ -340,15 +339,15 @@ def keys_of_models(
 
 
 def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
-    """The lanes of a provider by model, instance and key, in the order of the file.
+    """Make the lanes of a provider by model, instance and key, in the order of the file.
 
-    Its limits are added to `book` on the way, outermost first. What the file bounds for each key of
-    the provider it bounds once for a key that is listed there twice.
+    Adds the provider's limits to `book`, outermost first. If the provider lists a key twice, its
+    `per_key` bounds apply to that key only once.
 
     Args:
         of: The provider.
         one_key: The keys of the whole pool.
-        book: Holds the pool's own limit already, if there is one.
+        book: Already contains the limit of the whole pool, if there is one.
 
     Raises:
         ConfigError: A bound is not allowed.
@@ -372,8 +371,8 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
             n = book.prompt_types
             if not any("workers" in one for one in (per_key_model, per_instance, per_lane)):
                 where.at("multiply_by_prompt_types").refuse(
-                    "= true multiplies nothing: there are no workers in per_instance, per_lane or "
-                    "the provider's per_key_model"
+                    "= true has no effect: set workers in per_instance, per_lane or the provider's "
+                    "per_key_model"
                 )
         file_name = book.sources.file_name
         of_key = multiplied(location.at("per_key_model"), per_key_model, n, file_name)
@@ -401,13 +400,13 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
 
 
 def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
-    """The family of each model of a provider, within which models share `per_key_model`.
+    """Return the family of each model of a provider. Models in a family share `per_key_model`.
 
-    A model that names none is of the family of its own name.
+    By default a model is alone in a family that has its own name.
 
     Raises:
-        ConfigError: A name is not allowed, there is nothing to share, or models of a family do not
-            agree on what their workers are multiplied by.
+        ConfigError: A name is not allowed, there is no `per_key_model` to share, or models in a
+            family differ in `multiply_by_prompt_types`.
     """
     first_of: dict[str, ModelTable] = {}
     families = []
@@ -415,11 +414,11 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
         where = location.at("model").item(index).at("family")
         family = model.name if model.family is None else check_name(where, model.family)
         if model.family is not None and not bounded:
-            where.refuse("shares nothing: the provider has no per_key_model")
+            where.refuse("has no effect: the provider has no per_key_model to share")
         first = first_of.setdefault(family, model)
         if first.multiply_by_prompt_types != model.multiply_by_prompt_types:
             where.refuse(
-                f'= "{family}" is shared with "{first.name}", so both must say the same of'
+                f'= "{family}" is shared with "{first.name}": both must have the same'
                 " multiply_by_prompt_types"
             )
         families.append(family)
@@ -429,7 +428,7 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
 def _names_of(
     provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
 ) -> dict[str, list[str]]:
-    """By name of each of these keys of a provider, all names that the same key has among them."""
+    """For each of these keys, all names under which the provider lists the same key."""
     names: dict[str, list[str]] = {}
     found = {}
     for key in keys:

@@ -1,4 +1,4 @@
-"""The pool as plain data: providers, instances, keys, lanes and the limits that bind them."""
+"""The pool as plain data: providers, instances, keys, lanes and their limits."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
-from pytest_ultrapar.pool.flow import max_flow
+from pytest_ultrapar.pool.max_flow import max_flow
 from pytest_ultrapar.pool.money import USD, ModelPrice
+from pytest_ultrapar.pool.number_ranges import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.records import by_key
 
-# At run time too, for msgspec reads the annotations of what goes to the broker's process.
+# Imported at run time: msgspec reads the annotations of objects that go to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 SERVED = "*"
-"""As a name at the API: the only model of a server of this machine, whatever it calls it."""
+"""A placeholder for the API name of a local server's only model, until the run has read it."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 LatencyKind = Literal["fixed", "log-normal", "knee"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -26,15 +26,15 @@ PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 @dataclass(frozen=True, slots=True)
 class LimitKind:
-    """What one word of the pool file bounds: what is counted, and over which time.
+    """A kind of limit in the pool file: the unit that it counts and its period.
 
     Attributes:
-        word: The field's name, and how messages and columns call it.
-        counts: Requests in flight, requests sent, or their tokens, in and out.
-        bounds: What the amount may be.
-        window_s: The amount holds in any window of so many seconds; 0: at every moment.
-        per: That window in a word. What counts per `day` may hold for calendar days instead, and is
-            not spaced: it may all go in the first minute.
+        word: The name of the field, also used in messages and columns.
+        counts: The unit: requests in flight, requests sent, or their input and output tokens.
+        bounds: The allowed range of the amount.
+        window_s: The amount applies to any window of this many seconds; 0 means at every moment.
+        per: The period in one word. A limit per `day` may apply to calendar days. Its sends are
+            not spaced: the whole amount may be used in the first minute.
     """
 
     word: str
@@ -45,22 +45,22 @@ class LimitKind:
 
     @property
     def is_rate(self) -> bool:
-        """Whether it bounds what passes in a span of time, not what there is at a moment."""
+        """Whether it limits an amount per period, rather than at each moment."""
         return self.window_s > 0
 
     @property
     def is_daily(self) -> bool:
-        """Whether units are counted over days, and thus over runs."""
+        """Whether units are counted per day, and therefore over all runs together."""
         return self.per == "day"
 
     @property
     def is_spaced(self) -> bool:
-        """Whether sends keep a distance that follows from the amount alone."""
+        """Whether sends are spaced by an interval that depends only on the amount."""
         return self.counts == "requests" and not self.is_daily
 
     @property
     def within(self) -> str:
-        """`in flight`, `in 60 s`, `tokens in 60 s`, `in a day`: what a number of it is."""
+        """The text after a measured count: `in flight`, `in 60 s`, `tokens in 60 s`, `in a day`."""
         if not self.is_rate:
             return self.counts
         window = "a day" if self.is_daily else f"{self.window_s:g} s"
@@ -68,7 +68,7 @@ class LimitKind:
 
     @property
     def rate(self) -> str:
-        """`in flight`, `per minute`, `tokens per minute`: what an amount of it allows."""
+        """The text after the amount of a limit: `in flight`, `per minute`, `tokens per minute`."""
         if not self.is_rate:
             return self.counts
         return f"{'tokens ' if self.counts == 'tokens' else ''}per {self.per}"
@@ -85,12 +85,12 @@ LIMIT_KINDS = {
         LimitKind("tpd", "tokens", COUNT, 86_400.0, "day"),
     )
 }
-"""All kinds by their words. A word has its field in `Limit`; whatever reads, checks, holds, plans,
-simulates or judges limits goes through this table."""
+"""All kinds of limits by their words, which are also fields of `Limit`. All code that handles
+limits must use this table."""
 
 
 class Row(NamedTuple):
-    """One bound of a limit: so much of this kind."""
+    """One bound of a limit: its kind and its amount."""
 
     kind: LimitKind
     amount: float
@@ -98,20 +98,20 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Bounds that all lanes which name it share; each is a row, spelled by its kind's word.
+    """A limit that several lanes share, with an optional bound of each kind.
 
     Attributes:
-        name: Unique in the pool, shown to users: `ideallab/key0`.
-        level: Where in the pool it was declared.
-        workers: Requests in flight at once, >= 1; None is unlimited.
+        name: The name that users see, unique in the pool: `ideallab/key0`.
+        level: The level of the pool file that declares the limit.
+        workers: Requests in flight, >= 1; None is unlimited.
         qps: Sends in any window of 1 s, > 0; None is unlimited.
         rpm: Sends in any window of 60 s, > 0; None is unlimited.
-        tpm: Tokens, in and out, in any window of 60 s, >= 1; None is unlimited.
+        tpm: Input and output tokens in any window of 60 s, >= 1; None is unlimited.
         rpd: Sends per day, >= 1; None is unlimited.
-        tpd: Tokens, in and out, per day, >= 1; None is unlimited.
-        day: The time zone of whose calendar days `rpd` and `tpd` speak; None: any 24 hours.
-        budget: Money that a run may spend, in the pool's currency, all its sessions together; None
-            is unlimited. Not of `rows`: no provider counts it.
+        tpd: Input and output tokens per day, >= 1; None is unlimited.
+        day: The time zone of the calendar days for `rpd` and `tpd`; None means any 24 hours.
+        budget: Money that a run may spend over all its sessions, in the pool's currency; None is
+            unlimited. `rows` does not include it, because no provider counts money.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Limit:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """What it bounds, in the order of `LIMIT_KINDS`."""
+        """The bounds that are set, in the order of `LIMIT_KINDS`."""
         found = ((kind, getattr(self, word)) for word, kind in LIMIT_KINDS.items())
         return tuple(Row(kind, amount) for kind, amount in found if amount is not None)
 
@@ -142,14 +142,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long the simulated provider takes for one answer.
+    """The response time of the simulated provider.
 
     Attributes:
-        kind: `fixed` always takes `median_s`; `log-normal` draws with that median; `knee` does so
-            as well, and requests beyond the knee wait for their turn first.
+        kind: `fixed` always takes `median_s`. `log-normal` draws times with this median. `knee`
+            draws times in the same way, but requests beyond the knee first wait for their turn.
         median_s: Seconds, >= 0.
         sigma: Standard deviation of the logarithm, >= 0; 0 for `fixed`.
-        knee: Requests that an instance works on at once, >= 1; None but for `knee`.
+        knee: Requests that an instance processes at the same time, >= 1; only for `knee`.
     """
 
     kind: LatencyKind = "fixed"
@@ -160,7 +160,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What the simulated provider needs to know of a model: who it acts as, and how fast."""
+    """The behaviour of a simulated model: persona, skill and response time."""
 
     persona: PersonaName = "echo"
     skill: float = 1.0
@@ -173,10 +173,10 @@ class Instance:
 
     Attributes:
         name: Unique within its provider; part of the lane's id.
-        api_name: The model or deployment name sent to the API; `SERVED` until it is known.
-        base_url: Where requests go; empty for the simulated provider, whose port is known at run
+        api_name: The model or deployment name that is sent to the API; `SERVED` until it is known.
+        base_url: The URL of the API; empty for the simulated provider, whose port is chosen at run
             time.
-        metrics_url: Where a server tells how busy it is, if that may be asked.
+        metrics_url: The URL of the server's load metrics, if the run may read them.
     """
 
     name: str
@@ -187,13 +187,14 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model as it is named in results, and everything that answers for it at one provider.
+    """One model under the name that results use, with its instances at one provider.
 
     Attributes:
-        stream: Whether answers are asked for as streams.
-        max_tokens: How long an answer may be where a suite does not say; None: not said either.
-        parameters: Under which name a suite's parameter is sent, where not under its own; None: it
-            is not sent.
+        stream: Whether answers are requested as streams.
+        max_tokens: The maximum length of an answer in tokens, unless a suite sets it; None means no
+            maximum.
+        parameters: For each parameter that is not sent under its own name, the name to send; None
+            means that the parameter is not sent.
     """
 
     name: str
@@ -210,7 +211,7 @@ class Model:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Fields that are missing, without which nobody knows what it costs."""
+        """The price fields that are required to compute the cost, but are missing."""
         return tuple(name for name in PRICE_FIELDS if getattr(self, name) is None)
 
 
@@ -220,15 +221,15 @@ PRICES = (*PRICE_FIELDS, "price_per_mtok_cached", "price_per_mtok_cache_write")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How a provider's https servers are reached; certificates are verified whatever it says.
+    """The way to reach a provider's https servers. Certificates are always verified.
 
     Attributes:
-        ca_file: PEM file of the authorities that are trusted in place of the default ones.
-        client_cert: PEM file of the certificate that we show.
-        client_key: PEM file of its key; None: it is in `client_cert`.
-        proxy: URL of an HTTP proxy without a password.
-        proxy_env: Environment variable that holds such a URL, perhaps with user and password.
-        trust_env: Whether the environment counts where the fields above say nothing.
+        ca_file: PEM file with the authorities to trust instead of the default ones.
+        client_cert: PEM file with the client certificate.
+        client_key: PEM file with the certificate's key; None if the key is in `client_cert`.
+        proxy: URL of an HTTP proxy, without a password.
+        proxy_env: Environment variable that holds the URL of a proxy, with or without credentials.
+        trust_env: Whether environment variables apply if the fields above are not set.
     """
 
     ca_file: str | None = None
@@ -241,15 +242,15 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One API account family.
+    """One account or server family of an API.
 
     Attributes:
-        api: Its wire format, one of `registry.api_names`.
-        timeout_s: Total deadline of one request, > 0 seconds.
-        simulation_seed: Seed of the simulated provider's answers and latencies.
-        rate_mode: Whether its limits are as declared, or found below what is declared.
-        patterns: By which its refusals are known, where our vocabulary does not know them: regular
-            expressions by meaning (those of `apis/vocabulary.toml`).
+        api: The wire format, one of `registry.api_names`.
+        timeout_s: Total deadline for one request, > 0 seconds.
+        simulation_seed: Seed for the simulated provider's answers and latencies.
+        rate_mode: Whether the run uses the declared limits, or estimates limits below them.
+        patterns: Regular expressions that recognise this provider's refusals, in addition to
+            `apis/vocabulary.toml`. They are grouped by the meanings that this file defines.
     """
 
     name: str
@@ -266,23 +267,24 @@ class Provider:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether a run starts its server itself."""
+        """Whether it is the simulated provider, whose server a run starts itself."""
         return self.api == SIMULATED
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One (instance, key) pair: where a request can go.
+    """One (instance, key) pair: a route for requests.
 
     Attributes:
-        limits: Names of the limits on its path, outermost first.
-        orphan_grace_s: Seconds for which a seat stays taken after its holder died, since the
-            provider may still be at work on the dead holder's request.
-        request_s: Seconds after its sending when no request can be in flight any more.
-        longest_grace_s: Where `orphan_grace_s` is a guess, the most that it becomes once the lane's
-            own answers tell how long requests take; None where it is no guess.
-        listed_as: Where the file lists its key more than once, all its names as one; else empty.
-        variable: Of the environment, which holds its key; None where none does.
+        limits: Names of the limits that apply to it, outermost first.
+        orphan_grace_s: Seconds that a seat stays taken after its holder died. The provider may
+            still be processing the request.
+        request_s: Seconds after which a request that was sent can no longer be in flight.
+        longest_grace_s: The maximum of `orphan_grace_s`, if that value is a guess and grows with
+            the lane's response times; None if it is not a guess.
+        listed_as: All names of its key, joined, if the file lists the key more than once;
+            otherwise empty.
+        variable: The environment variable that holds its key, or None.
     """
 
     lane_id: LaneId
@@ -299,18 +301,18 @@ class Lane:
 
     @property
     def key_name(self) -> str:
-        """Its key, for people, under one name for all its listings: `lab/key0 + other/key0`."""
+        """The name of its key for display, with all its listings: `lab/key0 + other/key0`."""
         return self.listed_as or f"{self.provider}/{self.key}"
 
     @property
     def key_title(self) -> str:
-        """What messages call its key: its name, and the variable in which it is to be mended."""
+        """Its key for messages: the name, and the environment variable that the user can fix."""
         return f"key {self.key_name}" + (f" (environment {self.variable})" if self.variable else "")
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One number or word in force, and whence (`command line`, `environment MAX_WORKERS`, ...)."""
+    """A value in force and its origin (`command line`, `environment MAX_WORKERS`, ...)."""
 
     name: str
     value: str | int | float | bool | None
@@ -319,23 +321,24 @@ class EffectiveValue:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Everything there is to run on.
+    """All providers, models, keys and limits that a run can use.
 
     Attributes:
-        path: The file it was read from, as given; without one the option that names models.
-        digest: SHA-256 (hex) of the file's bytes; holds no secret since the file holds none.
+        path: The file as the user gave it; without a file, the option that names the models.
+        digest: SHA-256 (hex) of the file's bytes. The file contains no secret.
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
-        held: The limits that its simulated providers hold, where those are not `limits`.
-        undivided: What `limits` were before this shard got its part; empty without shards.
+        held: The limits that its simulated providers enforce, if they differ from `limits`.
+        undivided: The limits before this shard got its part of them; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
-        repeats: Repetitions of each cell, unless command line or environment say otherwise.
-        record: What of conversations is kept, likewise.
-        currency: Of all prices, as its three letters.
-        prices: What tokens cost, for each model of each provider whose price is known.
-        price_book: Where prices are looked up that the file leaves out; None: nowhere.
+        repeats: Repetitions of each cell, unless the command line or the environment sets them.
+        record: How much of each conversation is recorded, unless the command line or the
+            environment sets it.
+        currency: The currency of all prices, as a three-letter code.
+        prices: The token prices of each model at each provider, if known.
+        price_book: The source of prices that the file omits, or None.
         roles: The model of each role, in the order of the file.
-        caseless: Names of the models that make no cases: they have roles only.
+        caseless: Names of the models that get no cases of their own, because they only have roles.
     """
 
     path: str
@@ -356,22 +359,22 @@ class Pool:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of all models, in the order of the file, each once."""
+        """Names of all models without duplicates, in the order of the file."""
         return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
 
     @property
     def has_file(self) -> bool:
-        """Whether it was read from a file, and not made of names on the command line."""
+        """Whether the pool comes from a file, rather than from names on the command line."""
         return not self.path.startswith("--")
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Names of the models that make cases, in the order of the file, each once."""
+        """Names of the models that get cases, without duplicates, in the order of the file."""
         return tuple(name for name in self.models if name not in self.caseless)
 
     @property
     def rate_mode(self) -> Literal["fixed", "adaptive", "mixed"]:
-        """That of all providers, `mixed` where they differ."""
+        """The rate mode that all providers have; `mixed` if they differ."""
         modes = {provider.rate_mode for provider in self.providers}
         return modes.pop() if len(modes) == 1 else "mixed"
 
@@ -382,12 +385,12 @@ class Pool:
 
     @property
     def has_budget(self) -> bool:
-        """Whether anything bounds what a run may spend."""
+        """Whether any limit has a budget."""
         return any(limit.budget is not None for limit in self.limits.values())
 
     @property
     def urls(self) -> dict[tuple[str, str], str]:
-        """The base URL of each instance, by the names of its provider and its own."""
+        """The base URL of each instance, by provider name and instance name."""
         return {
             (provider.name, instance.name): instance.base_url
             for provider in self.providers
@@ -396,11 +399,11 @@ class Pool:
         }
 
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
-        """The lanes that can answer for `model`, in the order of the file."""
+        """The lanes that serve `model`, in the order of the file."""
         return tuple(lane for lane in self.lanes if lane.model == model)
 
     def seats(self, lanes: Sequence[Lane]) -> int | None:
-        """The most requests in flight over `lanes` together, exactly; None: nothing bounds them."""
+        """The exact maximum of requests in flight on all `lanes` together; None is unlimited."""
         caps = {
             name: workers
             for name in {name for lane in lanes for name in lane.limits}
@@ -410,14 +413,14 @@ class Pool:
         return None if math.isinf(most) else int(most)
 
     def most(self, lanes: Iterable[Lane], caps: Mapping[str, float]) -> float:
-        """What `lanes` carry together at most, exactly; infinity where nothing bounds one of them.
+        """The exact maximum that `lanes` can carry together; infinity if a lane has no limit.
 
-        Limits of keys cross all others, and within each of these two kinds they nest: a flow from
-        the keys to the pool.
+        The limits of keys overlap with all other limits. Within each of these two groups, limits
+        nest. Therefore the maximum is a flow from the keys to the pool.
 
         Args:
-            lanes: Of this pool.
-            caps: By limit how much it lets pass; the others let everything pass.
+            lanes: Lanes of this pool.
+            caps: The capacity of each limit. Limits that are not listed have no maximum.
         """
         keys = {name for name in caps if self.limits[name].level in {"key", "key_model"}}
         ways = []
@@ -431,14 +434,14 @@ class Pool:
 
 
 ADDRESS = "address"
-"""Of a model's servers, among the effective values."""
+"""The name of the effective value that contains the address of a model's servers."""
 
 
 def answered_by(pool: Pool) -> dict[str, str]:
-    """A short sentence for each model, in the order of the pool.
+    """Describe the source of each model's answers in a short phrase, in the order of the pool.
 
-    Limits, keys and the number of instances are left out, since no answer depends on them; so are
-    addresses, which hold host names.
+    The phrase omits limits, keys and the number of instances, because answers do not depend on
+    them. It also omits addresses, because they contain host names.
     """
     models = ((model, provider) for provider in pool.providers for model in provider.models)
     found = by_key((model.name, _who(provider, model)) for model, provider in models)
@@ -446,16 +449,17 @@ def answered_by(pool: Pool) -> dict[str, str]:
 
 
 def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """What a pool says of the answers of each model that a run can ask: `max_tokens`, `parameters`.
+    """Return the settings that affect answers, for each model of the run.
 
-    Deadlines are left out, since what passes one is no answer.
+    These are `max_tokens` and `parameters`. Deadlines are not included, because a request that
+    misses its deadline gets no answer.
 
     Args:
         effective: The values that were in force.
-        lanes: Of the run.
+        lanes: The lanes of the run.
 
     Returns:
-        Each by its name for people, such as `max_tokens of lab/m`.
+        Each value by a readable name, such as `max_tokens of lab/m`.
     """
     values = _values(effective)
     found = {}
@@ -471,9 +475,9 @@ def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) 
 
 
 def addresses(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """Where the models are that a run can ask, in the shape of `answer_settings`.
+    """Return the addresses of the models of a run, in the same form as `answer_settings`.
 
-    Runs of earlier versions did not note it, and simulated providers have none.
+    Runs of earlier versions did not record addresses. A simulated provider has no address.
     """
     values = _values(effective)
     names = {label: f"{label} {ADDRESS}" for label in _labels(lanes)}
@@ -485,7 +489,7 @@ def _labels(lanes: Iterable[Lane]) -> list[str]:
 
 
 def _values(effective: Iterable[EffectiveValue]) -> dict[str, str]:
-    """By name; a model that stands in several tables of a provider has several of one name."""
+    """The values by name. If a provider has several tables for a model, its values are joined."""
     found = by_key((one.name, str(one.value)) for one in effective)
     return {name: " and ".join(sorted({*values})) for name, values in found.items()}
 

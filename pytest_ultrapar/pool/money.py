@@ -1,7 +1,7 @@
-"""Money, exactly: whole trillionths of the pool's currency, so that no sum drifts.
+"""Exact money: whole trillionths of the pool's currency, so that sums have no rounding error.
 
-A price of a million tokens with up to six decimals is a whole number of trillionths per token, and
-nine million of the currency still fit into 64 bits.
+If a price per million tokens has at most six decimals, the price per token is a whole number of
+trillionths. Amounts of up to nine million of the currency fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from functools import cache
 import msgspec
 
 UNITS = 10**12
-"""In one of the currency."""
+"""The number of units in 1 of the currency."""
 USD = "USD"
 GENAI_PRICES = "genai-prices"
-"""The price book that there is."""
+"""The only supported price book."""
 
 
 @cache
 def _per_token(per_mtok: float) -> int:
-    """Units; rounded up, so that nothing costs less than it does."""
+    """The price of a token in units, rounded up so that no cost is too low."""
     from decimal import Decimal  # noqa: PLC0415 - where money counts
 
     return math.ceil(Decimal(str(per_mtok)) * (UNITS // 10**6))
 
 
 def budget_units(amount: float) -> int:
-    """An amount of the currency in units, rounded down."""
+    """Convert an amount of the currency to units, rounded down."""
     from decimal import Decimal  # noqa: PLC0415 - where money counts
 
     return math.floor(Decimal(str(amount)) * UNITS)
 
 
 def amount_of(units: int) -> float:
-    """Units as an amount of the currency."""
+    """Convert units to an amount of the currency."""
     return units / UNITS
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount for people: `1,234.50 USD`, and of little its first three digits."""
+    """Format an amount for display: `1,234.50 USD`; below 1, with three significant digits."""
     if amount == 0 or amount >= 1:
         return f"{amount:,.2f} {currency}"
     digits = 2 - math.floor(math.log10(amount))
@@ -47,7 +47,7 @@ def money(amount: float, currency: str) -> str:
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """Other prices for requests with more than so many tokens in."""
+    """The prices for requests with more than `above` prompt tokens."""
 
     above: int
     per_mtok_in: float
@@ -57,18 +57,19 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
-    """What a million tokens of a model cost at one provider, in the pool's currency.
+    """The prices of a model at one provider, per million tokens, in the pool's currency.
 
     Attributes:
-        provider: As in the pool.
-        model: As in the pool.
-        per_mtok_in: Of the prompt.
-        per_mtok_out: Of the answer.
-        per_mtok_cached: Of those of the prompt that the provider had cached; None: as the others.
-        per_mtok_cache_write: Of those of the prompt that it wrote to its cache; None: as the
-            others.
-        tiers: Prices of longer prompts, by ascending `above`.
-        origin: Who says so: `pool.toml`, `genai-prices 0.2.3`.
+        provider: The provider's name in the pool.
+        model: The model's name in the pool.
+        per_mtok_in: Price of prompt tokens.
+        per_mtok_out: Price of answer tokens.
+        per_mtok_cached: Price of prompt tokens that the provider read from its cache; None means
+            the same as `per_mtok_in`.
+        per_mtok_cache_write: Price of prompt tokens that the provider wrote to its cache; None
+            means the same as `per_mtok_in`.
+        tiers: Prices for longer prompts, by ascending `above`.
+        origin: The source of the prices, such as `pool.toml` or `genai-prices 0.2.3`.
     """
 
     provider: str
@@ -81,13 +82,13 @@ class ModelPrice(msgspec.Struct, frozen=True):
     origin: str = ""
 
     def cost(self, tokens_in: int, tokens_out: int, cached: int = 0, written: int = 0) -> int:
-        """Units that a request costs.
+        """Return the cost of a request in units.
 
         Args:
-            tokens_in: Of its prompt, those that were cached or written to a cache among them.
-            tokens_out: Of its answer.
-            cached: How many of the prompt's were cached.
-            written: How many of the prompt's were written to a cache.
+            tokens_in: Prompt tokens, including those read from or written to a cache.
+            tokens_out: Answer tokens.
+            cached: Prompt tokens read from a cache.
+            written: Prompt tokens written to a cache.
         """
         of = self._at(tokens_in)
         cached = min(cached, tokens_in)
@@ -102,7 +103,7 @@ class ModelPrice(msgspec.Struct, frozen=True):
         )
 
     def most(self, tokens_in: int, tokens_out: int) -> int:
-        """Units that a request costs at most, whatever of it a cache had or gets."""
+        """Return the maximum cost of a request in units, however it uses the cache."""
         return max(self.cost(tokens_in, tokens_out, *of) for of in ((0, 0), (0, tokens_in)))
 
     def _at(self, tokens_in: int) -> ModelPrice | Tier:

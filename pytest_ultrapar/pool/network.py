@@ -1,4 +1,4 @@
-"""How a provider's servers are reached: addresses, TLS, proxies."""
+"""The route to a provider's servers: addresses, TLS and proxies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import Location, shown, shown_text
+from pytest_ultrapar.pool.field_checks import Location, shown, shown_text
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.secret import Secret, refuse_of_others
 from pytest_ultrapar.system.files import open_file
@@ -35,17 +35,17 @@ _THIS_MACHINE = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def check_base_url(location: Location, url: str) -> str:
-    """The URL without a slash at its end: https, or http to this machine only.
+    """Return the URL without a slash at its end, if it is https, or http to this machine.
 
-    The messages never show the URL whole, since keys have been pasted into URLs before.
+    Messages never show the whole URL, because users paste keys into URLs.
 
     Raises:
-        ConfigError: It is no absolute URL of that kind, or carries a user, password, query or
-            fragment.
+        ConfigError: It is not an absolute URL of that kind, or it contains a user name, password,
+            query or fragment.
     """
     if not url or len(url) > _URL_CHARS or any(c in " \\" or not c.isprintable() for c in url):
         location.refuse(
-            f"must be a URL {_EXAMPLE} (got one that is empty, very long or holds blanks)"
+            f"must be a URL {_EXAMPLE} (got one that is empty, too long or contains blanks)"
         )
     try:
         parts = urlsplit(url)
@@ -54,37 +54,37 @@ def check_base_url(location: Location, url: str) -> str:
         location.refuse(f"must be a URL {_EXAMPLE} (its host or port is malformed)")
     if parts.username is not None or parts.password is not None:
         location.refuse(
-            "must not hold a user name or password: secrets come from environment variables only"
+            "must not contain a user name or password: secrets come from environment variables only"
         )
     if parts.scheme not in {"http", "https"}:
-        found = f"got scheme {shown(parts.scheme)}" if parts.scheme else "it names no scheme"
+        found = f"got scheme {shown(parts.scheme)}" if parts.scheme else "it has no scheme"
         location.refuse(f"must begin with https:// ({found})")
     if not parts.hostname:
-        location.refuse(f"must be a URL {_EXAMPLE} (it names no host)")
+        location.refuse(f"must be a URL {_EXAMPLE} (it has no host)")
     if not parts.hostname.isascii():
-        # Letters of other alphabets look like those of a host that a reader knows.
-        location.refuse("must name its host in ASCII; an international name begins with xn--")
+        # Letters from other alphabets can imitate a host that the reader knows.
+        location.refuse("must name its host in ASCII; write an international name as xn--...")
     if "?" in url or "#" in url:
-        location.refuse("must not hold a query or fragment (`?` or `#`)")
+        location.refuse("must not contain a query or fragment (`?` or `#`)")
     address = _address(parts.hostname)
     if address is not None and address.is_link_local:
-        # 169.254.169.254 hands out the machine's own credentials in most clouds.
+        # In most clouds 169.254.169.254 returns the machine's own credentials.
         location.refuse(f"must not be a link-local address (got {shown(parts.hostname)})")
     if parts.scheme == "http" and not is_local(parts.hostname):
         location.refuse(
-            "must begin with https://: http:// would send the key in the clear, and is allowed to"
-            f" this machine only (got host {shown(parts.hostname)})"
+            "must begin with https://: http:// would send the key unencrypted, and is allowed only"
+            f" to this machine (got host {shown(parts.hostname)})"
         )
     return parts.scheme + url[len(parts.scheme) :].rstrip("/")
 
 
 def host_of(url: str) -> str:
-    """The host of a checked URL, as messages name it."""
+    """Return the host of a checked URL, as messages name it."""
     return urlsplit(url).hostname or ""
 
 
 def with_port(url: str, port: int) -> str:
-    """A checked URL with its port replaced."""
+    """Return a checked URL with another port."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -92,10 +92,10 @@ def with_port(url: str, port: int) -> str:
 
 
 def server_of(url: str) -> str:
-    """Host and port of a checked URL in one spelling, such as `api.example.com:443`.
+    """Return host and port of a checked URL in a canonical form, such as `api.example.com:443`.
 
-    `localhost`, `127.0.0.1` and `[::1]` are one host, and a port that is not given is the scheme's.
-    Other names are compared, not looked up: two that lead to one server are two servers here.
+    `localhost`, `127.0.0.1` and `[::1]` count as one host, and a missing port is the scheme's
+    default. Other names are not resolved: two names of one server count as two servers here.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -105,13 +105,13 @@ def server_of(url: str) -> str:
 
 
 def address_of(url: str) -> str:
-    """A checked URL in one spelling: that of `server_of`, with scheme and path."""
+    """Return a checked URL in a canonical form: scheme, `server_of` and path."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{server_of(url)}/{parts.path.strip('/')}"
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine: `localhost`, or an address of the loopback."""
+    """Whether a host is this machine: `localhost` or a loopback address."""
     address = _address(host)
     return host == "localhost" if address is None else address.is_loopback
 
@@ -130,11 +130,11 @@ _PROXY = re.compile(r"http://[^\s/?#\\]+/?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that makes tunnels (CONNECT).
+    """A proxy that opens tunnels (CONNECT).
 
     Attributes:
-        url: Without user and password.
-        authorization: The value of `Proxy-Authorization`, if it wants one.
+        url: The proxy's URL without user name and password.
+        authorization: The value of `Proxy-Authorization`, if the proxy requires that header.
     """
 
     url: str
@@ -142,23 +142,23 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the proxy gets in the clear and the server never."""
+        """Headers that only the proxy receives. They are sent unencrypted."""
         if self.authorization is None:
             return {}
         return {"Proxy-Authorization": self.authorization.reveal()}
 
 
 def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Proxy:
-    """The proxy that a URL names.
+    """Parse the URL of a proxy.
 
     Args:
-        location: Where the URL stands, for messages; they never show it.
+        location: The place of the URL, for messages. They never show the URL itself.
         text: The URL.
-        may_hold_secret: Whether it may name user and password; also whether `http://` may be left
-            out, as is usual in the environment.
+        may_hold_secret: Whether the URL may contain a user name and password, and omit `http://`,
+            as is usual in the environment.
 
     Raises:
-        ConfigError: It is no such URL.
+        ConfigError: The text is not such a URL.
     """
     text = text.strip()
     if may_hold_secret and "://" not in text:
@@ -166,25 +166,25 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
     try:
         parts = urlsplit(text)
         is_one = bool(parts.hostname) and parts.port != 0 and text.isprintable()
-    except ValueError:  # a port that is none, brackets that do not match
+    except ValueError:  # an invalid port, or brackets that do not match
         is_one = False
     if not is_one or not _PROXY.fullmatch(text):
         location.refuse(
-            "must be a proxy's URL such as http://proxy.example.com:3128: http://, a host, perhaps"
-            " a port, and nothing else"
+            "must be a proxy's URL such as http://proxy.example.com:3128, with http://, a host, "
+            "optionally a port, and nothing else"
         )
     user_info, has_user, host = parts.netloc.rpartition("@")
     if has_user and not may_hold_secret:
         location.refuse(
-            "must not hold a user name or password; put the URL into an environment variable and"
-            ' name that one: proxy_env = "MY_PROXY"'
+            "must not contain a user name or password; put the URL into an environment variable"
+            ' and write the name of that variable: proxy_env = "MY_PROXY"'
         )
     return Proxy(f"http://{host}", _basic(user_info) if has_user else None)
 
 
 def goes_around(url: str, exceptions: str) -> bool:
-    """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) excepts an https address."""
-    from urllib import request  # noqa: PLC0415 - 20 ms, seldom needed
+    """Whether `NO_PROXY` (hosts, `.suffixes`, `host:port`, `*`) exempts this https address."""
+    from urllib import request  # noqa: PLC0415 - 20 ms, rarely needed
 
     parts = urlsplit(url)
     host = f"{parts.hostname}:{parts.port or 443}"
@@ -201,12 +201,12 @@ CA_VARIABLE = "SSL_CERT_FILE"
 
 
 class Trust(NamedTuple):
-    """What makes a TLS context; all are paths of PEM files.
+    """The paths of PEM files for a TLS context.
 
     Attributes:
-        ca_file: The authorities that are trusted, and no others; None: the default ones.
-        client_cert: Our own certificate.
-        client_key: Its key, where that is not in the same file.
+        ca_file: The only trusted authorities; None means the default ones.
+        client_cert: The client certificate.
+        client_key: The certificate's key, if it is in another file.
     """
 
     ca_file: str | None = None
@@ -219,7 +219,7 @@ DEFAULT_TRUST = Trust()
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an address is reached; direct and with default trust, unless it says otherwise."""
+    """The route to an address. By default it is direct, with the default authorities."""
 
     trust: Trust = DEFAULT_TRUST
     proxy: Proxy | None = None
@@ -229,19 +229,20 @@ DIRECT = Route()
 
 
 def route_to(network: Network, url: str, environ: Mapping[str, str], location: Location) -> Route:
-    """The way to a checked URL.
+    """Return the route to a checked URL.
 
-    What the pool says goes before the environment, which counts with `trust_env` only. http goes
-    to this machine alone, and directly: through a proxy the key would leave it in the clear.
+    The pool's settings override the environment, which applies only with `trust_env`. http is
+    allowed only to this machine. It never uses a proxy, because the key would then leave the
+    machine unencrypted.
 
     Args:
         network: The provider's settings.
-        url: Where to.
+        url: The URL to reach.
         environ: The environment's variables.
         location: The provider's table, for messages.
 
     Raises:
-        ConfigError: A variable that names the proxy is unset or holds none.
+        ConfigError: The variable for the proxy is unset, or its value is not the URL of a proxy.
     """
     if not url.startswith("https:"):
         return DIRECT
@@ -253,33 +254,33 @@ def route_to(network: Network, url: str, environ: Mapping[str, str], location: L
 
 
 def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """A context that verifies certificates and host names.
+    """Make a TLS context that verifies certificates and host names.
 
     Args:
-        trust: Whom to trust, and who we are.
-        default: Makes one that trusts the default authorities.
+        trust: The trusted authorities and the client certificate.
+        default: Makes a context that trusts the default authorities.
 
     Raises:
-        OSError: A file cannot be read or used; `check_routes` says it in words.
+        OSError: A file cannot be read or used; `check_routes` explains why.
     """
-    import ssl  # noqa: PLC0415 - 10 ms, needed for https only
+    import ssl  # noqa: PLC0415 - 10 ms, and only https uses it
 
     if trust.ca_file is None:
         context = default()
     else:
         context = ssl.create_default_context(cafile=trust.ca_file)
     if trust.client_cert is not None:
-        # With an empty password OpenSSL does not ask for one on the terminal.
+        # With an empty password, OpenSSL does not ask for a password on the terminal.
         context.load_cert_chain(trust.client_cert, trust.client_key, password="")
     return context
 
 
 def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
-    """Make sure that providers with lanes can be reached as the pool says: files and variables.
+    """Check the files and variables that the routes to all providers with lanes depend on.
 
     Raises:
-        ConfigError: A file is missing, cannot be read or is not what it should be, or a variable
-            that names a proxy is unset or holds none.
+        ConfigError: A file is missing, unreadable or invalid, the variable for a proxy is unset, or
+            its value is not the URL of a proxy.
     """
     checked = {DEFAULT_TRUST}
     asked = {lane.provider for lane in pool.lanes}
@@ -295,7 +296,7 @@ def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
 
 
 def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
-    """The environment's variable that says which proxy to use, if one does."""
+    """The environment variable that sets the proxy, or None."""
     names = _proxy_variables(network)
     if network.proxy_env is not None:
         names = (network.proxy_env,)
@@ -303,7 +304,7 @@ def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
 
 
 def route_secrets(pool: Pool, environ: Mapping[str, str]) -> set[str]:
-    """Passwords of the pool's proxies, in each form in which they may appear."""
+    """The passwords for the pool's proxies, in every form in which they may appear in output."""
     found: set[str] = set()
     for provider in pool.providers:
         for name in _proxy_variables(provider.network):
@@ -316,13 +317,13 @@ def route_secrets(pool: Pool, environ: Mapping[str, str]) -> set[str]:
 
 
 def route_variables(network: Network) -> tuple[str, ...]:
-    """Names of the environment's variables that ways depend on."""
+    """Names of the environment variables that affect the route to a server."""
     from_env = (CA_VARIABLE, *NO_PROXY_VARIABLES) if network.trust_env else ()
     return (*_proxy_variables(network), *from_env)
 
 
 def place_of(pool: Pool, index: int) -> Location:
-    """The table of the pool's provider of that index."""
+    """The location of the provider's table, by the provider's index in the pool."""
     return Location(pool.path).at("provider").item(index)
 
 
@@ -348,7 +349,7 @@ def _proxy(
     if variable is None:
         if network.proxy_env is not None:
             location.at("proxy_env").refuse(
-                f"names the environment variable {network.proxy_env}, which is not set or empty"
+                f"names the environment variable {network.proxy_env}, which is unset or empty"
             )
         return None
     if network.proxy_env is None:
@@ -359,8 +360,8 @@ def _proxy(
 
 
 def _check(trust: Trust, network: Network, location: Location) -> None:
-    """Try the files, to name the one that is wrong."""
-    import ssl  # noqa: PLC0415 - needed for https only
+    """Load the files one by one, and refuse the first that is wrong."""
+    import ssl  # noqa: PLC0415 - only https uses it
 
     of_ca = location.at("ca_file")
     if network.ca_file is None:
@@ -372,13 +373,13 @@ def _check(trust: Trust, network: Network, location: Location) -> None:
     try:
         tls_context(Trust(trust.ca_file), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     except ssl.SSLError:
-        _refuse_file(of_ca, trust.ca_file or "", "holds no certificate in PEM form")
+        _refuse_file(of_ca, trust.ca_file or "", "contains no certificate in PEM format")
     try:
         tls_context(trust, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     except ssl.SSLError:
         location.at("client_cert").refuse(
-            "and client_key hold no certificate with its key in PEM form; a key that is encrypted "
-            "or belongs to another certificate cannot be used"
+            "and client_key contain no certificate with its key in PEM format; the key must not be "
+            "encrypted and must belong to this certificate"
         )
 
 
@@ -400,28 +401,28 @@ _FIELDS = ("ca_file", "client_cert", "client_key", "proxy", "proxy_env", "trust_
 def build_network(
     location: Location, table: ProviderTable, models: Sequence[Model], sources: Sources
 ) -> Network:
-    """A provider's network settings, noted in `sources` without any secret.
+    """Return a provider's network settings, and note them in `sources` without any secret.
 
-    Paths become absolute; relative ones are relative to the pool file.
+    Paths become absolute. A relative path is relative to the directory of the pool file.
 
     Raises:
-        ConfigError: A field makes no sense: for a simulated provider, for one without any https
-            address, a key without its certificate, two proxies, or a proxy's URL that is none.
+        ConfigError: A field has no effect, because the provider is simulated or has no https
+            address; or a key has no certificate, two proxies are set, or a URL is invalid.
     """
     given = [field for field in _FIELDS if getattr(table, field) is not None]
     if not given:
         return Network()
     if table.api == SIMULATED:
-        location.at(given[0]).refuse('is not for api = "simulated"; leave it out')
+        location.at(given[0]).refuse('does not apply to api = "simulated"; leave it out')
     if not any(url.startswith("https:") for url in _addresses(table.base_url or "", models)):
         location.at(given[0]).refuse(
-            "is for https:// addresses, and this provider has none: http:// goes to this machine"
-            " only, and directly"
+            "applies only to https:// addresses, but this provider has only http:// ones, which are"
+            " on this machine and use no proxy; leave it out"
         )
     if table.client_key is not None and table.client_cert is None:
-        location.at("client_key").refuse("needs client_cert, the certificate that it belongs to")
+        location.at("client_key").refuse("requires client_cert, the certificate of this key")
     if table.proxy is not None and table.proxy_env is not None:
-        location.at("proxy_env").refuse("cannot stand beside proxy; leave one of them out")
+        location.at("proxy_env").refuse("cannot be combined with proxy; leave one of them out")
     if table.proxy is not None:
         parse_proxy(location.at("proxy"), table.proxy, may_hold_secret=False)
     if table.proxy_env is not None:
@@ -438,14 +439,14 @@ def build_network(
 
 
 def _note_environment(name: str, network: Network, sources: Sources) -> None:
-    """Note what the environment says, a proxy's address without its password."""
+    """Note the values from the environment, and a proxy's address without its password."""
     environ = sources.environ
     ca_file = environ.get(CA_VARIABLE)
     if network.trust_env and network.ca_file is None and ca_file:
         sources.note(f"{name} ca_file", ca_file, f"environment {CA_VARIABLE}")
     variable = proxy_variable(network, environ) if network.proxy is None else None
     if variable is not None:
-        # A value that is no proxy's is refused before a run; a plan does not need it.
+        # The run refuses an invalid value later; a plan does not need the proxy.
         with suppress(ConfigError):
             where = Location("environment", variable)
             proxy = parse_proxy(where, environ[variable], may_hold_secret=True)

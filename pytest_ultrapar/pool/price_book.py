@@ -1,7 +1,7 @@
-"""Prices of a price book, for models whose price the pool file leaves out.
+"""Prices from a price book, for models whose price is not in the pool file.
 
-Looked up once, by the coordinating process. The book is a package with its data in it: nothing is
-fetched, and its version says which prices those are.
+The coordinator looks up the prices once. The book is a package that contains its data, so nothing
+is downloaded, and the version of the package identifies the prices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_book_prices(pool: Pool) -> Pool:
-    """The pool with the prices of the book that it names, for models that have none of their own.
+    """Return the pool with prices from its price book, for models without prices in the file.
 
     Raises:
         ConfigError: The book is not installed.
@@ -30,7 +30,7 @@ def with_book_prices(pool: Pool) -> Pool:
     if pool.price_book is None:
         return pool
     try:
-        from genai_prices import data_snapshot  # noqa: PLC0415 - 0.3 s, and an extra
+        from genai_prices import data_snapshot  # noqa: PLC0415 - 0.3 s, and part of an extra
     except ImportError as error:
         raise ConfigError(
             f'{pool.path}: pool.prices = "{pool.price_book}" needs the package {GENAI_PRICES}: pip '
@@ -48,10 +48,9 @@ def with_book_prices(pool: Pool) -> Pool:
 
 
 def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPrice | None:  # noqa: ANN401 - of a package that need not be there
-    """What the book says of a model; None where it does not know it, or its instances differ.
+    """The book's prices for a model; None if the model is missing or its instances differ in price.
 
-    A server is known by its address alone: one of a vendor's API that somebody else runs has other
-    prices, or none.
+    Only the address identifies a server: another company may offer the same API at other prices.
     """
     found: set[tuple[Tier, ...]] = set()
     for instance in model.instances:
@@ -70,7 +69,7 @@ def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPri
 
 
 def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
-    """The prices by length of the prompt, the first from 0 on; none where one is missing."""
+    """The prices by prompt length, beginning at 0; empty if a price is missing."""
     parts = [
         getattr(price, name, None)
         for name in ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
@@ -82,9 +81,9 @@ def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
 
 
 def _at(part: Any, start: int) -> Any:  # noqa: ANN401 - as above
-    """A price for prompts of more than `start` tokens; None where there is none.
+    """The price for prompts of more than `start` tokens; None if there is no price.
 
-    The book has it as a number, or as a base with tiers.
+    The book's value is either a number, or a base price with tiers.
     """
     if part is None:
         return None
@@ -96,10 +95,10 @@ def _at(part: Any, start: int) -> Any:  # noqa: ANN401 - as above
 
 
 def check_budgets(pool: Pool) -> None:
-    """Make sure that the price of everything below a budget is known.
+    """Check that the price of each model under a budget is known.
 
     Raises:
-        ConfigError: One is not; the message names the model and what to write.
+        ConfigError: A price is unknown; the message names the model and the fields to fill in.
     """
     priced = {(one.provider, one.model) for one in pool.prices}
     models = {(of.name, model.name): model for of in pool.providers for model in of.models}
@@ -110,7 +109,7 @@ def check_budgets(pool: Pool) -> None:
             fields = " and ".join(models[place].unpriced)
             refuse(
                 f"{pool.path}: the budget of {limits[0]} needs the price of the model "
-                f'"{lane.model}" of provider "{lane.provider}": its [[provider.model]] has no '
-                f"{fields}; write it there, or, if {GENAI_PRICES} knows the API, "
+                f'"{lane.model}" of provider "{lane.provider}": write {fields} in its '
+                f"[[provider.model]], or, if {GENAI_PRICES} knows the API, "
                 f'prices = "{GENAI_PRICES}" in [pool]'
             )

@@ -1,4 +1,4 @@
-"""The tables of a provider and its models, checked."""
+"""Check the tables of a provider and its models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.apis.vocabulary import vocabulary
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_api_name,
     check_different,
@@ -62,13 +62,13 @@ _SENT_BY_US = (*_OURS, "stream_options")
 def build_parameters(
     location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
 ) -> dict[str, str | None]:
-    """The names under which a model's parameters are sent; None: not sent.
+    """Return the name under which each parameter is sent; None means that it is not sent.
 
-    Where both have a word about a parameter the model's goes before the provider's, and `true`
-    says that it is sent under its own name after all.
+    The model's entry for a parameter overrides the provider's. With `true`, a parameter is sent
+    under its own name.
 
     Raises:
-        ConfigError: A name is the client's own, or cannot be one of a parameter.
+        ConfigError: The client sets the parameter itself, or a name is not valid.
     """
     given: dict[str, str | bool] = {}
     for place, own in ((provider_place, provider.parameters), (location, table.parameters)):
@@ -76,7 +76,7 @@ def build_parameters(
             where = place.at("parameters").at(name)
             is_renamed = name in _SENT_BY_US and isinstance(word, str)
             if name in _OURS or is_renamed or word in _SENT_BY_US:
-                where.refuse(f"is about {one_of(_SENT_BY_US)}, which the client sends")
+                where.refuse(f"must not affect {one_of(_SENT_BY_US)}: the client sets these itself")
             given[name] = check_name(where, word) if isinstance(word, str) else word
     return {
         name: None if word is False else str(word)
@@ -88,10 +88,14 @@ def build_parameters(
 def build_patterns(
     location: Location, patterns: Mapping[str, Sequence[str]], sources: Sources, label: str
 ) -> dict[str, tuple[str, ...]]:
-    """The patterns by which a provider's refusals are known, by meaning, noted in `sources`.
+    """Check the patterns that recognise a provider's refusals, and note them in `sources`.
+
+    Returns:
+        The patterns by meaning.
 
     Raises:
-        ConfigError: A meaning is unknown, or a pattern is no regular expression or fits everything.
+        ConfigError: A meaning is unknown, or a pattern is not a regular expression or matches the
+            empty string.
     """
     for meaning, texts in patterns.items():
         check_word(location, meaning, tuple(vocabulary()["meanings"]))
@@ -103,7 +107,7 @@ def build_patterns(
             except (re.error, OverflowError, RecursionError, FutureWarning) as error:
                 where.refuse(f"must be a regular expression ({error}; got {shown(text)})")
             if fits_everything:
-                where.refuse(f"must not fit an empty text (got {shown(text)})")
+                where.refuse(f"must not match the empty string (got {shown(text)})")
         sources.note(f"{label} pattern {meaning}", " or ".join(texts) or None)
     return {meaning: tuple(texts) for meaning, texts in patterns.items()}
 
@@ -111,10 +115,10 @@ def build_patterns(
 def build_simulation(
     location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
 ) -> Simulation:
-    """How a model acts where it is simulated; the provider's latency holds where it has none.
+    """Return the simulated behaviour of a model. The provider's latency is the default.
 
     Raises:
-        ConfigError: A latency lacks a number, or has one of another kind.
+        ConfigError: A number is missing from a latency, or belongs to a latency of another kind.
     """
     standard = Simulation()
     latency = standard.latency
@@ -126,10 +130,10 @@ def build_simulation(
 
 
 def build_latency(location: Location, table: LatencyTable) -> Latency:
-    """The latency model of a table.
+    """Return the latency model that a table describes.
 
     Raises:
-        ConfigError: A `sigma` or `knee` is missing or too many.
+        ConfigError: `sigma` or `knee` is missing, or not allowed for this kind.
     """
     kind = table.kind
     for field, needing, kinds in (
@@ -138,14 +142,14 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
     ):
         given = getattr(table, field)
         if given is None and kind == needing:
-            location.at(field).refuse(f'is missing: kind = "{needing}" needs it')
+            location.at(field).refuse(f'is missing: kind = "{needing}" requires it')
         if given and kind not in kinds:
-            location.at(field).refuse(f'is for kind = {one_of(kinds)} only (got kind = "{kind}")')
+            location.at(field).refuse(f'requires kind = {one_of(kinds)} (got kind = "{kind}")')
     return Latency(kind, table.median_s, table.sigma or 0.0, table.knee)
 
 
 def mean_s(latency: Latency) -> float:
-    """Mean of a latency model in seconds, without any waiting for a turn.
+    """The mean of a latency model in seconds, not counting the wait for a turn.
 
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """
@@ -157,7 +161,7 @@ def _metrics_url(location: Location, url: str | None, api: str) -> str | None:
         return None
     where = location.at("metrics_url")
     if api == SIMULATED:
-        where.refuse('is not for api = "simulated"; leave it out')
+        where.refuse('does not apply to api = "simulated"; leave it out')
     return check_base_url(where, url)
 
 
@@ -168,20 +172,21 @@ def build_instances(
     server: Instance,
     ports: tuple[int, ...] | None,
 ) -> tuple[Instance, ...]:
-    """The instances of a model: one per port, named `<model>:<port>`, or as it lists them.
+    """Return the instances of a model: those that it lists, or one for each of its ports.
+
+    The instance of a port is named `<model>:<port>`.
 
     Args:
-        location: The model's place.
+        location: The model's place in the file.
         table: The model's table.
         provider: The provider's table.
-        server: Where requests of the provider go, and where it tells its metrics. An instance with
-            a `base_url` of its own does not get these metrics, and one per port gets both with that
-            port.
-        ports: The model's ports; None: it gives none.
+        server: The provider's URL and metrics URL. An instance with its own `base_url` does not use
+            this metrics URL. The instance of a port uses both URLs with this port.
+        ports: The model's ports; None if it does not set any.
 
     Raises:
-        ConfigError: A name or URL is not allowed, the list is there but empty, or ports are there
-            beside it or for a provider without a URL.
+        ConfigError: A name or URL is not allowed, the list is empty, or ports are combined with a
+            list or with a provider that has no URL.
     """
     api_name = table.name
     if table.api_name is not None:
@@ -189,16 +194,16 @@ def build_instances(
     where = location.at("instances")
     if ports is not None:
         if table.instances is not None:
-            where.refuse("stands beside ports or ports_env; give only one")
+            where.refuse("cannot be combined with ports or ports_env; set only one of them")
         if not server.base_url:
             field = "ports" if table.ports is not None else "ports_env"
-            location.at(field).refuse("needs a base_url, which a simulated provider has not")
+            location.at(field).refuse("requires a base_url; a simulated provider does not have one")
         return tuple(_at_port(server, table.name, api_name, port) for port in ports)
     if table.instances is None:
         return (replace(server, name=table.name, api_name=api_name),)
     if table.api_name is not None:
         location.at("api_name").refuse(
-            "stands beside instances: name it in their entries, { name = ..., api_name = ... }"
+            "cannot be combined with instances; set it there: { name = ..., api_name = ... }"
         )
     if not table.instances:
         where.refuse("must name at least one instance (got none)")
@@ -235,16 +240,16 @@ def _instance(
 def ports_in_force(
     location: Location, table: ModelTable, sources: Sources, label: str
 ) -> tuple[int, ...] | None:
-    """The ports of a model, noted with their origin; None when it gives none.
+    """Return the ports of a model and note their origin; None if the model does not set any.
 
-    The variable that `ports_env` names goes before `ports`; `USE_MULTI_VLLM=false` leaves only the
-    first port.
+    The variable that `ports_env` names overrides `ports`. With `USE_MULTI_VLLM=false`, only the
+    first port is used.
 
     Args:
-        location: The model's place.
+        location: The model's place in the file.
         table: The model's table.
-        sources: Where variables are read and origins noted.
-        label: How the note calls the model.
+        sources: Provides the variables and records the origins.
+        label: The name of the model in these records.
 
     Raises:
         ConfigError: The variable is unset or empty and there are no `ports`, or a port is not
@@ -261,8 +266,8 @@ def ports_in_force(
             origin = f"environment {variable}"
         elif listed is None:
             location.at("ports_env").refuse(
-                f"names the environment variable {variable}, which is not set or empty (allowed: a"
-                ' list such as "8001,8002")'
+                f"names the environment variable {variable}, which is unset or empty; set it to a"
+                ' list such as "8001,8002"'
             )
     if listed is None:
         return None
@@ -276,22 +281,22 @@ def ports_in_force(
 def build_model(
     provider_place: Location, index: int, provider: ProviderTable, base_url: str, sources: Sources
 ) -> Model:
-    """The model of one table, with its numbers noted in `sources`.
+    """Make the model that a table describes, and note its numbers in `sources`.
 
-    A simulated model without `latency_hint_s` gets the mean of its latency, which is known exactly.
+    If a simulated model has no `latency_hint_s`, the exact mean of its latency is used.
 
     Args:
-        provider_place: The provider's place.
-        index: Which of the provider's models.
+        provider_place: The provider's place in the file.
+        index: The index of the model in the provider's table.
         provider: The provider's table.
-        base_url: The provider's checked URL, empty for the simulated provider.
-        sources: Where variables are read and origins noted.
+        base_url: The provider's checked URL; empty for the simulated provider.
+        sources: Provides the variables and records the origins.
 
     Raises:
-        ConfigError: Anything about the model is not allowed.
+        ConfigError: Something about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    # In ids its instances stand for it, whose names have no `/`.
+    # If a model lists its instances, ids contain their names, which contain no `/`.
     parts = [table.name] if table.instances is None else table.name.split("/")
     for part in parts:
         check_name(location.at("name"), part)
@@ -301,13 +306,13 @@ def build_model(
     server = Instance(provider.name, "", base_url, metrics_url)
     instances = build_instances(location, table, provider, server, ports)
     if base_url:
-        # Ports of one host stand for one server, however many there are.
+        # All ports of one machine count as one server.
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)
         sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
     hint_s = table.latency_hint_s
     for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
-    # Also of a real one: `ultrapar simulate` serves it by the file that the run has.
+    # A real model has one, too: `ultrapar simulate` simulates it from the same file.
     simulation = build_simulation(location, table, provider_place, provider)
     if provider.api == SIMULATED:
         hint_s = hint_s or mean_s(simulation.latency) or None
@@ -345,14 +350,14 @@ DEFAULT_TIMEOUT_S = 150.0
 
 
 def build_provider(location: Location, table: ProviderTable, sources: Sources) -> Provider:
-    """The provider of a table, with its numbers noted in `sources`.
+    """Make the provider that a table describes, and note its numbers in `sources`.
 
     Raises:
-        ConfigError: Anything about it is not allowed.
+        ConfigError: Something about the provider is not allowed.
     """
     name = check_name(location.at("name"), table.name)
     if name == "pool":
-        location.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
+        location.at("name").refuse('must not be "pool": the limit of the whole pool has this name')
     api = table.api
     if api not in MODULES:
         check_word(location.at("api"), api, api_names())
@@ -393,7 +398,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
 
 
 def _check_variables(location: Location, provider: Provider) -> None:
-    # A pool that names its own trusted certificates can pass any server off as a host.
+    # With authorities of its own, a pool can present any server as the host.
     urls = [each.base_url for model in provider.models for each in model.instances]
     hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
     for index, key in enumerate(provider.keys):
@@ -406,11 +411,11 @@ def _base_url(location: Location, table: ProviderTable, api: str) -> str:
     if api == SIMULATED:
         if table.base_url is not None:
             location.refuse(
-                'is not used by api = "simulated", whose server the run starts itself; leave it out'
+                'is not used by api = "simulated": the run starts its own server; leave it out'
             )
         return ""
     if table.base_url is None:
-        location.refuse(f'is missing: api = "{api}" needs it')
+        location.refuse(f'is missing: api = "{api}" requires it')
     url = check_base_url(location, table.base_url)
     if (flaw := api_named(api).flaw_of(url)) is not None:
         location.refuse(flaw)
@@ -422,10 +427,10 @@ def _api_version(location: Location, table: ProviderTable, api: str) -> str | No
     if example is None:
         if table.api_version is not None:
             versioned = tuple(name for name in api_names() if api_named(name).version_example)
-            location.refuse(f'is for api = {one_of(versioned)} only (got api = "{api}")')
+            location.refuse(f'requires api = {one_of(versioned)} (got api = "{api}")')
         return None
     if table.api_version is None:
-        location.refuse(f'is missing: api = "{api}" needs it, such as "{example}"')
+        location.refuse(f'is missing: api = "{api}" requires it, such as "{example}"')
     return check_name(location, table.api_version)
 
 
@@ -439,5 +444,5 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     key_names = {key.name for key in keys}
     for where, name in places:
         if name in key_names:
-            # Both would be the limit `<provider>/<name>`.
-            where.refuse(f'is called "{name}" like a key of the same provider')
+            # The limits of both would be called `<provider>/<name>`.
+            where.refuse(f'"{name}" is also the name of a key of this provider; rename one of them')

@@ -1,15 +1,15 @@
-"""Roles: which models are asked beside a case's own, and which make no cases for that reason."""
+"""Roles: models that cases use besides their own, and that therefore get no cases themselves."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown, shown_text
+from pytest_ultrapar.pool.field_checks import check_name, did_you_mean, shown, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_ultrapar.pool.fields import Location
+    from pytest_ultrapar.pool.field_checks import Location
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.model import EffectiveValue
     from pytest_ultrapar.pool.setting_values import Sources
@@ -18,10 +18,10 @@ _NOTED = "role {} model"
 
 
 def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[str, str]:
-    """The model of each role, in the order of the file, noted in `sources`.
+    """Return the model of each role, in the order of the file, and note it in `sources`.
 
     Raises:
-        ConfigError: A role has a name that cannot stand in columns, or names no model.
+        ConfigError: The name of a role cannot be used in columns, or a role names an unknown model.
     """
     names = list(dict.fromkeys(table.name for _, table in _models(location, file)))
     roles = {}
@@ -40,7 +40,7 @@ def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[st
 
 
 def roles_of(effective: Iterable[EffectiveValue]) -> dict[str, str]:
-    """The model of each role, by the values that were in force in a run."""
+    """The model of each role, read from the values that were in force in a run."""
     before, after = _NOTED.split("{}")
     return {
         one.name.removeprefix(before).removesuffix(after): str(one.value)
@@ -50,7 +50,7 @@ def roles_of(effective: Iterable[EffectiveValue]) -> dict[str, str]:
 
 
 def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) -> Iterator[str]:
-    """A sentence for each role that both runs have, and another model has now."""
+    """Yield a sentence for each role that both runs have, but with different models."""
     models = roles_of(then)
     for role, model in roles_of(now).items():
         if models.get(role, model) != model:
@@ -60,10 +60,10 @@ def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) 
 def models_without_cases(
     location: Location, file: PoolFile, roles: Mapping[str, str]
 ) -> frozenset[str]:
-    """Names of the models that make no cases: as `subject` says, else those that have a role.
+    """Names of the models that get no cases, as `subject` says; by default, all models with a role.
 
     Raises:
-        ConfigError: Two tables of one model differ about it, or no model is left.
+        ConfigError: `subject` differs between two tables of one model, or no model gets cases.
     """
     said: dict[str, tuple[Location, bool]] = {}
     names = set()
@@ -83,8 +83,8 @@ def models_without_cases(
     }
     if caseless == names:
         location.at("provider").refuse(
-            "has no model that makes cases: each has a role or subject = false; write "
-            "subject = true where a model with a role is to be measured, too"
+            "has no model that gets cases: each has a role or subject = false; to measure a model "
+            "that has a role, write subject = true"
         )
     return frozenset(caseless)
 

@@ -1,11 +1,11 @@
-"""API keys: read from the environment, shown to nobody."""
+"""API keys, read from the environment and kept out of all output."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-# By the names in their documentation. Keys of model APIs are not here: gateways and servers of many
-# hosts take OPENAI_API_KEY.
+# The names come from the documentation of each tool. Keys of model APIs are omitted on purpose:
+# gateways and servers on many hosts accept OPENAI_API_KEY.
 _OF_OTHER_TOOLS = re.compile(
     "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|CONTAINER_AUTHORIZATION_TOKEN)"
     r"|(AZURE|ARM)_CLIENT_SECRET|AZURE_STORAGE_\w+|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
@@ -25,36 +25,37 @@ _OF_OTHER_TOOLS = re.compile(
 _GITHUBS = re.compile(
     r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
 )
-"""Hosts of models that GitHub's own tokens are for."""
+"""Hosts of models for which GitHub's own tokens are valid."""
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
-    """Make sure that a pool file names no variable that holds a credential of another tool.
+    """Check that a variable named in a pool file does not hold another tool's credential.
 
-    A user who means it gives the credential a name of the pool's own, in the environment. No field
-    of the file allows it, since the file may be somebody else's.
+    To use such a credential on purpose, a user copies it to another variable. No field of the file
+    can allow it, because the user may not have written the file.
 
     Args:
-        location: Where the file names the variable.
-        variable: Its name.
-        hosts: All that would get what it holds, where that is known and certain.
+        location: The place where the file names the variable.
+        variable: The name of the variable.
+        hosts: All hosts that would receive its value, if they are known for certain.
 
     Raises:
-        ConfigError: It is such a variable, and a host is not the tool's own.
+        ConfigError: It is such a variable, and its value may go to a host that is not the tool's
+            own.
     """
     if not _OF_OTHER_TOOLS.fullmatch(variable):
         return
     if variable in {"GITHUB_TOKEN", "GH_TOKEN"} and hosts and all(map(_GITHUBS.fullmatch, hosts)):
         return
-    to = f", and would send it to {', '.join(sorted(hosts))}" if hosts else ""
+    to = f" and would send it to {', '.join(sorted(hosts))}" if hosts else ""
     location.refuse(
-        f"names {variable}, where other tools keep a credential{to}; if that is meant, name a "
-        f'variable of the pool\'s own, and set that one: MY_API_KEY="${variable}"'
+        f"names {variable}, which holds a credential for another tool{to}; to use it on purpose, "
+        f'copy it to another variable and name that one: MY_API_KEY="${variable}"'
     )
 
 
 class Secret:
-    """A secret that no traceback, log or table shows; only `reveal()` gives it away."""
+    """A secret that is hidden in tracebacks, logs and tables; only `reveal()` returns it."""
 
     __slots__ = ("_text",)
 
@@ -62,7 +63,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The secret itself, for the header of a request and for nothing else."""
+        """The secret itself, only for the header of a request."""
         return self._text
 
     def __repr__(self) -> str:
@@ -80,21 +81,21 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        # Pickled it would travel to another process or into a file in the clear.
+        # A pickle would carry it to another process or into a file, unencrypted.
         raise TypeError("a Secret cannot be pickled")
 
 
 def read_secrets(
     pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
 ) -> dict[tuple[str, str], Secret]:
-    """The secrets by (provider, key). A key that needs none (simulated, local server) has no entry.
+    """Read the secrets, by (provider, key). Keys without a secret (simulated, local) are omitted.
 
-    Each of them could stand in a header.
+    Each secret is a valid header value.
 
     Args:
         pool: The pool.
         environ: The environment's variables, usually `os.environ`.
-        models: Only keys that serve one of these models are needed; None needs all that serve any.
+        models: Only keys that serve one of these models are read; None means the keys of all lanes.
 
     Raises:
         ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
@@ -109,21 +110,21 @@ def read_secrets(
         others = list(dict.fromkeys(env for _, env in more if env != first))
         also = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
         needs = "names" if pool.has_file else "needs"
-        where.refuse(f"{needs} the environment variable {first}, which is not set or empty{also}")
+        where.refuse(f"{needs} the environment variable {first}, which is unset or empty{also}")
     secrets: dict[tuple[str, str], Secret] = {}
     for where, key, env in needed:
         text = environ[env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
             where.refuse(
-                f"names {env}, whose value cannot be an API key: it holds blanks, line ends or"
-                " characters outside ASCII"
+                f"names {env}, whose value cannot be an API key: it contains blanks, line breaks"
+                " or non-ASCII characters"
             )
         secrets[key] = Secret(text)
     return secrets
 
 
 def _named(pool: Pool) -> Iterator[tuple[Location, tuple[str, str], str]]:
-    """Where a variable is named, or would be, for which key of which provider, and the variable."""
+    """Yield, for each key with a variable: its place, its provider and name, and the variable."""
     for p, provider in enumerate(pool.providers):
         if provider.is_simulated:
             continue

@@ -1,4 +1,4 @@
-"""What the command line and the environment say, read by the table of settings."""
+"""Read values from the command line and the environment, with the table of settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.bounds import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
-from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
+from pytest_ultrapar.pool.field_checks import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.pool.number_ranges import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
     Options,
@@ -32,7 +32,7 @@ COMMAND_LINE, ENVIRONMENT, DEFAULT = "command line", "environment", "default"
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
-# Eighteen digits are more than any bound allows and few enough for int() and for messages.
+# Eighteen digits exceed every bound, and are still few enough for int() and for messages.
 _WHOLE = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _NUMBER = re.compile(
     r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE
@@ -42,11 +42,11 @@ _REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
 
 
 class Origin(NamedTuple):
-    """Whence a value is.
+    """The origin of a value.
 
     Attributes:
         source: `command line`, `environment`, the name of the pool file, or `default`.
-        name: Of the option or the variable; empty for the other two sources.
+        name: The option or the variable; empty for the file and for defaults.
     """
 
     source: str
@@ -63,17 +63,17 @@ def settle(
     file: Mapping[str, object] = _NOTHING,
     file_name: str = "pool.toml",
 ) -> Options:
-    """All settings with their origins, each checked for itself.
+    """Return all settings with their origins. Each value is checked on its own.
 
     Args:
-        given: By name, what the command line's parser made of the options; None was not given.
+        given: The parsed options of the command line, by name; None means not given.
         environ: The environment's variables, usually `os.environ`.
-        file: By name, what the pool file says of settings that are not the pool's own.
-        file_name: How origins call the pool file.
+        file: Values from the pool file by name, for settings that are not the pool's own.
+        file_name: The name of the pool file in origins.
 
     Raises:
-        ConfigError: A value is not allowed; the message names the option or variable, the value,
-            and what is allowed.
+        ConfigError: A value is not allowed; the message names the option or variable, the value
+            and the allowed values.
     """
     environment = read_environment(environ)
     values: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def settle(
 
 
 def effective(options: Options) -> tuple[EffectiveValue, ...]:
-    """The values in force with their origins, as manifest and header show them."""
+    """Return the values in force with their origins, as the manifest and the header show them."""
     return tuple(
         EffectiveValue(row.key, getattr(value, "setting", value), options.origin[row.name])
         for row in SETTINGS
@@ -114,15 +114,18 @@ def resolve(
     variable: str = "",
     file_name: str = "pool.toml",
 ) -> tuple[T, Origin]:
-    """The value in force and its origin: command line over environment over file over default.
+    """Return the value in force and its origin.
+
+    The command line overrides the environment, which overrides the file, which overrides the
+    default.
 
     Args:
         row: The setting.
-        command_line: None when the option was not given; the same for the next two.
-        environment: The variable's value as `read_environment` typed it.
-        file: The value in the pool file.
-        variable: Which of the setting's variables has the value; by default the plain one.
-        file_name: How the origin calls the pool file.
+        command_line: The option's value; None if it was not given.
+        environment: The variable's value, parsed by `read_environment`; None if it is not set.
+        file: The value in the pool file; None if it is not set.
+        variable: The variable that is set; by default the plain name.
+        file_name: The name of the pool file in the origin.
     """
     if command_line is not None:
         return command_line, Origin(COMMAND_LINE, row.option)
@@ -134,11 +137,11 @@ def resolve(
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """By the setting's name, what its variable says; one that is empty counts as unset.
+    """Return the values of environment variables by setting name. Empty variables count as unset.
 
     Raises:
-        ConfigError: A variable has a value that is not allowed; the message names variable, value
-            and what is allowed.
+        ConfigError: A variable has a value that is not allowed; the message names the variable, the
+            value and the allowed values.
     """
     names = {row: _variable(row, environ) for row in SETTINGS}
     return {
@@ -149,7 +152,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variable(row: Setting[Any], environ: Mapping[str, str]) -> str:
-    """The variable that says something of a setting; empty where none does."""
+    """The variable that sets this setting, or an empty string."""
     return next((name for name in row.variables if environ.get(name, "").strip()), "")
 
 
@@ -157,10 +160,10 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
     if given is None:
         return None
     if row.bare is not None and row.choices and given not in row.choices:
-        # pytest's parser takes whatever follows the option for its word.
+        # pytest's parser treats the next argument as the option's value.
         refuse(
-            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before the path of a "
-            f"suite write {row.option}={row.bare}"
+            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before a test path "
+            f"write {row.option}={row.bare}"
         )
     where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):
@@ -207,53 +210,53 @@ def _truth(where: Location, text: str) -> bool:
 
 
 def parse_repeats(location: Location, text: str) -> Repeats:
-    """The repetitions that a text of the form `N` or `NxM` asks for.
+    """Parse repetitions of the form `N` or `NxM`.
 
     Args:
-        location: Where the text stands, for the message.
-        text: What the user wrote, without blanks around it.
+        location: The place of the text, for the message.
+        text: The user's text, without leading and trailing blanks.
 
     Raises:
-        ConfigError: It has another form, or a number is out of its bounds.
+        ConfigError: It has another form, or a number is out of bounds.
     """
     found = _REPEATS.fullmatch(text)
     if found is None:
         location.refuse(
             'must be a number of repetitions such as "20", or "20x3" for the first 3 values of the '
-            f"parameter that a suite counts (got {shown(text)})"
+            f"parameter that the suite names with repeats_over (got {shown(text)})"
         )
     n = REPEATS.check(location, int(found[1]))
     return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """The workers that `all`, `off` or a number from 1 mean.
+    """Parse which workers to log: `all`, `off`, or the number of one worker, from 1.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: The text has another form.
     """
     if text in {"all", "off"}:
         return WhichLog(is_on=text == "all")
     if not _WHOLE.fullmatch(text):
         location.refuse(
-            'must be "all", "off" or the number of one worker process, from 1 for the first '
+            'must be "all", "off" or the number of one worker process, where 1 is the first '
             f"(got {shown(text)})"
         )
     return WhichLog(is_on=True, number=PROCESS_NUM.check(location, int(text)))
 
 
 def parse_shard(location: Location, text: str) -> Shard:
-    """The shard that `K/N` or `auto` means; for `auto` somebody has yet to ask the environment.
+    """Parse a shard, `K/N` or `auto`; `settled_shard` resolves `auto` later.
 
     Raises:
-        ConfigError: It has another form, or there is no such shard.
+        ConfigError: The text has another form, or there is no such shard.
     """
     if text == "auto":
         return Shard()
     found = _SHARD.fullmatch(text)
     if found is None:
         location.refuse(
-            f'must be K/N such as "2/4", the second of four shards, or "auto" (got {shown(text)})'
+            f'must be "auto" or K/N, such as "2/4" for shard 2 of 4 (got {shown(text)})'
         )
     k, n = int(found[1]), int(found[2])
     if not 1 <= n <= SHARDS.at_most:
@@ -264,20 +267,21 @@ def parse_shard(location: Location, text: str) -> Shard:
 
 
 _ENTRY_CHARS = 12
-"""What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
+"""Longer texts are not ports and are not shown: `ports_env` may name a key's variable by mistake.
+"""
 
 
 def parse_ports(location: Location, text: str) -> Ports:
-    """The ports of a comma-separated list, in its order; blanks around an entry do not matter.
+    """Parse a comma-separated list of ports; blanks around an entry are ignored.
 
     Raises:
-        ConfigError: An entry is not a number, out of range or there twice.
+        ConfigError: An entry is not a number, is out of range or is repeated.
     """
     ports = []
     for entry in (part.strip() for part in text.split(",")):
         if len(entry) > _ENTRY_CHARS or not _WHOLE.fullmatch(entry):
             found = shown(entry) if len(entry) <= _ENTRY_CHARS else "a longer text"
-            location.refuse(f'must be a list of ports such as "8001,8002" (got {found} in it)')
+            location.refuse(f'must be a list of ports such as "8001,8002" (it contains {found})')
         ports.append(int(entry))
     return Ports(check_ports(location, ports))
 
@@ -286,21 +290,21 @@ _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     bool: _truth,
     str: lambda _, text: text,
     Path: lambda _, text: Path(text) if text else None,
-    # A variable says one of what an option may say repeatedly.
+    # An option may be repeated, but a variable holds only one value.
     tuple: lambda _, text: (text,),
     Repeats: parse_repeats,
     WhichLog: parse_which,
     Ports: parse_ports,
     Shard: parse_shard,
 }
-"""How the text of a setting is read, by the kind of its row."""
+"""The parser for the text of a setting, by the `kind` of its row."""
 
 
 def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
-    """The ports themselves, all between 1 and 65535 and different.
+    """Return the ports, if all are different and between 1 and 65535.
 
     Raises:
-        ConfigError: There is none, one is out of range, or one is there twice.
+        ConfigError: The list is empty, or a port is out of range or repeated.
     """
     if not ports:
         location.refuse("must name at least one port (got none)")
@@ -312,13 +316,14 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the command line and the run say about the pool; None was not given.
+    """Settings for the pool from the command line and the run. None means not given.
 
     Attributes:
         max_workers: `--ultrapar-max-workers`, requests in flight over the whole pool.
         rate_mode: `--ultrapar-rate-mode`, `fixed` or `adaptive`.
-        budget: `--ultrapar-budget`, money of the whole run.
-        prompt_types: Counts those that the run selects, if any suite can.
+        budget: `--ultrapar-budget`, money for the whole run.
+        prompt_types: Counts the prompt types that the run selects; returns None if no suite has
+            prompt types.
     """
 
     max_workers: int | None = None
@@ -329,14 +334,14 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Command line, environment and file of one load.
+    """The sources of values for one pool: command line, environment and file.
 
     Attributes:
-        overrides: What the command line says.
-        environ: All variables, since `ports_env` may name any.
-        environment: What the program's own variables say, by the setting's name.
-        file_name: How origins call the pool file.
-        effective: The values noted so far.
+        overrides: The settings from the command line.
+        environ: All environment variables, because `ports_env` may name any of them.
+        environment: The values of the plugin's own variables, by setting name.
+        file_name: The name of the pool file in origins.
+        effective: The values that were noted so far.
     """
 
     overrides: Overrides
@@ -346,22 +351,22 @@ class Sources:
     effective: list[EffectiveValue] = field(default_factory=list)
 
     def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
-        """Note a value in force, by default one of the file; None is nothing to note."""
+        """Note a value in force, by default with the file as its origin; None is not noted."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 
     def resolve(
         self, row: Setting[Any], file: str | float | None, place: Location
     ) -> tuple[Any, Origin, Location]:
-        """One of the pool's own settings in force: `max_workers`, `rate_mode` or `budget`.
+        """Resolve one of the pool's own settings: `max_workers`, `rate_mode` or `budget`.
 
         Args:
             row: The setting.
             file: Its value in the pool file.
-            place: Where that stands, or would.
+            place: The location of the field in the pool file.
 
         Returns:
-            The value, its origin, and where it stands.
+            The value in force, its origin, and its location.
         """
         value, origin = resolve(
             row,

@@ -1,8 +1,8 @@
-"""One part of N of a run without a server: which it is, and its part of every limit.
+"""Shards: part K of N of a run, with its part of every limit. Shards do not need a server.
 
-N runs that know nothing of each other are within a limit together where each is within its part and
-the parts are no more than the whole. So limits are divided in whole units, and what is left over
-goes to the first ones: shard K of N has floor(A / N), plus one where K <= A mod N.
+N independent runs together stay within a limit if each stays within its part, and the sum of the
+parts does not exceed the limit. Limits are divided into whole units, and the first shards get the
+remainder: if a limit has A units, shard K of N gets floor(A / N), plus one if K <= A mod N.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.fields import shown
+from pytest_ultrapar.pool.field_checks import shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
 from pytest_ultrapar.pool.settings import Shard
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Limit, Pool
 
 MOST_WINDOWS = 1_000_000
-"""A rate of fractions is whole over so many windows at most; the smallest that a pool may have is
-one in a million."""
+"""A fractional rate becomes a whole number over at most this many windows: the smallest rate in a
+pool is one in a million."""
 _DIGITS = 9
-"""No system starts more."""
+"""No CI system starts so many jobs that their number has more digits."""
 
 
-# -- which shard this is ---------------------------------------------------------------------------
+# -- the number of the shard -----------------------------------------------------------------------
 
 
 _SYSTEMS = (
@@ -38,32 +38,32 @@ _SYSTEMS = (
     ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-"""Those that start N jobs and tell each of them which it is, with the two variables."""
+"""Systems that start N jobs. For each, the variables with the job's number and the total."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
-    """The shard itself and its origin, where `auto` was given that of the system that started us.
+    """Return the shard and its origin. `auto` is read from the variables of the CI system.
 
     Args:
-        shard: As it was given.
+        shard: The shard as the user wrote it.
         environ: The environment's variables.
-        origin: Where it was given.
+        origin: The option or variable that set it.
 
     Raises:
-        ConfigError: `auto`, and no system or several say which shard this is, or one says what
-            cannot be.
+        ConfigError: For `auto`, no system or several systems define a shard, or the number is out
+            of range.
     """
     if not shard.is_auto:
         return shard, origin
     found = [one for one in _SYSTEMS if environ.get(one[1], "").strip()]
     if not found and environ.get("CI_NODE_TOTAL", "").strip() == "1":
-        # A job of GitLab that is not parallel has no index.
+        # GitLab gives no index to a job that is not parallel.
         return Shard(1, 1), f"{origin}, CI_NODE_TOTAL"
     said = [f"{name} ({number} and {total})" for name, number, total in found or _SYSTEMS]
     if len(found) != 1:
-        what = f"{' and '.join(said)} both say" if found else "nothing says"
+        what = f"{' and '.join(said)} both set a shard" if found else "no variable sets a shard"
         looked = "" if found else f": looked for {', '.join(said)}"
-        refuse(f"{origin}: {what} which shard this is{looked}; give K/N, such as 2/4")
+        refuse(f"{origin}: {what}{looked}; write K/N, such as 2/4")
     ((name, number, total),) = found
     k, n = _whole(environ, number), _whole(environ, total)
     if name == "CircleCI":
@@ -76,7 +76,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} of {name} say {k} of {n}; give K/N")
+        refuse(f"{origin}: {number} and {total} of {name} mean shard {k} of {n}; write K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -88,26 +88,26 @@ def _whole(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-# -- its part of the cases -------------------------------------------------------------------------
+# -- the shard's part of the cases -----------------------------------------------------------------
 
 
 def is_in(shard: Shard, case_id: str) -> bool:
-    """Whether a case, or a test with such an id (hex), belongs to a shard."""
+    """Whether the case or test with this id (hex) belongs to the shard."""
     return int(case_id, 16) % shard.n == shard.k - 1
 
 
-# -- its part of the limits ------------------------------------------------------------------------
+# -- the shard's part of the limits ----------------------------------------------------------------
 
 
 def share_of(amount: int, shard: Shard) -> int:
-    """Units of `amount` that a shard has: those of all N sum up to it."""
+    """The shard's part of `amount` units. The parts of all shards add up to `amount`."""
     return amount // shard.n + (shard.k <= amount % shard.n)
 
 
 def whole_units(amount: float) -> tuple[int, int]:
-    """An amount per window as whole units, and over how many windows: 1.5 is 3 in 2.
+    """Convert an amount per window to (whole units, number of windows): 1.5 is 3 in 2.
 
-    So a rate of fractions is held anyway (`Pacer`). Never more than the amount.
+    `Pacer` enforces fractional rates in this form. The result never exceeds the amount.
     """
     found = Fraction(str(amount)).limit_denominator(MOST_WINDOWS)
     if found > Fraction(str(amount)) * (1 + Fraction(1, 10**9)):
@@ -116,10 +116,10 @@ def whole_units(amount: float) -> tuple[int, int]:
 
 
 def divided(pool: Pool, shard: Shard) -> Pool:
-    """The pool with a shard's part of every limit.
+    """Return the pool with a shard's part of every limit.
 
     Raises:
-        ConfigError: A limit would leave nothing for some shard; the message has the sum.
+        ConfigError: A limit has too few units for all shards; the message shows the numbers.
     """
     origins = {one.name: one.origin for one in pool.effective}
     notes: dict[str, EffectiveValue] = {}
@@ -140,7 +140,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
 
 
 def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
-    """A shard's part of a limit, and by word what the whole is, for people."""
+    """A shard's part of a limit, and the undivided amounts by word, for display."""
     parts: dict[str, Any] = {}
     said: dict[str, str] = {}
     for kind, amount in limit.rows:
@@ -156,7 +156,7 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
         own = _own(f"budget = {limit.budget:.15g} of {limit.name}", units, shard)
         parts["budget"] = amount_of(own)
         if budget_units(parts["budget"]) > own:
-            # Of large sums a float has not every trillionth.
+            # A float cannot represent every trillionth of a large amount.
             parts["budget"] = math.nextafter(parts["budget"], 0)
     return replace(limit, **parts), said
 

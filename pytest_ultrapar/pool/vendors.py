@@ -1,7 +1,7 @@
-"""Models that are named without a pool, and the pool file that they stand for.
+"""Models that are named without a pool, and the pool file that the plugin makes for them.
 
-`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` one of a server of this
-machine. Each keeps that name in results, without `http://` and `/v1`.
+`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` a model on a local server.
+Results use these names, without `http://` and `/v1`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.fields import Location, check_name, did_you_mean, looks_like_secret, shown
+from pytest_ultrapar.pool.field_checks import (
+    Location,
+    check_name,
+    did_you_mean,
+    looks_like_secret,
+    shown,
+)
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import SERVED, Pool
 from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
-from pytest_ultrapar.pool.served import served_models
+from pytest_ultrapar.pool.served_models import served_models
 from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
@@ -30,8 +36,8 @@ _WAYS = 'VENDOR/NAME such as "openai/gpt-5-mini", or a server such as "http://lo
 
 @functools.cache
 def vendors() -> dict[str, dict[str, Any]]:
-    """`vendors.toml`, whose beginning says what it has, by the vendors' names."""
-    import tomllib  # noqa: PLC0415 - only where a model is named so
+    """The vendors in `vendors.toml` by name; comments in that file explain the fields."""
+    import tomllib  # noqa: PLC0415 - only for models without a pool
 
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -40,11 +46,11 @@ class Named(NamedTuple):
     """A model that was named without a pool.
 
     Attributes:
-        provider: Of the pool that it stands for.
-        model: Its name in results.
-        api_name: Its name at the API; `SERVED` for a server's only one.
-        base_url: Where it is.
-        variable: Of the environment, which holds the key; None for a server that needs none.
+        provider: The name of its provider in the pool that the plugin makes.
+        model: The model's name in results.
+        api_name: The model's name at the API; `SERVED` for the only model on a server.
+        base_url: The URL of the API.
+        variable: The environment variable that holds the key; None if the server needs no key.
     """
 
     provider: str
@@ -60,34 +66,35 @@ def is_address(word: str) -> bool:
 
 
 def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
-    """The model that a word names.
+    """Return the model that a word names.
 
     Args:
-        location: Where the word stands, for messages.
-        word: What was written.
-        environ: The environment's variables; which of them hold keys, and perhaps addresses.
+        location: The place of the word, for messages.
+        word: The user's word.
+        environ: The environment's variables, which hold keys and may hold addresses.
 
     Raises:
-        ConfigError: It names none. Nothing that may be a secret is shown.
+        ConfigError: The word does not name a model. The message contains nothing that may be a
+            secret.
     """
     if "://" in word:
         return _at_server(location, word)
     vendor, _, name = word.partition("/")
     if vendor not in vendors() or not name:
         location.refuse(
-            f"must be {_WAYS} where there is no pool (got {shown(word)})"
+            f"must be {_WAYS} (got {shown(word)})"
             f"{did_you_mean(vendor, vendors()) if name else ''}; vendors are "
-            f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
+            f"{', '.join(vendors())}; to use a pool, add --ultrapar-pool FILE"
         )
     _checked(location, name)
     return named_of(vendor, name, environ)
 
 
 def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
-    """The model of that name of a vendor.
+    """Return the vendor's model with this name.
 
     Raises:
-        ConfigError: What the environment says of the vendor's address is none.
+        ConfigError: The environment variable for the vendor's address does not contain a valid URL.
     """
     known, moved = vendors()[vendor], f"{vendor.upper()}_BASE_URL"
     base_url = environ.get(moved, "").strip() or known["base_url"]
@@ -99,13 +106,15 @@ def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
 
 
 def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
-    """What the environment has: of each vendor whose key is set, and of each server that answers.
+    """Find the models in the environment.
+
+    These are the default model of each vendor whose key is set, and all models of local servers.
 
     Args:
-        environ: As of `named`.
+        environ: The environment's variables, as for `named`.
 
     Raises:
-        ConfigError: As of `named_of`.
+        ConfigError: As for `named_of`.
     """
     for vendor, known in vendors().items():
         one = named_of(vendor, known.get("model", ""), environ)
@@ -114,7 +123,7 @@ def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
         elif not one.api_name and one.base_url.startswith("http:"):
             with suppress(ConfigError):
                 for name in served_models(one.base_url, timeout_s=1.0):
-                    # One that has other letters can be named by its server's address.
+                    # The user can write a name with other characters after the server's address.
                     with suppress(ConfigError):
                         yield named(Location(vendor), f"{vendor}/{name}", environ)
 
@@ -124,17 +133,17 @@ def _at_server(location: Location, word: str) -> Named:
     url = check_base_url(location, url)
     if not is_local(host_of(url)):
         location.refuse(
-            f"must be a server of this machine, which needs no key (got host "
-            f"{shown(host_of(url))}); for another one set OPENAI_BASE_URL and OPENAI_API_KEY and "
-            "write openai/NAME, or write a pool"
+            f"must be a local server, which needs no key (got host "
+            f"{shown(host_of(url))}); for another server, set OPENAI_BASE_URL and OPENAI_API_KEY "
+            "and write openai/NAME, or write a pool file"
         )
-    if url.count("/") == 2:  # noqa: PLR2004 - those of http://
+    if url.count("/") == 2:  # noqa: PLR2004 - the slashes of http://
         url += "/v1"
     place = _checked(location, address_of(url).partition("://")[2].removesuffix("/v1"))
     provider = place.replace("/", ":")
     if not name:
         if not url.startswith("http:"):
-            location.refuse("must name its model, #NAME: only a server of http:// is asked for it")
+            location.refuse("must end with its model, #NAME: models are listed only over http://")
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 
@@ -150,26 +159,26 @@ def _checked(location: Location, name: str) -> str:
 def named_pool(
     option: str, words: Iterable[str], environ: Mapping[str, str], overrides: Overrides
 ) -> Pool:
-    """The pool that words stand for.
+    """Make the pool for models that the user named without a pool file.
 
     Args:
-        option: Which option gave them, for messages.
-        words: As of `named`.
-        environ: As there.
-        overrides: What the command line says of the pool.
+        option: The option that named them, for messages.
+        words: The words, as for `named`.
+        environ: The environment's variables, as for `named`.
+        overrides: The settings for the pool from the command line.
 
     Raises:
-        ConfigError: As there.
+        ConfigError: As for `named`.
     """
     text = pool_text(named(Location(option), word, environ) for word in words)
     return load_pool(option, text=text, environ=environ, overrides=overrides)
 
 
 def pool_text(models: Iterable[Named]) -> str:
-    """The pool file that models stand for: adaptive limits, prices of the book if it is there."""
+    """Write a pool file for these models, with adaptive limits and, if installed, a price book."""
     of_provider = by_key((one.provider, one) for one in dict.fromkeys(models))
     lines = ["schema = 1", "", "[pool]", 'rate_mode = "adaptive"']
-    # The book knows servers by their hosts.
+    # The price book finds a server by its host.
     is_sold = any(not is_local(host_of(own[0].base_url)) for own in of_provider.values())
     if is_sold and find_spec("genai_prices"):
         lines.append('prices = "genai-prices"')
@@ -181,7 +190,7 @@ def pool_text(models: Iterable[Named]) -> str:
             table["parameters"] = known["parameters"]
         lines += ["", "[[provider]]", *(f"{name} = {_toml(one)}" for name, one in table.items())]
         for one in own:
-            # It stands in ids, of which `/` separates the parts.
+            # The name becomes part of ids, and `/` separates the parts of ids.
             own_name = provider if one.api_name == SERVED else one.api_name.strip("/")
             instance = {"name": re.sub(r"[^\w.:-]", ":", own_name), "api_name": one.api_name}
             lines += ["", "[[provider.model]]", f"name = {_toml(one.model)}"]

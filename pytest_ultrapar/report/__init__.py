@@ -1,6 +1,6 @@
-"""What people read while a run goes on and when it is over.
+"""The texts that users read during a run and after it.
 
-`progress.py` and `live_view.py` are for a run that goes on, `summary.py` and `brief.py` for its
-end. `text.py` writes numbers, tables and foreign text for a terminal. `pages/` makes
-`report.html`; `browse/` is `ultrapar show`, `runs` and `clean`.
+`progress.py` and `live_view.py` show a run in progress, `summary.py` and `terminal_summary.py` a
+finished run. `text.py` formats numbers, tables and text from outside for a terminal. `pages/`
+writes `report.html`; `browse/` contains `ultrapar show`, `runs` and `clean`.
 """

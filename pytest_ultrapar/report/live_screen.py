@@ -1,7 +1,7 @@
-"""Draws a `LiveView` as lines of text for a terminal, with rich; imported only when it is drawn.
+"""Draw a `LiveView` with rich, as lines of text for a terminal; imported only if it is drawn.
 
-Lines are put together from rich's texts, which know how wide characters are and how colours are
-written, and not by its tables: to lay out one of twenty rows takes 5 ms, twice a second.
+Lines are built from rich's texts, which know the width of characters and the colour codes. Tables
+of rich are too slow: the layout of 20 rows takes 5 ms, twice a second.
 """
 
 from __future__ import annotations
@@ -25,32 +25,34 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
-"""Full and empty; the second where the terminal's encoding lacks the first."""
+"""The full and the empty part of a bar; the second pair is for terminals that cannot show the
+first."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
+_LEAST_BAR = 8
 _LEAST_NAME = 12
 _NARROW = 70
-"""Columns; with fewer no bars are drawn."""
+"""Bars are left out on terminals with fewer columns."""
 _NEARLY = 0.95
 _MORE = 3
-"""Lines of a part that has one for how many rows it leaves out."""
+"""A part with fewer lines has no line for the number of hidden rows."""
 
 
 class LiveScreen:
     """Turns views into lines for one terminal."""
 
     def __init__(self, *, colour: bool, encoding: str) -> None:
-        """Know the terminal.
+        """Set up for a terminal.
 
         Args:
-            colour: Whether it takes colours; else lines hold no control sequence at all.
-            encoding: Of what is written to it.
+            colour: Whether the terminal shows colours; if not, lines have no control sequences.
+            encoding: The terminal's encoding.
         """
         self._console = Console(color_system=None, markup=False, emoji=False, highlight=False)
         self._colours = ColorSystem.STANDARD if colour else None
         self._bar = next(one for one in _BARS if _has(encoding, one))
 
     def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
-        """At most `n_lines`, each of at most `width` columns; no text of others steers anything."""
+        """Return at most `n_lines` lines of at most `width` columns; foreign text is escaped."""
         texts = [*self._head(view, width)]
         parts = room(view, n_lines - len(texts))
         if parts.lanes:
@@ -75,14 +77,15 @@ class LiveScreen:
         n_done, n_all = state.graded, state.total
         if state.whole is not None:
             n_done, n_all = state.whole.n_done, state.whole.n_cases
-        if n_bar >= _BAR and n_all:
+        if n_bar >= _LEAST_BAR and n_all:
             line.append(GAP + self._filled(n_done / n_all, n_bar), "green")
         line.append(mark, "magenta")
         yield line
         # Models have rows of their own.
         for outcome in RATED:
             facts.pop(outcome, None)
-        # A line of its own: of a host that stands still it is what matters.
+        # It gets its own line, because it is the most important fact about a host that sends
+        # nothing.
         of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
         flying = [facts.pop("in flight", ""), waiting, *facts.values()]
@@ -93,12 +96,12 @@ class LiveScreen:
             spent = money(view.spent.amount, view.spent.currency)
             whole = money(view.spent.projected, view.spent.currency)
             here = " here" if state.whole is not None else ""
-            yield Text(f"{spent} spent{here}, about {whole} in all")
+            yield Text(f"{spent} spent{here}, about {whole} in total")
 
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
         n_bar = _BAR if width >= _NARROW else 0
-        # What a lane waits for has some twenty columns at 80.
+        # On 80 columns, about 20 remain for the limit that a lane waits for.
         name = _name_width(
             [row.lane for row in kept], (width - n_bar - _COUNT - _RATE - 3 * len(GAP)) * 3 // 5
         )
@@ -112,7 +115,7 @@ class LiveScreen:
     def _lane(self, row: LaneRow, name: int, n_bar: int) -> Text:
         line = Text(_cell(row.lane, name) + GAP)
         if row.trouble:
-            # It says more than seats that nobody takes, and may be long.
+            # It says more than the unused seats do, and may be long.
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats.most is not None:
@@ -160,14 +163,14 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
     yield Text("last failures", "dim")
-    # How many there were, the head says.
+    # The first line of the screen shows their number.
     for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
         yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
 
 
 def _plain(text: str) -> str:
-    """In one line, and with nothing that steers a terminal; rich reads no markup in a `Text`."""
+    """Put a text on one line and escape control characters; rich reads no markup in a `Text`."""
     return " ".join(visible(text).split())
 
 
@@ -185,15 +188,15 @@ def _name_width(names: Sequence[str], most: int) -> int:
 
 def _cell(name: str, width: int) -> str:
     name = _plain(name)
-    # Where each character has a column of its own, the end is kept as well: names differ there.
+    # If each character takes one column, keep the end as well: names differ there.
     return set_cell_size(shorten(name, width) if cell_len(name) == len(name) else name, width)
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """How much is used of how much, with formats for both."""
+    """Return `used/most`; each has its own format."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:
-        # Where hosts share the limit, and this one has nothing of it.
+        # Several hosts share the limit, and this host has no share of it.
         return "no share"
     return f"{use.used:{used}}/{use.most:{most}}"

@@ -1,7 +1,7 @@
-"""What a run in progress shows of itself on a terminal, as plain data; pure.
+"""The state of a run in progress, as plain data for a terminal; pure.
 
-`live_screen` draws it. What is in trouble or holds the run up comes first, for of 300 lanes a
-terminal shows ten.
+`live_screen` draws it. Lanes that fail or delay the run come first, because a terminal has room for
+about 10 of 300 lanes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LATELY_S = 10.0
-"""Seconds that count as now, for rates and waiting: some grants on each lane, few enough to see a
-change."""
+"""The period that rates and waits cover, in seconds: long enough for some grants on each lane, and
+short enough to show a change."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
-"""Requests that wait for the same thing on the mean; with fewer it holds nothing up."""
+"""If fewer requests than this wait for a limit on average, the limit delays nothing."""
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """What is kept of a run's statuses, oldest first: rates are taken from the first to now."""
+    """Return the statuses to keep, oldest first: rates are measured from the first one to now."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
-    # The newest that is old enough stays, so that the span is always full.
+    # Keep one status from before the period, so that the period is always full.
     while len(kept) > 1 and status.now_s - kept[1].now_s >= LATELY_S:
         kept = kept[1:]
     return tuple(kept)
 
 
 class Use(NamedTuple):
-    """How much of a limit is in use.
+    """The used part of a limit.
 
     Attributes:
-        used: Requests in flight, or sends per second.
-        most: As many as the limit allows; None: nothing limits them.
+        used: Requests in flight, or requests per second.
+        most: The limit; None if there is no limit.
     """
 
     used: float
@@ -52,20 +52,21 @@ class Use(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """How much of the limit is used, as a share."""
         return self.used / self.most if self.most else float(self.most is not None)
 
 
 class LaneRow(NamedTuple):
-    """A lane as it is now.
+    """The current state of a lane.
 
     Attributes:
-        seats: Its own, of all that the limit on its path allows which is nearest to being full.
-        rate: The same, of sends per second; None while nobody knows.
-        waits_for: What its requests waited for most of late, a limit's name or a word as in
-            `LaneStatus.waited_s`; empty: nothing.
-        trouble: Why it is paused or removed, one sentence; empty: it is not.
-        is_removed: Whether it is, until the end of the run.
+        seats: The lane's own requests in flight, and the fullest `workers` limit on its path.
+        rate: The lane's own requests per second, and the fullest rate limit on its path; None while
+            unknown.
+        waits_for: The limit (or other name in `LaneStatus.waited_s`) that its requests recently
+            waited for longest; empty if they did not wait.
+        trouble: Why the lane is paused or removed, in one sentence; otherwise empty.
+        is_removed: Whether the lane is removed until the end of the run.
     """
 
     lane: LaneId
@@ -82,15 +83,15 @@ def lane_rows(
     kept: Sequence[BrokerStatus],
     now: BrokerStatus,
 ) -> list[LaneRow]:
-    """A row for each lane, those in trouble first, then those that hold requests up.
+    """Return a row for each lane: paused and removed lanes first, then lanes that delay requests.
 
-    Otherwise they keep the order of the pool, so that rows stay where they are.
+    Apart from that, rows stay in the order of the pool, so that they do not jump.
 
     Args:
-        lanes: All of the run.
-        limits: Of the pool, by name.
-        kept: What the broker said of late, see `lately`.
-        now: What it says now.
+        lanes: All lanes of the run.
+        limits: The pool's limits, by name.
+        kept: Recent statuses of the broker, see `lately`.
+        now: The current status.
     """
     known = {one.lane: one for one in now.lanes}
     since = kept[0] if kept else now
@@ -119,7 +120,7 @@ def lane_rows(
 
 def _rank(row: LaneRow) -> int:
     if row.trouble:
-        # One that pauses comes back: there is something to see.
+        # A paused lane comes back, so it is of more interest.
         return 1 if row.is_removed else 0
     return 2 if row.waits_for else 3
 
@@ -137,7 +138,7 @@ def _uses(
     *,
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
-    """Of each limit by name: its seats in use, and its sends per second; lanes share limits."""
+    """Return each limit's seats in use and requests per second; lanes may share a limit."""
     held: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     estimated = {}
@@ -153,14 +154,14 @@ def _uses(
         most: list[float] = []
         per_s: list[float] = []
         for kind, amount in limits[name].rows if name in limits else ():
-            # Of limits that hosts share, the part of this one.
+            # If hosts share the limit, take this host's share.
             own = shares.get((name, kind.word), amount)
             if kind.counts == "in flight":
                 most.append(own)
             elif kind.is_spaced:
                 per_s.append(own / kind.window_s)
         if (found := estimated.get(name)) is not None:
-            # The provider may let less pass than is declared.
+            # The provider may allow less than the pool declares.
             most += [] if found.workers is None else [found.workers]
             per_s += [] if found.qps is None else [found.qps]
         if most:
@@ -171,7 +172,7 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """What a lane has of the fullest limit on its path; of equally full ones the innermost."""
+    """Return the lane's part of the fullest limit on its path; if several are, of the innermost."""
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)
@@ -185,14 +186,15 @@ def _waits_for(now: LaneStatus, before: LaneStatus | None, span_s: float) -> str
 
 
 class ModelRow(NamedTuple):
-    """How a model does so far.
+    """The results of a model so far.
 
     Attributes:
-        n_done: Its cases that are over.
-        n_planned: All of them.
-        n_rated: Those that count in its solved rate.
-        n_solved: Of these.
-        interval: Of the share solved, 95 %, cases taken for independent; None while there is none.
+        n_done: How many of its cases are finished.
+        n_planned: How many cases it has.
+        n_rated: How many cases its solved rate includes.
+        n_solved: How many of these are solved.
+        interval: The 95 % interval of the solved share, as if cases were independent; None without
+            rated cases.
     """
 
     model: str
@@ -204,11 +206,11 @@ class ModelRow(NamedTuple):
 
 
 def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]) -> list[ModelRow]:
-    """A row for each model; those whose cases are all over come last.
+    """Return a row for each model; models whose cases are all finished come last.
 
     Args:
-        planned: Cases by model, in the order of the pool.
-        counts: Cases that are over, by model and outcome.
+        planned: The number of cases by model, in the order of the pool.
+        counts: The number of finished cases, by model and outcome.
     """
     done, rated = dict.fromkeys(planned, 0), dict.fromkeys(planned, 0)
     for (model, outcome), n in counts.items():
@@ -224,11 +226,11 @@ def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]
 
 
 class Failure(NamedTuple):
-    """A case that came to nothing.
+    """A failed case.
 
     Attributes:
-        case: pytest's id of its test.
-        outcome: `infra`, `error`, or `failed` for an assertion that did not hold.
+        case: pytest's node id of its test.
+        outcome: `infra`, `error`, or `failed` for a failed assertion.
         reason: One line.
     """
 
@@ -238,11 +240,12 @@ class Failure(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What the cases so far have cost.
+    """The cost of the cases so far.
 
     Attributes:
-        amount: In the pool's currency.
-        projected: What all cases will cost if the others are as dear as those of their model.
+        amount: The cost in the pool's currency.
+        projected: The cost of all cases, if each remaining case costs as much as its model's
+            finished cases do on average.
     """
 
     amount: float
@@ -253,12 +256,12 @@ class Spent(NamedTuple):
 def projected(
     spent: Mapping[str, float], done: Mapping[str, int], planned: Mapping[str, int]
 ) -> float:
-    """What all cases cost, if those to come cost on the mean what those of their model did.
+    """Return the cost of all cases, if each remaining case costs its model's mean so far.
 
     Args:
-        spent: By model; models of which no case is over cost as the others do on the mean.
-        done: Cases that are over, by model; at least one of any.
-        planned: All cases, by model.
+        spent: The cost by model. A model without a finished case gets the mean over all cases.
+        done: The number of finished cases by model; at least one in total.
+        planned: The number of all cases by model.
     """
     everyone = sum(spent.values()) / sum(done.values())
     return sum(
@@ -268,15 +271,15 @@ def projected(
 
 
 class LiveView(NamedTuple):
-    """All that is shown.
+    """All data that is drawn at one moment.
 
     Attributes:
-        progress: How far the run is.
-        eta_s: Between which times after `progress.eta_at_s` it probably has asked all, in seconds;
-            None while nobody knows.
-        now_s: The time of it, monotonic seconds.
-        waiting: Requests that wait to be sent.
-        spent: None where no price is known.
+        progress: The progress of the run.
+        eta_s: The probable earliest and latest end of the last episode, in seconds after
+            `progress.eta_at_s`; None while unknown.
+        now_s: The time of the view, in monotonic seconds.
+        waiting: How many requests wait to be sent.
+        spent: The cost so far; None without prices.
         is_simulated: Whether any answer comes from the simulated provider.
     """
 
@@ -292,7 +295,7 @@ class LiveView(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Lines for each part, its heading and the line `+ 212 more` included; 0 leaves it out."""
+    """How many lines each part gets, including its heading and `+ 212 more`; 0 leaves it out."""
 
     lanes: int
     models: int
@@ -300,11 +303,11 @@ class Room(NamedTuple):
 
 
 _TURNS = ("lanes", "models", "lanes", "failures")
-"""In which order parts get their lines: of a small terminal lanes have half."""
+"""The order in which parts get lines; on a small terminal, lanes get half of the lines."""
 
 
 def room(view: LiveView, n_lines: int) -> Room:
-    """How `n_lines` are divided: nobody gets more than there is to say, or a heading alone."""
+    """Divide `n_lines`: no part gets more than it needs, and no part gets only a heading."""
     wanted = {
         name: len(rows) + 1
         for name, rows in zip(Room._fields, (view.lanes, view.models, view.failures), strict=True)
@@ -324,12 +327,12 @@ def room(view: LiveView, n_lines: int) -> Room:
 
 
 def shown(rows: Sequence[T], n_lines: int) -> tuple[Sequence[T], int]:
-    """The rows that fit below a heading, and how many more there are.
+    """Return the rows that fit below a heading, and the number of hidden rows.
 
     Args:
-        rows: All of them.
-        n_lines: Those of the part, see `Room`; the last one is for saying how many more there are,
-            unless that is the only one.
+        rows: All rows.
+        n_lines: The lines of the part, see `Room`. The last line is for the number of hidden rows,
+            unless there is only one line for rows.
     """
     n_rows = max(0, n_lines - 1)
     if len(rows) > n_rows > 1:

@@ -1,4 +1,4 @@
-"""What there is to say of a run that was merged of several: its parts, and what they lack; pure."""
+"""The parts of a merged run, and the data that is missing from them; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def merged_section(merged: Merged) -> Section:
-    """The parts of a merged run, a row each, and what is to be known of them together."""
+    """Return a row for each part of a merged run, and notes on all parts together."""
     rows = tuple(
         (
             visible(one.run_id),
@@ -29,55 +29,55 @@ def merged_section(merged: Merged) -> Section:
         for one in merged.parts
     )
     header = ("run", "shard", "host", "planned", "results", "began (UTC)", "ended (UTC)")
-    return Section("Merged of", header, rows, n_names=3, notes=tuple(merged_lines(merged)))
+    return Section("Merged from", header, rows, n_names=3, notes=tuple(merged_lines(merged)))
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Sentences safe for a terminal, the worst first."""
+    """Yield sentences safe for a terminal, the most severe first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:
             limits = visible(", ".join(one.exceeded))
-            yield f"LIMIT EXCEEDED by {_name(one)}, which had this much for itself: {limits}"
+            yield f"LIMIT EXCEEDED by {_name(one)} alone: {limits}"
     for said in merged.asked_otherwise:
-        yield f"parts were asked otherwise, and their answers may differ by that: {visible(said)}"
+        yield f"parts sent different requests, so their answers may differ: {visible(said)}"
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (
-            f"{cases} had a result in more than one part: a measurement counts before infra, then"
-            " the first; requests and costs are those of all"
+            f"{cases} had a result in more than one part: the first measurement counts, or the"
+            " first infra if no part measured it; requests and costs are summed over all parts"
         )
     resumed = [one for one in merged.parts if one.resumed]
     if resumed:
         names = ", ".join(map(_name, resumed))
         were = "was" if len(resumed) == 1 else "were"
-        yield f"{names} {were} resumed: pauses between the sessions are in the time"
+        yield f"{names} {were} resumed: the time includes the pauses between sessions"
     if merged.clock_error_s is not None:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
-            f"clocks of the hosts were compared by the server's to within {error_ms} ms: limits are"
-            " judged over all hosts, and only what passes them by more counts as exceeded"
+            f"the hosts' clocks were compared with the server's to within {error_ms} ms: limits"
+            " are checked over all hosts, and an excess below this error is ignored"
         )
     if merged.not_compared:
         yield (
-            f"clocks of the hosts could not be compared by the server's, since"
-            f" {visible(merged.not_compared)}: limits are judged for each host by itself, and over"
-            " all hosts only as well as the times of day agree"
+            "the hosts' clocks could not be compared with the server's:"
+            f" {visible(merged.not_compared)}; limits are checked for each host alone, and over"
+            " all hosts only as exactly as the clocks agree"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
         yield (
-            f"times of {merged.n_clocks} clocks stand side by side by the time of day of their"
-            " hosts: makespan and use of limits are right up to what these clocks differed by"
+            f"times come from {merged.n_clocks} clocks that were not compared: the makespan and the"
+            " use of limits are no more exact than the agreement of these clocks"
         )
 
 
 def missing_lines(merged: Merged) -> Iterator[str]:
-    """What shards there was no run of, and how many cases they have."""
+    """Yield the shards without a run, and how many cases they contain."""
     n = merged.n_missing
     for shard in merged.missing if n != 0 else ():
-        yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
+        yield f"shard {shard} is missing: its cases never ran and are excluded from all figures"
     if merged.missing and n:
-        yield f"what is missing has {counted(n, 'case')} at most"
+        yield f"missing shards contain at most {counted(n, 'case')}"
 
 
 def _name(one: MergedPart) -> str:

@@ -31,27 +31,26 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """For each key, how many of the original scripts' processes share it, and what they would send.
+    """Show which of the original scripts' processes share each key, and their load.
 
     Returns:
-        A line each, in the pool's order, below one that says what they are; none when no key has a
-        process.
+        A heading and a line for each key, in the pool's order; empty if no key has a process.
     """
     lines = [
-        "load: processes of the original scripts that share a key, at 1 QPS per worker and "
-        f"{QPS_PER_PROCESS} at most (here the limits hold over all of them)"
+        "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
+        f"{QPS_PER_PROCESS} (in this run, limits apply to all processes together)"
     ]
     for load in loads:
         if load.processes:
-            limit = "" if load.qps_limit is None else f" of {load.qps_limit:g}"
+            form = "{:g}" if load.qps_limit is None else "{:g} of {:g}"
             processes = listed(load.processes, _NAMED)
-            rate = f"{load.most_at_once} at once, {load.qps:g}{limit} QPS"
+            rate = f"{load.most_at_once} at once, {form.format(load.qps, load.qps_limit)} QPS"
             lines.append(f"load: {load.name}: {rate}: {processes}")
     return lines if len(lines) > 1 else []
 
 
 MOST_ROWS = 20
-"""Limits shown; a pool of 300 instances has more, and the first ones bind."""
+"""How many limits are shown. A pool of 300 instances has more, but only the first ones bind."""
 _UNKNOWN = "unknown"
 
 
@@ -64,15 +63,15 @@ def plan_lines(
     simulated: bool,
     width: int,
 ) -> list[str]:
-    """The lines of a plan, without colours and safe for a terminal.
+    """Return the lines of a plan, without colours and safe for a terminal.
 
     Args:
-        plan: What to show.
-        settings: What the run would be started with, and what it leaves out.
-        sources: Where its estimates come from, in the order of importance.
-        warnings: What is of no use or hard to believe.
-        simulated: Whether the pool is.
-        width: Of the terminal, in characters.
+        plan: The plan to show.
+        settings: The settings of the run, and the parts that it leaves out.
+        sources: The sources of the estimates, the most important first.
+        warnings: Sentences on settings without effect and on implausible figures.
+        simulated: Whether the pool is simulated.
+        width: Width of the terminal, in characters.
     """
     lines = ["SIMULATED: a plan for the simulated provider"] if simulated else []
     lines.append("; ".join(["no request was sent", *settings]) + "; estimates come from:")
@@ -93,9 +92,9 @@ def plan_lines(
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
         "case": "from the same case in an earlier run",
-        "test": "from a case of the same test and model there",
-        "suite": "from a case of another test of the same suite and model there",
-        "model": "from a case of the same model in another suite there",
+        "test": "from a case of the same test and model in that run",
+        "suite": "from a case of another test of the same suite and model in that run",
+        "model": "from a case of the same model in another suite of that run",
         "hint": "from the pool's latencies and the suite's turns, not measured",
     }
     for basis, n in plan.bases.items():
@@ -120,24 +119,23 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
     if plan.cost is not None:
         ranges.append((f"cost, in {plan.currency}", plan.cost, _money))
     yield from text_table(
-        ["in all", "expected", "from", "to"],
+        ["total", "expected", "from", "to"],
         [[name, *_shown(amount, form)] for name, amount, form in ranges],
         n_names=1,
         width=width,
     )
     if plan.budget is not None:
-        cost = "not known" if plan.cost is None else money(plan.cost.value, plan.currency)
+        cost = "unknown" if plan.cost is None else money(plan.cost.value, plan.currency)
         yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
     yield (
-        "from ... to: 95 % of new runs, given how much cases of a test and model differed in the "
-        f"earlier run; what was not measured counts from 1/{ASSUMED_WITHIN:g} to "
-        f"{ASSUMED_WITHIN:g} times"
+        "from ... to: covers 95 % of new runs, given the spread of a test's cases with one model "
+        f"in the earlier run; unmeasured values may be off by a factor of {ASSUMED_WITHIN:g}"
     )
 
 
 def short_of_money(plan: RunPlan) -> Iterator[str]:
-    """A warning where a run is expected to cost more than its budget, or may."""
+    """Yield a warning if the run is expected to exceed its budget, or may exceed it."""
     if plan.budget is None or plan.cost is None or plan.cost.high <= plan.budget:
         return
     is_short = plan.cost.value > plan.budget
@@ -145,14 +143,14 @@ def short_of_money(plan: RunPlan) -> Iterator[str]:
     cost = money(amount, plan.currency)
     yield (
         f"the run {'is expected to' if is_short else 'may'} cost {cost}, and the budget of pool is "
-        f"{money(plan.budget, plan.currency)}: cases that find no money end as infra; raise "
+        f"{money(plan.budget, plan.currency)}: cases that exceed the budget end as infra; raise "
         f"--ultrapar-budget to {money(max(amount, plan.cost.high), plan.currency)} or more"
     )
 
 
 def _without_price(plan: RunPlan) -> Iterator[str]:
     models_of = by_key((fields, model) for model, fields in plan.unpriced.items())
-    cost = "cost leaves out" if plan.cost is not None else "cost unknown for"
+    cost = "cost excludes" if plan.cost is not None else "cost unknown for"
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
         yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
@@ -184,7 +182,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "alone needs"]
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
-        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')}, which need less)"
+        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} that would need less time)"
 
 
 def _alone(load: LimitLoad) -> str:
@@ -204,10 +202,10 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
                 first = one.limits[0]
-                other = f"; of all limits {binding(one.limits)} binds, {duration(first.alone_s)}"
+                other = f"; binding limit: {binding(one.limits)}, {duration(first.alone_s)}"
                 other = "" if first.level == "key" else other
                 yield (
-                    f"  binding key: {binding(on_keys)}, which alone needs "
+                    f"  binding key: {binding(on_keys)}, alone needs "
                     f"{duration(on_keys[0].alone_s)}{other}"
                 )
 
@@ -244,13 +242,13 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def _bound_by(plan: RunPlan) -> str:
-    """What bounds; of limits that bind alike the one that the table of limits has first."""
+    """Name the binding limit; of several equal limits, the first one in the table of limits."""
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:
         by_limit = bool(plan.bound.prices)
         return f"by {plan.bound.binding}" if by_limit else "set by the longest episode"
-    return f"by {first.name}" + (f" and {len(alike) - 1} alike" if len(alike) > 1 else "")
+    return f"by {first.name}" + (f" and {len(alike) - 1} like it" if len(alike) > 1 else "")
 
 
 def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:

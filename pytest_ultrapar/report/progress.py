@@ -1,4 +1,4 @@
-"""How far a run is, in one line for each of its steps; pure."""
+"""The progress of a run, in one line for each step; pure."""
 
 from __future__ import annotations
 
@@ -8,47 +8,49 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.records import RATED
+from pytest_ultrapar.report.cluster_progress import ClusterProgress
+from pytest_ultrapar.report.cluster_progress import seconds_left as whole_seconds_left
 from pytest_ultrapar.report.text import counted, duration, rate
-from pytest_ultrapar.report.whole_run import WholeRun
-from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
-"""Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
+"""The period that rates cover, in seconds: long enough for slow models, and short enough to show a
+pause."""
 
 LINE_S = 10.0
 LINE_SHARE = 0.02
-"""Of the time so far."""
+"""The time between two lines in a log, as a share of the time so far."""
 
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""Cases answered and not graded; with fewer of them grading waits for answers."""
+"""The fewest cases that are answered but not graded; if there are fewer, grading waits for
+answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """What is known of a run in progress.
+    """Everything that is known about a run in progress.
 
     Attributes:
-        total: Planned cases.
-        answered: Cases whose episode has ended, whether pytest has graded them or not.
+        total: How many cases are planned.
+        answered: Cases whose episode has ended, graded or not.
         counts: Graded cases by outcome.
         in_flight: Requests in flight.
-        all_answered: Whether no episode is left.
-        seen: (monotonic seconds, answered, graded) of the recent past, oldest first, at most two a
-            second.
-        eta: When the last episode ends, estimated at `eta_at_s`; None while nobody knows.
-        whole: Of a run of several hosts, how far all are together; None: it is on one host.
-        whole_at_s: When that was looked at, monotonic seconds.
+        all_answered: Whether all episodes have ended.
+        seen: Recent observations (monotonic seconds, answered, graded), oldest first, at most two
+            per second.
+        eta: When the last episode ends, as estimated at `eta_at_s`; None while unknown.
+        whole: The progress of all hosts together; None for a run on one host.
+        whole_at_s: The time of `whole`, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: For which servers it waits, or why it sends nothing, in words; empty for neither.
-        whole_seen: The same as `seen`: monotonic seconds, and cases done by all hosts.
-        begun: Of each model of which all hosts were seen to claim cases: monotonic seconds when
-            that began, and cases that nobody had claimed then.
+        waits: In words, the servers that it waits for, or why it sends nothing; otherwise empty.
+        whole_seen: Recent observations (monotonic seconds, cases done by all hosts), like `seen`.
+        begun: For each model whose cases were claimed: the time of the first claim, in monotonic
+            seconds, and how many cases were unclaimed then.
     """
 
     total: int
@@ -59,7 +61,7 @@ class ProgressState:
     seen: tuple[tuple[float, int, int], ...] = ()
     eta: Eta | None = None
     eta_at_s: float = 0.0
-    whole: WholeRun | None = None
+    whole: ClusterProgress | None = None
     whole_at_s: float = 0.0
     share: str = ""
     waits: str = ""
@@ -68,7 +70,7 @@ class ProgressState:
 
     @property
     def graded(self) -> int:
-        """Graded cases, those without a measurement among them."""
+        """Graded cases, including cases without a measurement."""
         return sum(self.counts.values())
 
 
@@ -82,7 +84,7 @@ def observe(
     all_answered: bool = False,
     waits: str = "",
 ) -> ProgressState:
-    """The state after a look at the run at `now_s`."""
+    """Return the state after an observation of the run at `now_s`."""
     return replace(
         state,
         answered=answered,
@@ -95,7 +97,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """Which servers a run waits for and why, or that only tries are left; empty for neither."""
+    """Name the servers that a run waits for; or count the cases to retry, if no others are left."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -106,9 +108,9 @@ def awaited(status: BrokerStatus) -> str:
 
 
 def observe_whole(
-    state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
+    state: ProgressState, whole: ClusterProgress, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
-    """The state after a look at what all hosts have done at `now_s`."""
+    """Return the state after an observation of all hosts at `now_s`."""
     begun = dict(state.begun)
     for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
         if whole.unclaimed.get(model, 0) < n:
@@ -125,30 +127,30 @@ def observe_whole(
 
 
 def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
-    """Looks of the recent past and another one, each with its time first."""
+    """Return the recent observations and a new one; the first number of each is its time."""
     now_s = look[0]
     if not seen or now_s - seen[-1][0] >= _STEP_S:
         seen = (*seen, look)
-    # The newest look that is older than the window stays, so that the window is always full.
+    # Keep one observation from before the window, so that the window is always full.
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
     return seen
 
 
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Episodes ended per second over the recent past; None where none has."""
+    """How many episodes ended per second recently; None if no episode ended."""
     since_s, answered, _ = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.answered - answered, now_s - since_s)
 
 
 def graded_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Cases graded per second over the recent past; None where none has."""
+    """How many cases were graded per second recently; None if no case was graded."""
     since_s, _, graded = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.graded - graded, now_s - since_s)
 
 
 def seconds_left(state: ProgressState, now_s: float) -> float | None:
-    """Seconds until all is asked and graded; None while nobody knows."""
+    """How many seconds it takes until all cases are graded; None while unknown."""
     per_s = graded_per_s(state, now_s)
     backlog = state.answered - state.graded
     grading_s = None
@@ -163,14 +165,14 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 
 
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
-    """What is known, a few words for each fact, in the order in which it is shown.
+    """Return a few words for each known fact, in the order in which they are shown.
 
-    The step is `asking` while episodes run, with the limit that is done last, then `grading`. Of a
-    run of several hosts the step, the rate and the end are those of all of them.
+    The step is `running` while episodes run, and then `grading`. The slowest limit is shown while
+    episodes run. For a run on several hosts, the step, the rate and the ETA cover all hosts.
     """
     if state.whole is not None:
         return _said_of_whole(state, state.whole, now_s)
-    step = "grading" if state.all_answered else "asking"
+    step = "grading" if state.all_answered else "running"
     per_s = graded_per_s(state, now_s) if state.all_answered else answered_per_s(state, now_s)
     left_s = seconds_left(state, now_s)
     counts = state.counts
@@ -179,7 +181,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
         facts["waits"] = state.waits
     n_scored = counts.get("scored")
     for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
-        # What is graded by scores alone has no solved rate.
+        # A case that was graded only by scores has no solved rate.
         if counts.get(outcome) or (outcome in RATED and not n_scored):
             facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     if not state.all_answered:
@@ -193,15 +195,15 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
     return facts
 
 
-def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
-    # The server hears of this host's own a moment later.
+def _said_of_whole(state: ProgressState, whole: ClusterProgress, now_s: float) -> dict[str, str]:
+    # The server receives this host's results a moment later.
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
-    facts = {"step": f"asking on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
+    facts = {"step": f"running on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
     since_s, n_before = state.whole_seen[0] if state.whole_seen else (now_s, 0)
     per_s = _per_s(whole.n_done - n_before, now_s - since_s)
     if per_s is not None:
-        facts["rate"] = f"{rate(per_s)} in all"
+        facts["rate"] = f"{rate(per_s)} in total"
         if n_done < whole.n_cases:
             left_s = whole_seconds_left(whole.n_cases - n_done, per_s, _paces(state, whole, now_s))
             facts["ETA"] = f"ETA {duration(left_s)}"
@@ -220,11 +222,13 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     return facts
 
 
-def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tuple[int, float]]:
-    """Of each model its cases that nobody has claimed, and how many are claimed per second.
+def _paces(
+    state: ProgressState, whole: ClusterProgress, now_s: float
+) -> Iterator[tuple[int, float]]:
+    """Yield for each model how many cases are unclaimed, and how many are claimed per second.
 
-    Over all the time since the first of them: slow ones are claimed seldom. Nothing where groups
-    wait for each other, since what a model did then says nothing of what it will do.
+    Rates cover the whole time since the first claim, because slow cases are claimed rarely. Empty
+    if groups wait for each other: a model's past then does not predict its future.
     """
     for model, (since_s, n_before) in () if whole.in_groups else state.begun.items():
         n = whole.unclaimed.get(model, 0)
@@ -237,11 +241,11 @@ _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
     *("partial", "scored", "slowest", "rate"),
 )
-"""The last goes first when the line is too long."""
+"""The facts of a line, most important first; if the line is too long, the last ones are dropped."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """One line of at most `width` characters; what matters least is left out first."""
+    """Return a line of at most `width` characters; the least important facts are dropped first."""
     facts = said(state, now_s)
     room = width - len(facts["step"]) - 2
     if len(facts.get("waits", "")) > max(room, 0):
@@ -250,7 +254,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Seconds to the next line where lines stay, as in the log of a CI: 150 in an hour, 310 a day.
+    """Return the seconds until the next line in a log, as in CI: 150 lines an hour, 310 a day.
 
     Args:
         waited_s: Seconds since the first step began.
@@ -259,13 +263,13 @@ def next_line_s(waited_s: float) -> float:
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
-    """One line while pytest collects, which says nothing of how much is left.
+    """Return one line while pytest collects; pytest does not report how much is left.
 
     Args:
         waited_s: Seconds so far.
-        before: Seconds that it took in the run before, and how many cases it found; None if nobody
-            knows.
-        width: Most characters.
+        before: How many seconds collection took in the previous run, and how many cases that run
+            had; None if unknown.
+        width: The largest number of characters.
     """
     parts = [(0, f"collecting: {duration(waited_s)} so far")]
     if before is not None:
@@ -278,13 +282,13 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
 
 
 def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
-    """One line while tables are written.
+    """Return one line while tables are written.
 
     Args:
-        done: Cases that are written.
-        total: All of them.
+        done: How many cases are written.
+        total: How many cases there are.
         waited_s: Seconds so far.
-        width: Most characters.
+        width: The largest number of characters.
     """
     parts = [(0, f"writing tables: {done:,}/{total:,} cases")]
     if done:

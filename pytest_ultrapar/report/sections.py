@@ -1,4 +1,4 @@
-"""A report as sections, for terminals and for Markdown; pure."""
+"""A report in sections, formatted for a terminal or as Markdown; pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANY_WIDTH = 10_000
-"""A line that is too long can be read or piped; a column left out can not."""
+"""Users can read or pipe a line that is too long, but not a column that is left out."""
 MOST_OF_A_COMMENT = 65_536
-"""Characters that GitHub takes as one comment, and at least as many bytes.
+"""The largest number of characters in a comment on GitHub, used here as a number of bytes.
 
 Source: GitHub's REST API refuses longer bodies of issue comments.
 """
@@ -22,7 +22,7 @@ _SIZE_OF_A_NOTE = 4_000
 _LONGEST_NAME = 300
 _LONGEST_NOTE = 1_000
 _FEWEST_NOTES = 3
-"""Of the first section: how the run stands, whether it is simulated, and the verdict."""
+"""The notes of the first section: the run's state, whether it is simulated, and the verdict."""
 _FEWEST_ROWS = 8
 _CLOSING = re.compile(r"(?<!\\)#$")
 _BLOCK = re.compile(r"^(\d*)([-+#>=:.)\[])")
@@ -33,8 +33,8 @@ class Section:
     """One part of a report.
 
     Attributes:
-        header: Of the table; empty where there is none.
-        n_names: How many of the first columns are names.
+        header: The header of the table; empty without a table.
+        n_names: How many columns contain names; they come first.
         notes: Sentences below the table.
     """
 
@@ -46,7 +46,7 @@ class Section:
 
 
 def text_lines(sections: Iterable[Section]) -> Iterator[str]:
-    """Lines for a terminal."""
+    """Yield lines for a terminal."""
     for number, section in enumerate(sections):
         if number:
             yield ""
@@ -60,7 +60,7 @@ def text_lines(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
-    """Lines of GitHub-flavoured Markdown."""
+    """Yield lines of GitHub-flavoured Markdown."""
     for number, section in enumerate(sections):
         if number:
             yield ""
@@ -68,14 +68,14 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
-    """Markdown of at most so many bytes, as GitHub takes a comment or a summary.
+    """Return at most `most_bytes` of Markdown, because GitHub limits comments and summaries.
 
-    Of a table that is too long the last rows are left out, and of many sentences the last ones;
-    long texts are cut, and sections that do not fit even so are left out. All of it is said.
+    Long tables lose their last rows, and long lists their last sentences. Long texts are cut, and
+    sections that still do not fit are left out. The text says everything that is missing.
 
     Args:
         sections: The report.
-        most_bytes: In UTF-8, 9,000 or more.
+        most_bytes: The limit in bytes of UTF-8, at least 9,000.
     """
     parts: list[str] = []
     left_out: list[str] = []
@@ -88,9 +88,7 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
         parts.append(text)
         room -= len(text.encode()) + 1
     if left_out:
-        parts.append(
-            f"Left out for its size: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}"
-        )
+        parts.append(f"Left out, too large: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}")
     return "\n".join(parts)
 
 
@@ -103,11 +101,11 @@ def _cut(text: str, most: int) -> str:
 
 
 def _fitted(section: Section, most_bytes: int) -> str | None:
-    """A section with as many of its rows as fit; None where not even some do."""
+    """Return a section with as many of its rows as fit; None if too few fit."""
     n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
         hidden = ((len(section.rows) - n_rows, "rows"), (len(section.notes) - n_notes, "sentences"))
-        more = [f"{n:,} more {what} are left out for their size" for n, what in hidden if n]
+        more = [f"{n:,} more {what} left out, too large" for n, what in hidden if n]
         notes = (*(_cut(note, _LONGEST_NOTE) for note in section.notes[:n_notes]), *more)
         shown = replace(section, rows=section.rows[:n_rows], notes=notes)
         text = "".join(f"{line}\n" for line in _markdown(shown))
@@ -116,7 +114,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
         if n_rows >= _FEWEST_ROWS:
             n_rows //= 2
         elif n_notes > _FEWEST_NOTES:
-            # The first sentences say most.
+            # The first sentences matter most.
             n_notes = max(_FEWEST_NOTES, n_notes // 2)
         else:
             return None
@@ -134,5 +132,5 @@ def _markdown(section: Section) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """A paragraph that shows a text as it is: nothing at its beginning makes a list or the like."""
+    """Escape a paragraph so that it is shown literally, not as a list or a heading."""
     return _CLOSING.sub(r"\\#", _BLOCK.sub(r"\1\\\2", unmarked(text).strip()))

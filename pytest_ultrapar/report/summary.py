@@ -1,4 +1,4 @@
-"""All that a run says of itself when it is over, in sections; pure."""
+"""The report of a finished run, in sections; pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import Cell, RunSummary, WholeFigure
     from pytest_ultrapar.analysis.statistics import Basis, MeanScore, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
-    from pytest_ultrapar.report.whole_run import HostPart
+    from pytest_ultrapar.report.cluster_progress import HostPart
     from pytest_ultrapar.store.cost import RoleUse
 
 
 MOST_LANES = 24
-"""Lines of their own; the manifest has all lanes."""
+"""The most lanes that get a line of their own; the manifest lists all lanes."""
 _MOST_NAMES = 5
 _MOST_LABELS = 10
 _LONGEST = 200
@@ -49,24 +49,24 @@ _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
 LAST_TRY = "; the last try: "
 _FAILURES = OF_LANE - ANSWERED
-"""Outcomes that are the lane's, and not of what was asked."""
+"""Outcomes that the lane caused, not the request."""
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Lines safe for a terminal: lanes with trouble, removed ones first, then sums.
+    """Yield lines safe for a terminal: lanes with failures, removed lanes first, then totals.
 
-    Lanes that were removed for the same reason, such as all of one key, share a line.
+    Lanes that were removed for the same reason, such as all lanes of one key, share a line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
-    yield from _first(lines, "of lanes, all in the manifest")
+    yield from _first(lines, "on lanes; the manifest lists all lanes")
     limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
     shown = [one for one in limits.values() if one.n_cuts or not one.declared]
-    yield from _first([*map(_estimate_line, shown)], "of estimated limits; `limits` has all")
+    yield from _first([*map(_estimate_line, shown)], "on estimated limits; see table `limits`")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
-            f"sends on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after refusals"
-            " at the declared rate: they arrived closer together than they were sent, or the"
-            " provider counts in slices of what it declares"
+            f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after"
+            " refusals at the declared rate; they may arrive closer together than they leave, or"
+            " the provider may count in shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -74,27 +74,26 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             both = dict.fromkeys(instances), fields
             where, what = (listed([*names], _MOST_NAMES) for names in both)
             yield visible(
-                f"answers of {where} have fields that are not understood, and are read without "
-                f"them: {what}"
+                f"answers of {where} have fields of unexpected types, which were ignored: {what}"
             )
     unheard = {
         lane.lane.rpartition("/")[0]: None for lane in lanes if lane.is_unheard and lane.granted
     }
     if unheard:
         yield (
-            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} told nothing that is known,"
-            " and had no effect: known are vLLM, SGLang, TGI and llama.cpp"
+            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: it returned"
+            " no known metric; the run knows the metrics of vLLM, SGLang, TGI and llama.cpp"
         )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
         were = "was" if n_granted == 1 else "were"
-        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused for rate limits"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} rate limited"
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
-            f"{counted(n_lost, 'request')} of workers that died or hung are in no table, and may "
-            "have been billed"
+            f"missing from the tables, and possibly billed: {counted(n_lost, 'request')} of workers"
+            " that died or hung"
         )
 
 
@@ -108,31 +107,31 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
     fields = [] if estimate.workers is None else [f"workers = {estimate.workers}"]
     fields += [] if estimate.qps is None else [f"qps = {estimate.qps:.3g}"]
     found = ", ".join(fields)
-    cuts = f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)}"
+    cuts = f"refusals lowered the limit of {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(f"{cuts} below what the pool declares; {_allowed(estimate, found)}")
+        return visible(f"{cuts} below its declared value; {_allowed(estimate, found)}")
     if not found:
-        return visible(f"limit of {estimate.limit} not reached: {estimate.peak} in flight at most")
+        return visible(f"limit of {estimate.limit} not reached: at most {estimate.peak} in flight")
     said = f"estimated limit of {estimate.limit}: {found}"
     return visible(f"{said}; {cuts}" if estimate.n_cuts else said)
 
 
 def _allowed(estimate: EstimatedLimit, found: str) -> str:
-    """What the provider allows of a declared limit below which it refused requests."""
+    """Say how much the provider allows, if it refused requests below a declared limit."""
     if estimate.is_back:
         return "it has recovered"
     if not found:
-        return "too few were answered to tell what the provider allows"
+        return "too few requests were answered to estimate what the provider allows"
     return (
-        f"the provider seems to allow {found}: declare that, or have it estimated from the start"
-        " (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare that, or let the run estimate it from the"
+        " start (--ultrapar-rate-mode adaptive)"
     )
 
 
 def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     alike = by_key((lane.reason, lane) for lane in lanes if lane.is_removed)
     for reason, group in alike.items():
-        # What a provider said stands before the last words, which must not be cut off.
+        # Shorten the provider's message, not the end of the sentence.
         shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
@@ -141,7 +140,7 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _line(lane: LaneStatus) -> str:
-    """What happened to a lane that is not removed; empty when nothing did."""
+    """Describe the events of a lane that is not removed; empty if nothing happened."""
     happened = list(_happened([lane]))
     if lane.state == "paused":
         return "; ".join([shortened(lane.reason, _LONGEST), *happened])
@@ -155,7 +154,7 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if failures:
         kinds = ", ".join(f"{n:,} {outcome}" for outcome, n in failures.most_common())
         n_moved = sum(lane.n_moved for lane in lanes)
-        moved = f", {n_moved:,} tried again on other lanes" if n_moved else ""
+        moved = f", {n_moved:,} retried on other lanes" if n_moved else ""
         yield f"{counted(failures.total(), 'failed request')} ({kinds}){moved}"
     if n_cut := sum(lane.cut[0] for lane in lanes):
         share = percent(n_cut / sum(lane.outcomes["ok"] for lane in lanes))
@@ -164,17 +163,17 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_late = sum(lane.outcomes.get("timeout", 0) for lane in lanes if lane.is_whole)
     if n_late:
         yield (
-            f"{counted(n_late, 'request')} timed out: without `stream = true` a server may go on"
-            " computing what was given up"
+            f"{counted(n_late, 'request')} timed out: without `stream = true` a server may keep"
+            " computing abandoned answers"
         )
     n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
     if n_pauses:
         paused_s = sum(lane.paused_s.get("rate", 0.0) for lane in lanes)
-        yield f"paused {_times(n_pauses)}, {duration(paused_s)} in all"
+        yield f"paused {_times(n_pauses)}, {duration(paused_s)} in total"
     n_opened = sum(lane.n_opened for lane in lanes)
     if n_opened:
         paused_s = sum(lane.paused_s.get("breaker", 0.0) for lane in lanes)
-        yield f"breaker opened {_times(n_opened)}, {duration(paused_s)} in all"
+        yield f"circuit breaker opened {_times(n_opened)}, {duration(paused_s)} in total"
 
 
 def _failures(lanes: Sequence[LaneStatus]) -> Counter[str]:
@@ -194,13 +193,13 @@ _LEAST_WAIT_S = 0.05
 _MOST_WAITS = 3
 _MOST_STALLS = 3
 _WAITS = {
-    "pause": "pauses of lanes",
+    "pause": "paused lanes",
     "home": "home workers of lanes",
     "group": "other cases of their group",
     "budget": "the budget",
     "retry budget": "the retry budget",
 }
-"""What the broker calls them, where that is no limit (`LaneStatus.waited_s`)."""
+"""Texts for those names in `LaneStatus.waited_s` that are not names of limits."""
 PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -209,31 +208,31 @@ PARTS = {
     "client_s": "client",
     "startup_s": "start-up",
     "tail_s": "uneven end",
-    "misrouted_s": "other lanes than the best",
+    "misrouted_s": "lanes other than the best",
     "other_s": "other",
 }
 
 
 def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Bound and efficiency, the parts of the makespan, and whether limits were held.
+    """Yield the bound and the efficiency, the parts of the makespan, and the use of the limits.
 
     Args:
-        summary: Of the run.
-        lanes: What became of each lane.
+        summary: The run's summary.
+        lanes: The final state of each lane.
     """
-    # Of one case nothing could have been done at the same time.
+    # A single case has nothing to run in parallel with.
     several = summary.statistics.n_timed > 1
     if several and summary.bound_s is not None and summary.efficiency is not None:
         longer = stretch_words(summary)
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' of these times, and {longer}'}"
+            f"{longer and f' at these answer times, and {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
-        of_whom = f" of {visible(', '.join(providers))}" if providers else ""
-        yield f"no lower bound: limits{of_whom} were estimated"
+        limits = f"limits of {visible(', '.join(providers))}" if providers else "limits"
+        yield f"no lower bound: {limits} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
         yield from _whole(summary, summary.statistics.makespan_s)
     if several and summary.attribution is not None:
@@ -247,37 +246,37 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     if bound:
         yield f"CLIENT-BOUND: {bound}"
     if summary.stalls and not any(at in bound for at in summary.stalls):
-        stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
+        calls = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
         yield (
-            f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
-            " await what takes long there, or call it in a thread: await llm.run(function)"
+            f"BLOCKED: a call stopped all episodes of a process for {listed(calls, _MOST_STALLS)}:"
+            " await the slow call there, or run it in a thread: await llm.run(function)"
         )
     if summary.audit:
         yield from _audit(summary)
     if summary.n_without_request:
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
-            f"{summary.n_without_request:,} of {n_graded} asked nothing through llm;"
-            " what they may have sent by other means than llm is neither limited nor counted"
+            f"{summary.n_without_request:,} of {n_graded} sent no request through llm;"
+            " requests sent by other means are neither limited nor counted"
         )
 
 
 _CURES = {
-    "after the last answer": "tests (more workers, -n, share them) or graders (more jobs) ran on",
-    "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
+    "after the last answer": "tests or graders still ran; use more workers (-n) or grader jobs",
+    "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
-"""Where the time goes, and what helps, if what comes after the last answer takes long."""
+"""The cause and the remedy if a part of the run after the last answer takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Of such a part: what takes less is no reason to change a suite."""
+"""Shorter parts get no sentence: a change of the suite would save little time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
-    """The time of all that the run did, in parts; and a sentence for each that is too long."""
+    """Yield the total time with its parts, and a sentence for each part that is too long."""
     sample = summary.statistics.sample
     parts = {
         "start": summary.start_s or 0.0,
         "serial sample": sample.duration_s if sample is not None else 0.0,
-        "asking": asking_s,
+        "requests": asking_s,
         "after the last answer": summary.behind_s or 0.0,
         "tables": summary.tables_s or 0.0,
     }
@@ -286,20 +285,20 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     efficiency = ""
     if summary.bound_s is not None and summary.statistics.n_timed > 1:
         share = summary.bound_s / (whole_s - parts["serial sample"])
-        efficiency = f"; efficiency of the whole {percent(share)}"
-    yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
+        efficiency = f"; efficiency of the whole run {percent(share)}"
+    yield f"total time {duration(whole_s)}: {said}{efficiency}"
     for name, cure in _CURES.items():
         if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
-            yield f"CLIENT-BOUND: {name} {percent(parts[name] / whole_s)} of the run: {cure}"
+            yield f"CLIENT-BOUND: '{name}' took {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
-    """The things that requests waited for longest; empty if that is not worth saying.
+    """Name the causes of the longest waits; empty if no wait was long.
 
     Args:
-        lanes: What became of each lane.
-        audit: Of the run's limits; those of one provider that allow the same are one thing, so that
-            it is named as the bound names it.
+        lanes: The final state of each lane.
+        audit: The run's limits. Equal limits of one provider are one cause; its name is the same as
+            in the bound.
     """
     names = _alike(audit)
     waited_s: dict[str, float] = {}
@@ -312,11 +311,11 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
         for name, seconds in sorted(waited_s.items(), key=lambda one: -one[1])[:_MOST_WAITS]
         if seconds >= _LEAST_WAIT_S
     ]
-    return f"all requests together waited longest for {', '.join(longest)}" if longest else ""
+    return f"requests waited longest, in total, for {', '.join(longest)}" if longest else ""
 
 
 def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
-    """What to call limits that have others like them: `ideallab/key0 (qps) and 2 alike`."""
+    """Return a common name for limits that are equal: `ideallab/key0 (qps) and 2 like it`."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for one in audit:
         provider, *levels = one.limit.split("/")
@@ -326,7 +325,7 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
                 like = (provider, len(levels), kind.word, most)
                 groups.setdefault(like, []).append(f"{one.limit} ({kind.word})")
     return {
-        name: f"{own[0]} and {len(own) - 1} alike"
+        name: f"{own[0]} and {len(own) - 1} like it"
         for own in groups.values()
         for name in own
         if len(own) > 1
@@ -334,8 +333,7 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
-    # Empty seats of a lane that is removed, or may not use them, look like those of a client that
-    # sends nothing there.
+    # The empty seats of a removed lane or a lowered limit look as if the client had been slow.
     names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
@@ -355,11 +353,11 @@ def _audit(summary: RunSummary) -> Iterator[str]:
     n_more = len(summary.audit) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
     way = "the gateway" if summary.asked_by_others else "llm"
-    held = "the limits" if passed else f"no request through {way} exceeded a limit"
+    held = "" if passed else f"; no request through {way} exceeded a limit"
     falls = "; ".join(map(_fall, fullest))
     yield (
-        f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"
-        f" by our own records: {falls}{more}"
+        f"at most {counted(summary.peak_in_flight, 'request')}{summary.session} in flight{held};"
+        f" highest use in this run's records: {falls}{more}"
     )
 
 
@@ -367,7 +365,7 @@ def _fall(one: LimitAudit) -> str:
     said = []
     for kind in LIMIT_KINDS.values():
         n, most = one.of(kind)
-        # What a run sends is a part of its day: what is left says more, and has its own line.
+        # A run uses only a part of a daily limit: the line with the remaining part says more.
         if n is not None and (not kind.is_daily or kind.word in one.passed):
             form = ",.0f" if kind.counts == "tokens" else "g"
             said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
@@ -382,23 +380,24 @@ def _use(one: LimitAudit) -> float:
 MOST_ROWS = 1_000
 MOST_SHOWN = 5
 SIMULATED = (
-    "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
+    "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 _LEGEND = (
-    "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
-    " dependent cases counted as one cluster (the repetitions of a cell, unless the suite's mark"
-    " says otherwise or the row is of one cell); scores: means over the cases that have them, with"
-    " their intervals at 95 %; no interval for all, whose cases may share tasks"
+    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson"
+    " interval of the solved share. Dependent cases count as one cluster: the repetitions of a"
+    " cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the"
+    " mean over the cases with that score, and its 95 % interval. The row `all` has no interval,"
+    " because its cases may share tasks"
 )
 _REPETITIONS = (
-    "cells are left out where too few repetitions were graded: fewer than the figure names, of"
-    " majority not more than half; no interval where the suite's mark says that each repetition"
-    " draws anew and k is above half"
+    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or"
+    " fewer). There is no interval if the suite's mark declares that each repetition draws again"
+    " and k is more than half of the repetitions"
 )
 _BASIS: dict[Basis, str] = {
-    "at_most": "by its own answer times, which did not rise with requests in flight",
+    "at_most": "from answer times, which did not rise with the number of requests in flight",
     "estimated": "estimated, usually too high",
-    "sampled": "by that sample",
+    "sampled": "from the serial sample",
     "full": "measured",
 }
 
@@ -406,13 +405,13 @@ _BASIS: dict[Basis, str] = {
 def summary_sections(
     summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
 ) -> Iterator[Section]:
-    """All that a run says of itself.
+    """Yield the whole report of a run.
 
     Args:
-        summary: What the compaction found.
-        lanes: What became of each lane.
-        directory: Where the results are, as it should be shown.
-        goes_on: Whether cases without an end may still have one.
+        summary: The summary that the compaction made.
+        lanes: The final state of each lane.
+        directory: The directory of the results, as text to show.
+        goes_on: Whether the run is still in progress.
     """
     simulated = [SIMULATED] if summary.simulated else []
     said = (verdict(summary, goes_on=goes_on), *_mean_scores(summary.statistics))
@@ -431,7 +430,7 @@ def summary_sections(
         ("Speed and requests", speed),
         ("Lanes", tuple(lane_lines(lanes))),
         ("Cases by kind", (*_kinds(summary, lanes),)),
-        ("Trouble", (*_troubles(summary, goes_on=goes_on),)),
+        ("Failures", (*_troubles(summary, goes_on=goes_on),)),
     ):
         if notes:
             yield Section(title, notes=notes)
@@ -439,7 +438,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """All cases, and each test where there are several, or something to add of the only one."""
+    """Yield a table of all cases, then one of each test; of a single test only if it adds facts."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -467,11 +466,9 @@ def _results(summary: RunSummary) -> Iterator[Section]:
 
 def _row(cell: Cell, scores: Sequence[str], *, rates: bool) -> tuple[str, ...]:
     n = cell.n_rated
-    of_some = f" of {n:,}" if n < cell.n_graded else ""
-    solved, *others = (
-        f"{percent(cell.counts[one] / n)}{of_some}" if n else "-"
-        for one in ("solved", "partial", "unsolved")
-    )
+    shares = (cell.counts[one] / n if n else None for one in ("solved", "partial", "unsolved"))
+    shown = (or_dash(share, percent) for share in shares)
+    solved, *others = (f"{one} of {n:,}" if 0 < n < cell.n_graded else one for one in shown)
     return (
         *cell.names,
         str(cell.n_graded),
@@ -483,19 +480,19 @@ def _row(cell: Cell, scores: Sequence[str], *, rates: bool) -> tuple[str, ...]:
 
 
 def figure_line(figure: WholeFigure) -> str:
-    """`f1 0.81 (0.78 to 0.85)`, without bounds where it has none."""
+    """Return `f1 0.81 (0.78 to 0.85)`; without bounds if the figure has no interval."""
     bounds = " ({:.4g} to {:.4g})".format(*figure.interval) if figure.interval else ""
     return f"{figure.name} {figure.value:.4g}{bounds}"
 
 
 def mean_text(score: MeanScore, digits: int = 3) -> str:
-    """A mean and, where it has one, its interval."""
+    """Return a mean and its interval, if it has one."""
     low, high = (f"{bound:.{digits}f}" for bound in score.interval or (0.0, 0.0))
     return f"{score.mean:.{digits}f}{f' ({low} to {high})' if score.interval else ''}"
 
 
 def _repetitions(summary: RunSummary) -> Section:
-    """What repetitions show of each model's cells."""
+    """Return a table of each model's figures over the repetitions of its cells."""
     rows = tuple(
         (
             one.figure,
@@ -508,8 +505,8 @@ def _repetitions(summary: RunSummary) -> Section:
     )
     n = summary.n_repetitions
     note = (
-        f"pass@{n}: of {n} repetitions of a cell one is solved; pass^{n}: all are; majority: more"
-        f" than half are; {_REPETITIONS}"
+        f"pass@{n}: at least one of {n} repetitions of a cell is solved; pass^{n}: all are;"
+        f" majority: more than half are; {_REPETITIONS}"
     )
     header = ("figure", "model", "cells", "mean", "95 % interval")
     return Section("Repetitions", header, rows, n_names=2, notes=(note,))
@@ -520,18 +517,18 @@ def _bounds(interval: tuple[float, float]) -> str:
 
 
 def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool = False) -> str:
-    """What became of all cases, and the coverage.
+    """State how many cases have each outcome, and the coverage.
 
     Args:
-        summary: What the compaction found.
-        part: Whose part of which run this is; None: the run is one host's.
-        goes_on: Whether cases without an end may still have one.
+        summary: The summary that the compaction made.
+        part: The host and the run that it is part of; None for a run on one host.
+        goes_on: Whether the run is still in progress.
     """
     statistics = summary.statistics
     if not statistics.n_planned:
-        # Such as of a host that came when others had all. All of nothing would read as a success.
+        # For example on a host that joined late. A coverage of 100 % would look like a success.
         if part is None:
-            return "0 cases: there was none to run"
+            return "0 cases: nothing to run"
         return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
     counts = statistics.counts | {
         "finished but not graded": summary.n_ungraded,
@@ -558,7 +555,7 @@ def _mean_scores(statistics: RunStatistics) -> Iterator[str]:
 
 
 def pace(summary: RunSummary) -> str:
-    """Cases, time, throughput and latency, as far as they were measured; perhaps empty."""
+    """Cases, time, throughput and latency; empty if nothing was measured."""
     statistics, said = summary.statistics, []
     if statistics.makespan_s is not None and statistics.throughput is not None:
         said.append(
@@ -575,7 +572,7 @@ def pace(summary: RunSummary) -> str:
 
 
 def speedup_line(summary: RunSummary) -> str:
-    """How much faster it was than one case after another; empty where that says nothing."""
+    """State the speed-up over a serial run; empty if a speed-up has no meaning for the run."""
     statistics = summary.statistics
     if statistics.speedup is None or statistics.serial_s is None:
         return ""
@@ -584,23 +581,23 @@ def speedup_line(summary: RunSummary) -> str:
     if statistics.is_at_most:
         longer = stretch_words(summary)
         return (
-            f"speed-up at most {times(statistics.speedup)} over one after another:"
-            f" {statistics.speedup:,.1f} cases under way at a time on average"
-            f"{longer and f'; {longer}'};"
-            f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))} measures it"
+            f"speed-up at most {times(statistics.speedup)} over a serial run:"
+            f" {statistics.speedup:,.1f} cases in progress on average"
+            f"{longer and f'; {longer}'}; measure it with"
+            f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))}"
         )
     interval = ""
     if statistics.speedup_interval is not None:
         low, high = map(times, statistics.speedup_interval)
         interval = f" (interval of at least 95 %: {low} to {high})"
     return (
-        f"speed-up {times(statistics.speedup)}{interval} over one after another"
+        f"speed-up {times(statistics.speedup)}{interval} over a serial run"
         f" ({duration(statistics.serial_s)}, {_BASIS[statistics.basis]})"
     )
 
 
 def stretch_words(summary: RunSummary) -> str:
-    """How much longer answers took beside more requests; empty where that was not seen."""
+    """Say how much longer answers took with more requests in flight; empty if they did not."""
     found = summary.stretch
     if found is None or not found.is_seen:
         return ""
@@ -617,14 +614,14 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         yield (
             f"serial sample: {counted(sample.n, 'case')} one after another in"
             f" {duration(sample.duration_s)}, {rate(sample.n / sample.duration_s)};"
-            " not in the times below"
+            " not included in the times below"
         )
     yield from filter(None, [pace(summary), speedup_line(summary)])
     if summary.replayed is not None:
         yield replay_line(summary)
     yield from resumed_lines(summary)
     if summary.n_requests:
-        yield _took(statistics) + (", roles not counted" if summary.roles else "")
+        yield _took(statistics) + (", excluding roles" if summary.roles else "")
         for role, use in summary.roles.items():
             cost = ""
             if use.cost is not None and summary.cost is not None:
@@ -639,32 +636,30 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            yield f"{counted(n_more, 'request')} more, in episodes that do not count (yet)"
+            yield f"{counted(n_more, 'more request')} in episodes that are not counted (yet)"
         if summary.n_maybe_billed:
-            yield (
-                f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
-                "billed"
-            )
+            n_lost = counted(summary.n_maybe_billed, "request")
+            yield f"{n_lost} got no answer and may have been billed"
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """How many conversations that were cut off went on, and how many of them asked something else.
+    """State how many conversations resumed, and how many then sent a different request.
 
-    Nothing where none was.
+    Empty if no conversation resumed.
     """
     if summary.n_resumed or summary.n_strayed:
-        strayed = f"; {summary.n_strayed:,} asked something else and went on live from there"
+        strayed = f"; {summary.n_strayed:,} sent a different request and continued live from there"
         yield (
-            f"{counted(summary.n_resumed, 'conversation')} went on from recorded answers"
+            f"{counted(summary.n_resumed, 'conversation')} resumed from recorded answers"
             f"{strayed if summary.n_strayed else ''}"
         )
 
 
 def replay_line(summary: RunSummary) -> str:
-    """How many answers of the earlier run were given, and what it did not have."""
+    """State how many answers were replayed, and how many cases had a miss."""
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
-    missed = f", {counted(n_missed, 'case')} missed one" if n_missed else ""
+    missed = f", {counted(n_missed, 'case')} with a miss" if n_missed else ""
     sender = "" if summary.regraded is None else f" by run {summary.regraded}"
     return (
         f"replay of run {summary.replayed}: {counted(summary.n_replayed, 'answer')} "
@@ -682,7 +677,7 @@ def _took(use: RunStatistics | RoleUse) -> str:
 
 
 def cost_lines(summary: RunSummary) -> Iterator[str]:
-    """What the run cost, and how many requests have an unknown cost; nothing without prices."""
+    """Yield the run's cost and how many requests have an unknown cost; empty without prices."""
     cost = summary.cost
     if cost is None:
         return
@@ -693,9 +688,9 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
     per_case = ""
     if graded.cost is not None and graded.n_graded:
         per_case = f", {money(graded.cost / graded.n_graded, cost.currency)} per graded case"
-        per_case += " without roles" if summary.roles else ""
+        per_case += " excluding roles" if summary.roles else ""
     yield (
-        f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, by prices of "
+        f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, at prices from "
         f"{visible(', '.join(cost.origins))}"
     )
     if cost.by_label:
@@ -704,12 +699,12 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
         yield f"cost by label: {listed(each, _MOST_LABELS)}"
     if cost.n_unknown:
         named = ", ".join(map(visible, filter(None, cost.unpriced)))
-        why = f"no price is known of {named}" if named else "their answers do not say all tokens"
-        yield f"cost of {counted(cost.n_unknown, 'request')} more is not known: {why}"
+        why = f"no price for {named}" if named else "their answers do not report all tokens"
+        yield f"the cost of {counted(cost.n_unknown, 'more request')} is unknown: {why}"
 
 
 def trouble_lines(summary: RunSummary) -> Iterator[str]:
-    """Why cases were not solved or have no grade; lines safe for a terminal."""
+    """Yield lines safe for a terminal: why cases were not solved or have no grade."""
     yield from _kinds_line(summary)
     yield from _troubles(summary, goes_on=False)
 
@@ -721,27 +716,27 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Kinds of cases, and what became of requests, for which nobody shall take them."""
+    """Yield the kinds of cases and a line on failed requests, so that readers tell them apart."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)
         n_refused = sum(lane.n_rate_limited for lane in lanes)
-        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} refused for rate limits"
+        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
-            "these are cases, by outcome and kind, and not requests: of"
-            f" {counted(summary.n_requests, 'request')} {said}"
+            "kinds count cases by outcome, not requests; of"
+            f" {counted(summary.n_requests, 'request')}, {said}"
         )
 
 
 def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
-    """Why cases have no grade."""
+    """Yield the reasons why cases have no grade."""
     alike: dict[tuple[str, str], list[str]] = {}
     said_last: dict[tuple[str, str], str] = {}
     for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
         front, told, words = reason.partition(LAST_TRY)
         if front.endswith(_OUT):
-            # Why lanes were removed is said of the lanes; what their servers said, here and once.
+            # The lines on lanes give the reason for the removal; repeat only the server's message.
             reason = front
             if told:
                 said = f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"
@@ -761,9 +756,9 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
-            f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {shortened(damage.reason, _LONGEST)}; --ultrapar-resume asks"
-            " again what is missing"
+            f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from byte"
+            f" {damage.offset}: {shortened(damage.reason, _LONGEST)}; --ultrapar-resume runs the"
+            " missing cases again"
         )
 
 

@@ -1,4 +1,4 @@
-"""Numbers, tables and foreign text as people read them in a terminal."""
+"""Numbers, tables and text from outside, formatted for a terminal or Markdown."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _DAY_S = 24 * _HOUR_S
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 case`, `2 cases`, `1,200 requests`."""
+    """Return the number with its noun: `1 case`, `2 cases`, `1,200 requests`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """`a, b and 3 more`: at most so many names."""
+    """Join at most `most` names and count the others: `a, b and 3 more`."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def duration(seconds: float) -> str:
-    """Three digits or so: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
-    if seconds < 10:  # noqa: PLR2004 - two digits after the point below it, one above
+    """Return a time with about three digits: `0.21 s`, `12.3 s`, `4 min 05 s`, `2 d 04 h`."""
+    if seconds < 10:  # noqa: PLR2004 - two decimals below 10 s, one above
         return f"{seconds:.2f} s"
     if seconds < 2 * _MINUTE_S:
         return f"{seconds:.1f} s"
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Cases per second, or per minute or hour where that says more: `1,332/s`, `7.5/min`."""
+    """Return a rate per second, or per minute or hour if it is below 1: `1,332/s`, `7.5/min`."""
     for factor, unit in ((1, "s"), (_MINUTE_S, "min")):
         if per_s * factor >= 1:
             return f"{_few_digits(per_s * factor)}/{unit}"
@@ -49,17 +49,17 @@ def rate(per_s: float) -> str:
 
 
 def times(factor: float) -> str:
-    """A speed-up: `297x`, `3.4x`."""
+    """Return a speed-up as text: `297x`, `3.4x`."""
     return f"{_few_digits(factor)}x"
 
 
 def or_dash(value: float | None, shown: Callable[[float], str]) -> str:
-    """A number as it is shown; `-` where there is none."""
+    """Return a number as text; `-` for None."""
     return "-" if value is None else shown(value)
 
 
 def percent(share: float) -> str:
-    """A share with one digit after the point: `61.5 %`."""
+    """Return a share with one decimal: `61.5 %`."""
     return f"{share * 100:.1f} %"
 
 
@@ -67,8 +67,8 @@ def _few_digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"  # noqa: PLR2004 - three digits
 
 
-# C0 without tab and line feed, DEL, C1; bidi marks, embeddings, overrides and isolates, which
-# reorder what a reader sees; line and paragraph separators; lone surrogates, which UTF-8 lacks.
+# C0 except tab and line feed; DEL; C1; bidi marks, embeddings, overrides and isolates, which
+# reorder text on the screen; line and paragraph separators; unpaired surrogates, which UTF-8 lacks.
 # Source: ECMA-48 section 5 (control sequences), Unicode UAX #9 (bidi controls).
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -82,10 +82,9 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
-    r"""`text` with everything that could steer a terminal shown as `\x1b`, `\u202e` and the like.
+    r"""Escape control characters, bidi controls and unpaired surrogates in a text: `\x1b`.
 
-    Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
-    back. Lone surrogates are shown, too.
+    Tabs and line feeds stay. Backslashes are not doubled: people read this text, programs do not.
     """
     if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
         return text  # ten times as fast
@@ -93,21 +92,21 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """`visible` of as many characters from the beginning, and how many more there are."""
+    """Apply `visible` to the first `most` characters, and say how many characters are left out."""
     more = f"[+{len(text) - most:,} characters]" if len(text) > most else ""
     return f"{visible(text[:most])}{more}"
 
 
 def one_line(text: str) -> str:
-    r"""`visible`, with line feeds and tabs as `\n` and `\t`, too: for names and cells."""
+    r"""Apply `visible` and escape line feeds and tabs, too: for names and table cells."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def harmless(text: str) -> str:
-    """`visible` without colours and with the ends of lines that Windows writes.
+    r"""Apply `visible`, remove colours and keep `\r\n`.
 
-    For what pytest shows of a case. Nothing tells the colours of pytest's own differences from
-    those that a model wrote to look like a verdict, so neither reach a terminal.
+    For pytest's own output of a case. A model can write colours that look like pytest's, so all
+    colours are removed.
     """
     return _UNSAFE_OR_COLOUR.sub(_left, text)
 
@@ -122,7 +121,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def n_cells(text: str) -> int:
-    """How many cells of a terminal a text takes: Chinese letters two, accents none.
+    """Return how many terminal cells a text takes: 2 for a Chinese letter, 0 for an accent.
 
     Source: Unicode UAX #11 (East Asian width).
     """
@@ -137,16 +136,16 @@ _LINKED = re.compile(
     r"(?<!\w)@(?=\w)|:(?=//)|www(?=\.)|(?<=[\w.+-])@(?=[\w.-]*\.)|#(?=\d)|\bGH-(?=\d)",
     re.IGNORECASE,
 )
-"""Mentions, addresses and references, up to where a zero-width space parts them."""
+"""Matches the part of a mention, address or reference that a zero-width space must follow."""
 _MARKUP = re.compile(r"[`*|~$]|<(?=[A-Za-z/!?])|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
-"""One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
+"""A backslash that would escape the next character: Markdown escapes only ASCII punctuation."""
 _LEAST_NAME = 8
 
 
 def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows of a table whose rows name their cells, all alike; both empty without one."""
+    """Split rows that have the same keys into a header and cells; both are empty without rows."""
     header = tuple(rows[0]) if rows else ()
     return header, [tuple(row.values()) for row in rows]
 
@@ -154,16 +153,16 @@ def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int, width: int
 ) -> list[str]:
-    """Lines of a table, names to the left and numbers to the right of their columns.
+    """Return the lines of a table, with names aligned left and numbers right.
 
-    Where it is too wide, columns are left out from the right down to two numbers, which a last line
-    says, then names are shortened in their middle.
+    If the table is too wide, columns are dropped from the right until two columns of numbers are
+    left; a last line counts the hidden columns. After that, names are shortened in the middle.
 
     Args:
         header: One text for each column.
-        rows: As many texts each.
-        n_names: How many of the first columns are names.
-        width: Characters for a line; below what the numbers need, lines are longer.
+        rows: For each row, one text for each column.
+        n_names: How many columns contain names; they come first.
+        width: The width of a line, in characters; lines are longer if the numbers need more room.
     """
     widths = _widths(header, rows)
     whole = _length(widths)
@@ -182,7 +181,7 @@ def text_table(
 
 
 def shorten(text: str, width: int) -> str:
-    """`text`, its middle left out if it is longer than `width`: names differ at their ends."""
+    """Cut the middle out of a text longer than `width`: names differ at their ends."""
     if len(text) <= width:
         return text
     tail = (width - 2) // 2
@@ -198,7 +197,7 @@ def _length(widths: Sequence[int]) -> int:
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int], n_names: int) -> Iterator[str]:
-    """As many cells as there are widths, names to the left and numbers to the right."""
+    """Align as many cells as there are widths: names to the left, numbers to the right."""
     for i, (cell, width) in enumerate(zip(cells, widths, strict=False)):
         shown = shorten(cell, width) if i < n_names and n_cells(cell) > width else cell
         gap = " " * (width - n_cells(shown))
@@ -208,12 +207,12 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], n_names: int) -> Itera
 def markdown_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int
 ) -> list[str]:
-    """Lines of a table: names to the left and numbers to the right of their columns.
+    """Return the lines of a Markdown table, with names aligned left and numbers right.
 
     Args:
         header: One text for each column.
-        rows: As many texts each.
-        n_names: How many of the first columns are names.
+        rows: For each row, one text for each column.
+        n_names: How many columns contain names; they come first.
     """
     head, *body = [[unmarked(text) for text in row] for row in (header, *rows)]
     widths = [max(3, width) for width in _widths(head, body)]
@@ -224,9 +223,9 @@ def markdown_table(
 
 
 def unmarked(text: str) -> str:
-    """A cell of a Markdown table that shows a text as it is, calls nobody and links nothing.
+    """Escape a text for a Markdown table cell: it is shown literally, without mentions or links.
 
-    Only what would be markup there is escaped: files are read as they stand, too.
+    Only markup is escaped, so that the file also reads well as plain text.
 
     Source: GitHub Flavored Markdown 6.9 (extended autolinks) and GitHub's mentions and references.
     """

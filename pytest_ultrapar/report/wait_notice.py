@@ -1,4 +1,4 @@
-"""Tells people that a run waits before it begins, and goes on telling, without filling a log."""
+"""Show that a run waits before it begins, without filling a log."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Screen(Protocol):
-    """Where the lines go; pytest's terminal reporter is one."""
+    """An output for lines, such as pytest's terminal reporter."""
 
     @property
     def hasmarkup(self) -> bool:
-        """Whether control sequences are understood."""
+        """Whether the output understands control sequences."""
 
     @property
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Whether the output is a terminal."""
 
     def write_line(self, line: str, /) -> None:
-        """Write a line, after the end of the one that was begun."""
+        """End the current line and write a line."""
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
         """Write a part of a line."""
 
     def flush(self) -> None:
-        """Have it shown."""
+        """Flush the output."""
 
 
 class WaitingLine:
-    """One line when it begins and then, on a terminal, one that is redrawn every ten seconds.
+    """Prints a line at the start of a wait, and then redraws it every ten seconds on a terminal.
 
-    Elsewhere further lines come at twice the distance each time: 13 in a day of waiting. Used as a
-    context, it is cleared at the end, and Ctrl-C is said to have ended the wait.
+    In a log, the time between two lines doubles each time: 13 lines in a day. As a context manager,
+    it clears the line at the end and reports a Ctrl-C.
     """
 
     def __init__(self, reporter: Screen | None) -> None:
@@ -55,16 +55,16 @@ class WaitingLine:
             # The terminal has written ^C.
             self._reporter.write_line("")
             self._reporter.write_line(
-                f"ultrapar: gave up waiting for {self._what}; nothing was sent"
+                f"ultrapar: stopped waiting for {self._what}; no request was sent"
             )
 
     def say(self, what: str, more: str, waited_s: float) -> None:
-        """Tell what is waited for; to be called often.
+        """Report the wait; call it often.
 
         Args:
-            what: In a few words; all that is said again.
-            more: What is said once, at the beginning.
-            waited_s: Seconds waited so far.
+            what: A few words for the awaited thing; each line repeats them.
+            more: More words, only for the first line.
+            waited_s: How long the wait has lasted, in seconds.
         """
         if self._reporter is None:
             return
@@ -89,7 +89,7 @@ class WaitingLine:
             self._next_s = waited_s + self._step_s
 
     def end(self) -> None:
-        """Leave no half a line. Idempotent."""
+        """Clear the line. Idempotent."""
         if self._is_drawn and self._reporter is not None:
             self._reporter.write(_CLEAR, flush=True)
         self._is_drawn = False

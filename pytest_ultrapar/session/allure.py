@@ -1,7 +1,7 @@
-"""What allure-pytest writes of cases: it makes its files of what pytest knew before us.
+"""Correct the outcomes and mask the secrets in the files of allure-pytest.
 
-Its listener looks at a report from further inside than `CaseReports` does, and at the exception
-itself, and writes both in the process that runs the case.
+Its listener reads the exception itself, and reads the report before `CaseReports` changes it. It
+writes its files in the process that runs the case.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class AllureResults:
-    """Gives allure the outcomes that others see, and no secret.
+    """Gives allure the same outcomes as other plugins get, and masks secrets.
 
     Args:
         config: pytest's.
-        text: Takes secrets out, and what steers terminals.
+        text: Removes secrets and terminal control characters.
     """
 
     def __init__(self, config: pytest.Config, text: Callable[[str], str]) -> None:
-        import allure_commons  # noqa: PLC0415 - there where its listener is
+        import allure_commons  # noqa: PLC0415 - installed if its listener is
 
         self._text = text
         self._reason: str | None = None
 
         class Hooks:
-            """Of allure, whose hooks are none of pytest's and have a manager of their own."""
+            """Hooks of allure, which has its own plugin manager."""
 
             @staticmethod
             @allure_commons.hookimpl(tryfirst=True)
             def report_result(result: Any) -> None:  # noqa: ANN401 - allure ships no types
-                self._mend(result)
+                self._correct(result)
 
             @staticmethod
             @allure_commons.hookimpl(tryfirst=True)
@@ -47,14 +47,14 @@ class AllureResults:
         config.add_cleanup(lambda: allure_commons.plugin_manager.unregister(Hooks))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note why an answer is shown as an expected failure."""
+        """Note the reason if an answer is shown as an expected failure."""
         if report.when == "setup":
             self._reason = None
         if is_shown_as_expected(report):
             self._reason = report.wasxfail
 
-    def _mend(self, result: Any) -> None:  # noqa: ANN401 - as above
-        """Before it is written."""
+    def _correct(self, result: Any) -> None:  # noqa: ANN401 - as above
+        """Correct a result before allure writes it."""
         from allure_commons.model2 import Status, StatusDetails  # noqa: PLC0415
 
         if self._reason is not None and result.status in {Status.PASSED, Status.SKIPPED}:
@@ -63,13 +63,13 @@ class AllureResults:
         self._mask(result)
 
     def _mask(self, part: Any) -> Any:  # noqa: ANN401 - as above
-        """A part of a result, and all that it holds, with its texts put through `text`."""
+        """Mask all texts in a part of a result and return the part."""
         if isinstance(part, str):
             return self._text(part)
         if isinstance(part, list):
             part[:] = map(self._mask, part)
         elif hasattr(part, "__dict__"):
-            # Steps, parameters, labels, links: plain objects that hold such and texts.
+            # Steps, parameters, labels and links: plain objects of texts and further objects.
             for name, value in vars(part).items():
                 setattr(part, name, self._mask(value))
         return part

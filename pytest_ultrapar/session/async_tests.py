@@ -1,6 +1,6 @@
-"""An async test that takes `llm` is a case: its body is the episode, its item says what that said.
+"""An async test that takes `llm` is a case: its body is the episode, its item repeats the result.
 
-pytest and all plugins see a plain function in its place, so those for asyncio leave it alone.
+pytest and all plugins see a plain function in its place, so plugins for asyncio ignore it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import PrefetchFunction
 
 _OTHERS = frozenset({"anyio", "asyncio", "trio"})
-"""Marks that ask another plugin to run a coroutine, which warns or fails where there is none."""
+"""Marks for other plugins that run coroutines and warn or fail for a plain function."""
 
 
 class AsyncTests:
-    """The plugin that collects them.
+    """The plugin that collects async tests.
 
-    Registered when pytest is configured, and so asked before the plugins that are installed.
+    It is registered when pytest is configured, so pytest calls it before installed plugins.
     """
 
     @pytest.hookimpl(tryfirst=True)
@@ -34,10 +34,11 @@ class AsyncTests:
         self,
         collector: pytest.Module | pytest.Class,
         name: str,
-        obj: Any,  # noqa: ANN401 - whatever a module has
+        obj: Any,  # noqa: ANN401 - any object of a module
     ) -> list[pytest.Item] | None:
-        """Collect the plain function in the test's place. Called for each name of a module."""
-        # By its exact type: to ask another object of a module anything may run its code.
+        """Collect a plain function in place of an async test. Called for each name of a module."""
+        # Check the exact type first: reading an attribute of any other object may run code of the
+        # suite.
         if type(obj) is not FunctionType or not _takes_llm(obj):
             return None
         if not collector.istestfunction(obj, name):
@@ -47,7 +48,7 @@ class AsyncTests:
             collector=collector, name=name, obj=getattr(collector.obj, name)
         )
         if made and not prefetched_of(made[0]):
-            # `llm` is a fixture or parameter of the suite's own, and the test is another plugin's.
+            # `llm` is a fixture or parameter of the suite, and another plugin runs the test.
             setattr(collector.obj, name, obj)
             return None
         for item in made or ():
@@ -59,7 +60,7 @@ class AsyncTests:
 def _takes_llm(function: FunctionType) -> bool:
     if not inspect.iscoroutinefunction(function):
         return False
-    # Not by its signature, for which annotations of other plugins' tests would have to resolve.
+    # A signature needs the annotations, and annotations of other plugins' tests may not resolve.
     code = getattr(inspect.unwrap(function), "__code__", function.__code__)
     return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
@@ -70,17 +71,17 @@ def _stand_in(function: PrefetchFunction) -> Callable[..., object]:
     @wraps(function)
     def stand_in(*_: object, **__: object) -> object:
         __tracebackhide__ = True
-        from pytest_ultrapar.session.body_result import say_again  # noqa: PLC0415 - with a pool only
+        from pytest_ultrapar.session.body_result import repeat_result  # noqa: PLC0415 - with a pool only
 
-        return say_again(prefetched)
+        return repeat_result(prefetched)
 
     setattr(stand_in, ATTRIBUTE, prefetched)
     return stand_in
 
 
 class _Unmarked(pytest.Function):
-    """A test whose marks for other plugins those do not find."""
+    """A test that hides its marks from other plugins."""
 
     def get_closest_marker(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as pytest's
-        """As of any item, but for those marks."""
+        """Return the closest mark, as for any item, unless the mark is hidden."""
         return default if name in _OTHERS else super().get_closest_marker(name, default)

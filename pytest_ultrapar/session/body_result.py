@@ -1,8 +1,8 @@
-"""What an async test said of its model: kept as the value of its episode, and said again.
+"""The result of an async test's body: stored as the value of its episode, repeated by its item.
 
-Its body runs ahead of its item, in the engine's thread, and perhaps in a session before this one.
-So what it graded and what it raised is kept as data. An exception that is made of data again says
-what it said, and its traceback has the same lines: pytest shows it as any other.
+The body runs before its item, in the engine's thread, and perhaps in an earlier session. So its
+grade and its exception are stored as data. An exception made again from data has the same message
+and the same lines in its traceback, and pytest shows it like any other.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _OUTCOMES = {
     f"{kind.__module__}:{kind.__qualname__}": kind
     for kind in (pytest.fail.Exception, pytest.xfail.Exception)
 }
-"""pytest says of some that they are Python's (`_pytest.outcomes`)."""
+"""pytest's outcomes by `module:name`: pytest sets the module of some to `builtins`."""
 _MOST_FRAMES = 50
-"""Of those that came first, and of those that came last."""
+"""The number of frames stored from the start of a traceback, and again from its end."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
     """One place of a traceback.
 
     Attributes:
-        file: Where its code stands.
-        function: Its name.
-        begins: The first line of that.
-        line: The one that it had come to.
+        file: File of the code.
+        function: Name of the function.
+        begins: First line of the function.
+        line: Current line.
     """
 
     file: str
@@ -56,7 +56,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, code: CodeType, line: int | None) -> Frame:
-        """The place at a line of some code, at its first where that is not known."""
+        """The place at a line of some code; at its first line if `line` is unknown."""
         file, begins = str(without_surrogates(code.co_filename)), code.co_firstlineno
         return cls(file, code.co_name, begins, line or begins)
 
@@ -67,7 +67,7 @@ class Raised(msgspec.Struct, frozen=True):
     Attributes:
         kind: Its class: `module:name`.
         said: Its message.
-        frames: Its traceback, from the test on.
+        frames: Its traceback, beginning with the test.
     """
 
     kind: str
@@ -76,26 +76,27 @@ class Raised(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException) -> Raised:
-        """What an exception says."""
+        """The data of an exception."""
         kind = type(error)
         frames = [
             Frame.of(frame.f_code, line)
             for frame, line in walk_tb(error.__traceback__)
-            # A frame whose locals are looked at holds on to them (3.12), here to the error itself.
+            # Reading `f_locals` makes a frame keep its variables alive (3.12); for `run_body` that
+            # is the error itself.
             if frame.f_code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
         ]
-        # The first is the test's own, from which on pytest shows them.
+        # Keep the first frame: it is the test's, where pytest begins the traceback.
         frames[_MOST_FRAMES:-_MOST_FRAMES] = []
         said = beginning(str(without_surrogates(_text(error))))
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """The exception, as far as it can be known: its class where that is there, else its name.
+        """Recreate the exception, with its own class if that exists or with a class of that name.
 
-        What it was made of is gone, and what it came from.
+        Its arguments and its cause are lost.
         """
         module, _, name = self.kind.partition(":")
-        # What pytest asks of exceptions of its own is gone, too.
+        # Attributes that pytest reads from its own exceptions are lost too.
         found: Any = None if module.startswith("_pytest.") else sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -106,7 +107,7 @@ class Raised(msgspec.Struct, frozen=True):
         if self.kind in _OUTCOMES:
             own |= {"msg": self.said, "pytrace": True}
         for base in (found, Exception) if is_exception else (Exception,):
-            with suppress(Exception):  # a group is made of others, and a class may refuse heirs
+            with suppress(Exception):  # a group needs exceptions, and a class may forbid subclasses
                 kind: Any = type(name.rpartition(".")[2], (base,), own)
                 error: BaseException = kind.__new__(kind, self.said)
                 break
@@ -128,7 +129,7 @@ def _here() -> FrameType:
 
 
 def _at(frame: Frame) -> FrameType:
-    """A frame of code that stands there."""
+    """A frame whose code is at this place."""
     code = _here.__code__.replace(
         co_filename=frame.file,
         co_name=frame.function,
@@ -139,12 +140,12 @@ def _at(frame: Frame) -> FrameType:
 
 
 class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):
-    """All that a test said.
+    """The result of a test's body.
 
     Attributes:
-        graded: What it called `grade` with, as `Graded`.
-        raised: What it raised.
-        returned: The type of what it returned, if that was something.
+        graded: Its call of `grade`, as `Graded`.
+        raised: Its exception.
+        returned: The type of its return value, unless that was None.
     """
 
     graded: tuple[Any, ...] | None = None
@@ -166,31 +167,31 @@ async def run_body(
         function: The body.
         arguments: By name.
         llm: The case's client.
-        result: Where its `grade` notes what it is called with.
-        keep: Gets what it raised.
+        result: Receives the call of `grade`.
+        keep: Called with the exception of the body.
 
     Raises:
-        BaseException: What is no word of the test on its model: trouble of a request, `pytest.skip`
-            and what ends a task or the session.
+        BaseException: An exception that says nothing about the answer: a failed request,
+            `pytest.skip`, or the end of a task or the session.
     """
     __tracebackhide__ = True
     try:
         returned = await function(**arguments)
         result.returned = None if returned is None else repr(type(returned))
     except (Exception, BaseExceptionGroup, *WRONG_ANSWERS) as error:
-        # No name of its own for what counts: a frame that names its error is freed late.
+        # No local variable for the group's first error: it would keep the frame alive.
         is_word = isinstance(_of_group(error), (Exception, *WRONG_ANSWERS))
         if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
             raise
         if isinstance(error, AttributeError | TypeError) and "'coroutine'" in _text(error):
-            error.add_note("an answer is awaited: write `await llm.chat(...)`")
+            error.add_note("an answer must be awaited: write `await llm.chat(...)`")
         result.raised = Raised.of(_of_group(error))
         keep(_of_group(error))
     return result
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """Of tasks that found wrong answers and nothing else the first such one; else the error."""
+    """The first error of a group that contains only wrong answers; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error
@@ -199,14 +200,14 @@ def _of_group(error: BaseException) -> BaseException:
 _decode = msgspec.json.Decoder(BodyResult).decode
 
 
-def say_again(test: Prefetched) -> object:
-    """Let an async test say in its item what it said when its body ran.
+def repeat_result(test: Prefetched) -> object:
+    """Repeat the result of an async test's body in its item.
 
     Returns:
-        Something of which pytest says what it says of the value that the test returned.
+        None, or an object that makes pytest warn as it does for the value that the body returned.
 
     Raises:
-        BaseException: What it raised, itself where that was in this process.
+        BaseException: The exception of the body; the same object if the body ran in this process.
     """
     __tracebackhide__ = True
     state = prefetch.state

@@ -1,4 +1,4 @@
-"""From pytest's items to cases: which there are, their ids, and what is wrong with a suite."""
+"""Turn pytest's items into cases: find the cases, give them ids, and find errors in a suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.awaited import find_peers, stage_of
+from pytest_ultrapar.session.case_dependencies import find_peers, stage_of
 from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.graders import GraderFunction, graders_of
 from pytest_ultrapar.session.mocks import active_faults
@@ -36,13 +36,14 @@ REPEAT = "ultrapar_repeat"
 _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
-"""Of the mark `ultrapar`: the parameters whose common values make cases of a repetition depend."""
+"""Argument of the mark `ultrapar`: names of parameters. Cases of one repetition that have equal
+values for them depend on each other."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
-"""Marks that say how a test is run, and nothing of what it is about."""
+"""Marks that control how a test runs and do not describe it."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
-"""What is wrong with marks, noted while tests are generated and selected: raised there it would be
-a traceback and exit code 2."""
+"""Errors in marks, noted while tests are generated and selected. An exception raised there would
+end pytest with a traceback and exit code 2."""
 _CONFIG_FILES = (
     "pytest.toml",
     ".pytest.toml",
@@ -61,18 +62,19 @@ class Collected:
     """The cases among pytest's items.
 
     Attributes:
-        case_ids: By position in pytest's collection; items that are no cases are missing.
-        cases: What the run directory's list of cases holds; emptied once that is written, since
-            twenty thousand of them would weigh 10 MB in every worker.
+        case_ids: The id of each case, by position in pytest's collection.
+        cases: The cases for the run directory. Emptied after they are written, because 20,000 cases
+            take 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
-        graders: Those of each case that has any, by position.
-        not_run: Positions of cases that marks keep from running.
-        faults: What makes the suite unusable, one sentence each.
-        tables: For each test the names by which its mark has its summary laid out; perhaps none.
-        replayed: The run whose answers they get, if any.
-        origins: In a replay what each case takes its answers and its seed from, or why it has
-            nothing, by case id.
-        peers: Which answers of others cases wait for, by position (`awaited.find_peers`).
+        graders: The graders of each case that has any, by position.
+        not_run: Positions of cases that marks prevent from running.
+        faults: Errors that make the suite unusable, one sentence each.
+        tables: For each test, the names by which its mark groups the summary's tables; may be
+            empty.
+        replayed: The run whose answers the cases get, if any.
+        origins: The origin of each case's answers and seed in a replay, or the reason why it has no
+            answers, by case id.
+        peers: The cases that each case waits for, by position (`case_dependencies.find_peers`).
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class Collected:
     peers: dict[int, dict[Any, str]] = field(default_factory=dict)
 
     def seed_of(self, case_id: str, own: int) -> int:
-        """The seed of a case: in a replay that of the case whose answers it gets."""
+        """The seed of a case; in a replay the seed of the case whose answers it gets."""
         origin = self.origins.get(case_id)
         return origin.case.seed if isinstance(origin, Origin) else own
 
@@ -99,12 +101,12 @@ def collect(
 
     Args:
         config: pytest's.
-        items: All that are going to run.
-        directory: Of the run, if there is one.
+        items: All selected items.
+        directory: The run's directory, if there is one.
 
     Raises:
-        ConfigError: The suite cannot be used; with all that is wrong with it.
-        ResultsError: What the run replays cannot be read.
+        ConfigError: The suite cannot be used; the message lists its errors.
+        ResultsError: The replayed run cannot be read.
     """
     options, pool = run_config.settings(config)
     collected = collect_cases(
@@ -119,7 +121,7 @@ def collect(
     if collected.peers and (options.shard is not None or options.cluster_run is not None):
         collected.faults.append(
             f"{items[min(collected.peers)].nodeid} waits for answers of other cases, which another "
-            "host may have: leave out --ultrapar-shard and --ultrapar-cluster"
+            "host may run: leave out --ultrapar-shard and --ultrapar-cluster"
         )
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     faults += active_faults() if collected.cases else ()
@@ -127,7 +129,7 @@ def collect(
         distinct = list(dict.fromkeys(faults))
         n_more = len(distinct) - _SHOWN_FAULTS
         more = f"\n(and {n_more} more)" if n_more > 0 else ""
-        # It shows what a suite says.
+        # A message may quote a secret from the suite.
         raise ConfigError(plain("\n".join(distinct[:_SHOWN_FAULTS]) + more))
     if not run_config.source(config).runs_episodes:
         for prefetched in collected.prefetched.values():
@@ -146,8 +148,8 @@ def collect(
 
 
 def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iterator[Case]:
-    """What is written down of cases; their episodes get their parameters as they are."""
-    plain = cache(plain)  # a few words are the parameters of thousands of cases
+    """Mask secrets in cases for the run directory; episodes get the unmasked parameters."""
+    plain = cache(plain)  # thousands of cases share a few parameter values
     for case in cases:
         params, said = (
             {plain(name): plain(one) if isinstance(one, str) else one for name, one in it.items()}
@@ -158,7 +160,7 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
 
 
 class CollectOnly:
-    """The plugin of `--collect-only` with a pool: faults are found, nothing is started."""
+    """The plugin for `--collect-only` with a pool: checks the suite and starts nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -173,18 +175,17 @@ class CollectOnly:
 def collect_cases(
     items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
-    """Find the cases among collected items, in their order.
+    """Find the cases among collected items, in the order of the items.
 
     Args:
-        items: What pytest is going to run.
+        items: All selected items.
         run_seed: Seed of the run; part of every case id.
         models: Names of the pool's models.
-        repeats: What --ultrapar-repeats says, >= 1.
+        repeats: The value of --ultrapar-repeats, >= 1.
     """
     collected = Collected()
     seen: dict[str, pytest.Item] = {}
-    # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
-    # one.
+    # Items of one test have the same fixtures, so search once per test, not for 20,000 items.
     by_test: dict[int, tuple[Prefetched | None, list[GraderFunction]]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
     digests = ContentDigests()
@@ -201,13 +202,13 @@ def collect_cases(
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
                 f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a "
-                "prefetched function or its test must use `llm` or `model`, and the pool has "
+                "prefetched function or its test must use `llm` or `model`; the pool's models are "
                 f"{', '.join(models)}"
             )
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        # Items of one test differ by what `pytest.param` gives them at most.
+        # Items of one test differ only in the marks that `pytest.param` adds.
         own = test, *[mark.name for mark in item.own_markers]
         if own not in marks:
             marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
@@ -240,7 +241,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """What runs ahead for an item's test, and what grades that; notes what is wrong with it."""
+    """Find the function that runs ahead for an item's test, and its graders; note errors."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))
@@ -249,14 +250,14 @@ def _ahead_of(
 
 
 def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
-    """Deselect all items but these, as `-k` leaves out tests; `items` is changed in place."""
+    """Deselect all items except `kept`, as `-k` does; `items` is changed in place."""
     these = set(map(id, kept))
     if left_out := [item for item in items if id(item) not in these]:
         left_out[0].config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
-# -- what tells one case from another --------------------------------------------------------------
+# -- the identity of a case ------------------------------------------------------------------------
 
 
 def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int) -> Case:
@@ -286,9 +287,9 @@ def parameter(item: pytest.Item, name: str) -> object:
 
 
 def params_of(item: pytest.Item) -> dict[str, Scalar]:
-    """A case's own parameters as its record holds them: all but model and repetition."""
+    """A case's parameters for its record: all except model and repetition."""
     return {
-        # Before anything that takes a call: there are 100,000 values in 12,000 cases.
+        # Check for `str` first, without a call: 12,000 cases have 100,000 values.
         name: value if type(value) is str else scalar(value)
         for name, value in internals.parameters(item).items()
         if name not in _NO_PARAMETERS
@@ -296,7 +297,7 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
 
 
 def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
-    """By name, digests of a case's own parameters that are no plain values."""
+    """Digests of a case's parameters that are not plain values, by name."""
     return {
         name: digests.of(value)
         for name, value in internals.parameters(item).items()
@@ -305,38 +306,38 @@ def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
 
 
 def repetition(item: pytest.Item, repeats: int) -> int:
-    """Which repetition of its cell an item is, from 0; pytest-repeat's count multiplies ours.
+    """The number of an item's repetition in its cell, from 0; pytest-repeat multiplies them.
 
     Args:
-        item: Of a case.
-        repeats: What --ultrapar-repeats says, >= 1.
+        item: The item of a case.
+        repeats: The value of --ultrapar-repeats, >= 1.
     """
     step, own = internals.parameters(item).get(_STEP, 0), internals.parameters(item).get(REPEAT, 0)
     return (step if isinstance(step, int) else 0) * repeats + (own if isinstance(own, int) else 0)
 
 
 def case_id_of(item: pytest.Item, run_seed: int) -> str:
-    """The id of an item's case: nothing of lanes, keys, workers or order is in it."""
+    """The id of an item's case. It does not depend on lanes, keys, workers or order."""
     inner = item.nodeid.split("::", 1)[1] if "::" in item.nodeid else item.name
     return case_id_at(item.config, item.path, inner, run_seed)
 
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
-    """The id of the case that a test file's item has; `inner` is what follows the file."""
+    """The id of a case from its test file and the rest of its node id (`inner`)."""
     identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @cache
 def _below_project(path: Path, start: Path) -> str:
-    # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest
+    # Do not use pytest's rootdir: an option whose value is a path elsewhere changes it (pytest
     # 9.2).
     return path.relative_to(_project(path.parent, start)).as_posix()
 
 
 @cache
 def _project(folder: Path, start: Path) -> Path:
-    """Where the next configuration file is above a folder of tests; else where pytest started."""
+    """The nearest folder above the tests with a configuration file, or pytest's start folder."""
     for place in (folder, *folder.parents):
         if any((place / name).is_file() for name in _CONFIG_FILES):
             return place
@@ -356,22 +357,22 @@ def _same_id(one: pytest.Item, other: pytest.Item) -> str:
             "their parameters different ids"
         )
     return (
-        f"{other.nodeid}: {one.path} and {other.path} have the same path below their configuration "
-        "files, by which cases are told apart; give both one such file (pytest.ini) in a folder "
-        "above them, rename one of the two files, or run them apart"
+        f"{other.nodeid}: {one.path} and {other.path} get the same case ids, because their "
+        "paths below their configuration files are equal; put one pytest.ini above both, rename a "
+        "file, or run them separately"
     )
 
 
-# -- what prefetched functions are called with -----------------------------------------------------
+# -- arguments of prefetched functions -------------------------------------------------------------
 
 
 def arguments_for(
     item: pytest.Item, prefetched: Prefetched, case: CaseInfo, grade: Grader
 ) -> dict[str, Any]:
-    """What a prefetched function is called with, `llm` apart. Called on the main thread.
+    """The arguments of a prefetched function, except `llm`. Called on the main thread.
 
-    Session-scoped fixtures are set up here, at their first use; for an async test also those that
-    it does not name. In a class it gets an instance of its own.
+    Session-scoped fixtures are set up here at their first use. For an async test these include
+    fixtures that it does not name. A method gets a new instance of its class.
     """
     arguments: dict[str, Any] = {}
     if prefetched.is_test:
@@ -393,25 +394,25 @@ def arguments_for(
     return arguments
 
 
-# -- what marks say --------------------------------------------------------------------------------
+# -- marks -----------------------------------------------------------------------------------------
 
 
 def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the suite has it
-    """What the closest mark `ultrapar` that has this argument says by it; None where none has."""
+    """The argument's value in the closest mark `ultrapar` that sets it; None if no mark sets it."""
     given = (mark.kwargs.get(argument) for mark in item.iter_markers("ultrapar"))
     return next((value for value in given if value is not None), None)
 
 
 def are_names(value: object) -> TypeGuard[Sequence[str]]:
-    """Whether it is a list or tuple of texts."""
+    """Whether a value is a list or tuple of texts."""
     return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
 
 
 def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...] | None:
-    """The parameters that an item's mark names; None where it has no such mark, or a wrong one."""
+    """The parameters that an item's mark names; None if there is no valid mark."""
     names = marked(item, CLUSTER)
     if not are_names(names):
-        return None  # `mark_faults` says so where it is wrong
+        return None  # `mark_faults` reports an invalid value
     strange = [name for name in names if name not in case.params]
     if strange:
         own = ", ".join(case.params)
@@ -424,13 +425,16 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
 
 
 def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
-    """The cluster of a case that has all these parameters; the same in every test of a run."""
+    """The case cluster of a case with these parameters; the same in every test of a run."""
     shared = {name: case.params[name] for name in sorted(names)}
     return as_json({**shared, "repeat": case.repeat})
 
 
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
-    """What marks say of an item by `meta`, the closest last; functions get its parameters."""
+    """The metadata from an item's marks; the closest mark wins.
+
+    Functions are called with parameters.
+    """
     own, found, why = internals.parameters(item), dict[str, Scalar](), ""
     for given in _given_meta(item):
         try:
@@ -441,14 +445,14 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = f"has the name {name!r}, which must be a text and none of a column or parameter"
+            why = f"has the name {name!r}; use a text that names no column or parameter"
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}
 
 
 def _given_meta(item: pytest.Item) -> Iterator[Any]:
-    # Of each of 12,000 items, most of which have none; pytest's own order has `pytest.param` last.
+    # Cheaper than `iter_markers` for 12,000 items. The marks of `pytest.param` come last.
     for node in item.listchain():
         for mark in node.own_markers:
             if mark.name == "ultrapar" and "meta" in mark.kwargs:
@@ -456,13 +460,13 @@ def _given_meta(item: pytest.Item) -> Iterator[Any]:
 
 
 def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
-    """The names that an item's mark has its summary laid out by; none without such a mark."""
+    """The names by which an item's mark groups its summary; empty without such a mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
         return ()
     known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        # Another case of the test may have it, or a grade.
+        # Another case of the test, or a grade, may provide it.
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "

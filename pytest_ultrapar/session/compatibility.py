@@ -1,4 +1,4 @@
-"""What differs between releases of Python, pytest and xdist, said once."""
+"""Differences between releases of Python, pytest and xdist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-# Names that annotations have for type checkers alone may be missing: 3.14 reads them late.
+# From 3.14 on annotations are evaluated late, and names that only type checkers see are missing.
 if sys.version_info >= (3, 14):
     from annotationlib import Format, get_annotations
 
@@ -21,14 +21,14 @@ else:
 
 
 def n_workers(config: pytest.Config) -> int:
-    """How many workers xdist is going to start; called in its controller."""
-    from xdist import workermanage  # noqa: PLC0415 - this module is read without xdist, too
+    """The number of workers that xdist starts; called in its controller."""
+    from xdist import workermanage  # noqa: PLC0415 - this module is also read without xdist
 
-    # Before 3.7 it had the second name.
+    # Before xdist 3.7 the function had the second name.
     parse = getattr(workermanage, "parse_tx_spec_config", None) or workermanage.parse_spec_config
     return len(parse(config))
 
 
 def is_of_subtest(report: pytest.TestReport) -> bool:
-    """Whether a report is a subtest's: pytest's own since 9.0, or that of pytest-subtests."""
+    """Whether a report is a subtest's, from pytest (since 9.0) or from pytest-subtests."""
     return type(report).__name__.lower() == "subtestreport"

@@ -1,4 +1,4 @@
-"""What Ctrl-C does: the first one stops the run, and those that follow do not break its end."""
+"""Handle Ctrl-C: the first one stops the run, and later ones do not disturb its shutdown."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 SAME_WISH_S = 1.0
-"""Ctrl-C within this time of the last one asks for nothing new: people press it two or three times,
-and process managers send it to the process and to its group."""
+"""A Ctrl-C this soon after the last one is ignored: people press it two or three times, and process
+managers send it to the process and to its group."""
 
 
 class CtrlC:
     """Handles SIGINT of one process while pytest's session lasts.
 
-    The first one does what it did before, which is to raise `KeyboardInterrupt`. One within
-    `SAME_WISH_S` of the last is ignored. A later one calls `again` if the session is already
-    ending: raising there would cut off the end and print a traceback.
+    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another one
+    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later one calls
+    `again`, because an exception at that point would cut off the end and print a traceback.
     """
 
     def __init__(self, again: Callable[[], object], *, now_s: Callable[[], float] = boot_s) -> None:
-        """Change nothing yet.
+        """Prepare a handler; `install` puts it in place.
 
         Args:
             again: Called for a Ctrl-C while the session ends, on the main thread.
@@ -38,24 +38,25 @@ class CtrlC:
         self._is_ending = False
 
     def install(self) -> None:
-        """Take SIGINT over, unless the process ignores it or this is not its main thread."""
+        """Handle SIGINT from now on, except if it is ignored or this is not the main thread."""
         before = signal.getsignal(signal.SIGINT)
         if not callable(before):
             return
         try:
             signal.signal(signal.SIGINT, self._handle)
-        except ValueError:  # pytest runs in some other thread, where no Ctrl-C arrives
+        except ValueError:  # pytest runs in another thread, where no Ctrl-C arrives
             return
         self._before = before
 
     def note_ending(self) -> None:
-        """Say that the session ends: whatever comes now must not interrupt that."""
+        """Note that the session is ending and must not be interrupted."""
         self._is_ending = True
 
     def remove(self) -> None:
-        """Give SIGINT back, or, right after a Ctrl-C, only stop calling `again`.
+        """Restore the SIGINT handler. Right after a Ctrl-C, only stop calling `again`.
 
-        The interpreter takes a while to end, and a traceback there is no better.
+        The interpreter takes a while to exit, and another Ctrl-C must not print a traceback
+        meanwhile.
         """
         self._is_ending = False
         if self._before is None or self._is_same_wish(self._now_s()):

@@ -1,4 +1,4 @@
-"""Cases from a data file: its rows, as `pytest.mark.parametrize` takes them."""
+"""Read cases from a data file, one per row, for `pytest.mark.parametrize`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _FAULTS = (OSError, ValueError, TypeError, RecursionError, csv.Error, msgspec.MsgspecError)
-"""What readers raise, pyarrow's among them."""
+"""Errors of the readers, including pyarrow's."""
 _MOST_CHARS = 1_000
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
@@ -38,16 +38,18 @@ def cases(
         @pytest.mark.parametrize("word, answer", cases("words.jsonl", "word", "answer"))
 
     Args:
-        path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the file that calls.
-        columns: Those whose values a case gets. Without any it gets the row, a dict.
-        id: The column that names a case. Without it a short hash of what the case gets does, which
-            is the same wherever the row stands.
-        marks: The column with its marks: names in a list, or in a text with commas or blanks.
-        meta: Columns that say of a case what no parameter does: `meta.<name>` in `results`.
+        path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the calling file.
+        columns: The columns whose values a case gets. Without any, a case gets the whole row as a
+            dict.
+        id: The column with the case's id. Without it, the id is a short hash of the case's values,
+            so it does not depend on the position of the row.
+        marks: The column with the case's marks: a list of names, or a text of names separated by
+            commas or spaces.
+        meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 
     Raises:
-        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are one
-            case: one sentence with file and line, which pytest shows without a traceback.
+        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are the
+            same case. The message is one sentence with file and line; pytest shows no traceback.
     """
     caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
     place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
@@ -68,7 +70,7 @@ def cases(
                 marked.append(pytest.mark.ultrapar(meta={name: row[name] for name in said}))
             found.append(pytest.param(*values, id=name, marks=marked))
     except KeyError as error:
-        place.refuse(f"there is no column {error}; there is {', '.join(row)}")
+        place.refuse(f"there is no column {error}; the columns are {', '.join(row)}")
     except (*_FAULTS, *_MARK_FAULTS) as error:
         place.refuse(str(getattr(error, "strerror", None) or error))
     if not found:
@@ -84,7 +86,7 @@ def _names(said: object) -> Sequence[str]:
 
 
 class _Place:
-    """Where in a file the row stands that was read last; of a Parquet file, which row it is."""
+    """The line of the last row that was read; for a Parquet file, the number of the row."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,7 +98,7 @@ class _Place:
 
 
 def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """All rows; of a Parquet file only the columns that are wanted, if there are any."""
+    """Yield all rows. If columns are named, only these are read from a Parquet file."""
     suffix = place.path.suffix.lower()
     with open_file(place.path) as file:
         if suffix == ".parquet":
@@ -105,7 +107,7 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             table = ParquetFile(file)
             names = table.schema_arrow.names
             if len({*names}) < len(names):
-                place.refuse(f"two columns have one name; there is {', '.join(names)}")
+                place.refuse(f"two columns have the same name; the columns are {', '.join(names)}")
             has_all = {*wanted} <= {*names}
             for batch in table.iter_batches(columns=wanted if wanted and has_all else None):
                 for row in batch.to_pylist():
@@ -117,7 +119,7 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             header = next(reader, [])
             for fields in filter(None, reader):
                 if len(fields) != len({*header}):
-                    place.refuse(f"{len(fields)} fields, and the first line names {len({*header})}")
+                    place.refuse(f"{len(fields)} fields, but the first line has {len({*header})}")
                 yield dict(zip(header, fields, strict=True))
         elif suffix in {".jsonl", ".ndjson"}:
             decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
+from pytest_ultrapar.engine.file_descriptors import connections_allowed
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.exchanges import ExchangeLog
@@ -16,13 +16,13 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
-    from pytest_ultrapar.store.parts import PartWriter
     from pytest_ultrapar.store.redact import Redactor
+    from pytest_ultrapar.store.string_parts import PartWriter
 
 _MOST_OPEN = 1000
-"""Episodes open at once in one process where no limit says less."""
+"""The maximum number of open episodes in one process, unless a limit allows fewer."""
 _LONGEST_FAILURE = 300
-"""Characters that are kept of what a server says of a failure."""
+"""How many characters of a server's error message are stored."""
 
 
 def engine_settings(
@@ -35,16 +35,16 @@ def engine_settings(
     n_clients: int = 0,
     **own: Any,  # noqa: ANN401 - further fields of the settings
 ) -> EngineSettings:
-    """What an engine needs to know.
+    """The settings of an engine.
 
     Args:
-        pool: What its requests are for.
-        redactor: Takes secrets out.
-        parts: Keeps the long strings of conversations.
-        record: How much of conversations is kept.
-        max_attempts: As of `RetryPolicy`.
-        n_clients: Connections of others that this process serves beside.
-        own: Fields of `EngineSettings` that are not made here.
+        pool: The pool of its requests.
+        redactor: Removes secrets.
+        parts: Stores the long strings of conversations.
+        record: How much of each conversation is stored.
+        max_attempts: See `RetryPolicy`.
+        n_clients: Connections of clients that this process serves as well.
+        own: Further fields of `EngineSettings`.
     """
 
     def conversation() -> Conversation:
@@ -53,7 +53,7 @@ def engine_settings(
         return Conversation(keeps_text=record == "text")
 
     seats = pool.seats(pool.lanes)
-    # Twice the seats: episodes between two requests hold none.
+    # Twice the seats, because an episode holds no seat between two requests.
     most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
     n_allowed = connections_allowed(most_open + SPARE_CONNECTIONS + n_clients)
     return EngineSettings(

@@ -1,4 +1,4 @@
-"""Pytest's side of the processes that run a grader."""
+"""The processes that run a grader, as pytest's process sees them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""Of a case: a program may be what kills the processes."""
+"""The maximum number of tries for each case, because the case's own program may kill the
+processes."""
 _MOST_STARTS = 10
-"""Of processes that are killed each time."""
+"""How often the processes are started, if they are killed each time."""
 
 
 class GraderPool:
-    """Hands cases to processes; a thread for each job waits for it.
+    """Sends cases to grader processes; one thread for each job waits for the results.
 
     Args:
-        grader: What they run.
-        run_dir: Where workers agree on who has which job.
-        environ: Of the processes.
-        graded: Called once for each case, on a thread of this or on that of `submit`, with its
-            position, the grader's name and, pickled: `returned`, `unsolved` or `error`; what kind
-            of that, if any; the value, or why there is none.
+        grader: The function to run.
+        run_dir: The folder for the lock file with which workers share the jobs.
+        environ: The environment of the processes.
+        graded: Called once for each case, on a thread of the pool or of `submit`. It gets the
+            case's position, the grader's name, and a pickled tuple: `returned`, `unsolved` or
+            `error`; the kind, if any; and the value, or the reason why it is missing.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class GraderPool:
             others.close()
 
     def submit(self, index: int, arguments: Mapping[str, object]) -> None:
-        """Have the case at a position graded."""
+        """Queue the case at a position for grading."""
         try:
             self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
@@ -78,11 +79,11 @@ class GraderPool:
             self._graded(index, self._grader.name, pickle.dumps(("error", None, why)))
 
     def stop(self) -> None:
-        """End the processes, and all that they run."""
+        """End the processes and all processes that they started."""
         with self._changing:
             self._starts_left = 0
         for pipe in self._pipes:
-            # A thread that reads it would keep it open.
+            # Shut the socket down: closing it has no effect while a thread reads from it.
             with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
                 end.shutdown(socket.SHUT_RDWR)
         self._child.stop()
@@ -104,11 +105,11 @@ class GraderPool:
         return pickle.dumps(("error", None, why))
 
     def _lost(self, child: Child) -> str:
-        """How processes ended; where they were killed, others are started in their place."""
+        """Describe how processes ended; if they were killed, start others in their place."""
         with self._changing:
             child.stop()
             code = child.wait()
-            with suppress(OSError):  # there may be no memory for more
+            with suppress(OSError):  # memory may be short
                 if code < 0 and self._child is child and self._starts_left:
                     self._start()
         said = child.said().rpartition("\n")[2]

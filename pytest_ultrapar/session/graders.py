@@ -1,4 +1,4 @@
-"""`@grader`: a fixture whose value a plain function makes in a process beside the run."""
+"""`@grader`: a fixture whose value comes from a plain function in a separate process."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ functions: dict[tuple[str, str], Callable[..., object]] = {}
 
 
 class GraderEnded(pytest.skip.Exception):  # type: ignore[misc, name-defined]
-    """A grader gave no value: its case is `unsolved`, and its test does not run."""
+    """A grader returned no value: its case is `unsolved`, and its test does not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraderFunction:
-    """What is known of a grader; checked at collection, never at import.
+    """A grader and its settings; checked at collection, never at import.
 
     Attributes:
         arguments: Names of its parameters.
-        file: Where its module stands.
-        line: Where it begins there.
-        jobs, timeout_s, memory_mb: As `grader` has them.
+        file: File of its module.
+        line: First line of the function.
+        jobs, timeout_s, memory_mb: See `grader`.
     """
 
     function: Callable[..., object]
@@ -53,13 +53,13 @@ class GraderFunction:
     memory_mb: int | None
 
     def fault(self, item: pytest.Item, found: Sequence[Prefetched]) -> str | None:
-        """Why it cannot grade the cases of a test, or None."""
+        """The reason why it cannot grade the cases of a test, or None."""
         whose = f"{self.file}:{self.line}: grader {self.name!r}"
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, and it runs in another process: make it a plain "
-                "`def` at module level, with what it needs as its arguments"
+                f"{whose} cannot be pickled, but must be to run in another process: make it a "
+                "plain `def` at module level, and pass everything that it needs as arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
@@ -77,16 +77,16 @@ class GraderFunction:
         return None
 
     def take(self, **_: object) -> object:
-        """What it made of the running case, as its fixture hands it to the test.
+        """Return the grader's value for the running case.
 
         Raises:
-            EpisodeError: It raised, or graded no case.
-            GraderEnded: It took too much, died, or an assert of it failed.
+            EpisodeError: The grader raised an error, or did not grade the case.
+            GraderEnded: The grader exceeded a limit or died, or one of its asserts failed.
         """
         state = prefetch.state
         if state is None or self.name not in state.results:
             raise EpisodeError(
-                f"grader {self.name!r} has no value: the test of a prefetched fixture names it"
+                f"grader {self.name!r} has no value: use it in a test with a prefetched fixture"
             )
         how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - of our processes
         if how == "error":
@@ -104,20 +104,20 @@ def grader(
     timeout_s: float = 60.0,
     memory_mb: int | None = None,
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
-    """Make a pytest fixture of a plain function that grades in a process beside the run.
+    """Make a pytest fixture from a plain function that grades in a separate process.
 
-    Its arguments may be the prefetched fixture, parametrised values and `model`. What it returns,
-    which has to be something that can be pickled, is the fixture's value. Each case has a process
-    of its own, forked from one that has imported the module. Where it takes too long or too much
-    memory, or dies, the case is `unsolved` with that as its reason, and so where an assert in it
-    fails; anything else that it raises is the case's `error`.
+    Its arguments may be the prefetched fixture, parametrised values and `model`. Its return value
+    is the fixture's value, and must support pickling. Each case runs in a new process, forked from
+    one that has imported the module. If the process takes too long, needs too much memory or dies,
+    the case is `unsolved` with that reason. A failed assert in the grader also gives `unsolved`,
+    and any other exception gives `error`.
 
     Args:
-        function: At the top level of a module.
-        jobs: Processes at once at most, in all workers of the run together; None: one for each
-            core.
-        timeout_s: Seconds that one case may take; then all that it started is killed.
-        memory_mb: MiB that one case may take beyond what its module does; None: any.
+        function: A function at the top level of a module.
+        jobs: The maximum number of processes at the same time, in all workers together. None: one
+            for each core.
+        timeout_s: Seconds that one case may take. Then all processes that it started are killed.
+        memory_mb: MiB that one case may take in addition to its module. None: no limit.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""What a test says of its case's answer: `grade`."""
+"""`grade`: the measurement that a test records for its case."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkabl
 from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
-    # Every pytest run imports this module; the records bring msgspec along (25 ms).
+    # Every pytest run imports this module; the records import msgspec (25 ms).
     from pytest_ultrapar.records import Outcome
     from pytest_ultrapar.session.body_result import BodyResult
     from pytest_ultrapar.session.prefetch import CaseState
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved", "scored")
 _TRUTHS = frozenset({"bool", "bool_"})
-"""Names of Python's type and of numpy's, which is what its comparisons give."""
+"""Names of the boolean types of Python and numpy; numpy's comparisons return the latter."""
 
 
 @runtime_checkable
 class Verdict(Protocol):
-    """What `grade` accepts in one piece: anything with an outcome and scores."""
+    """An object that `grade` accepts: anything with an outcome and scores."""
 
     @property
     def outcome(self) -> str | None:
-        """`solved`, `partial` or `unsolved`; None or `scored`: its scores say all."""
+        """`solved`, `partial` or `unsolved`; None or `scored` if only scores count."""
 
     @property
     def scores(self) -> Mapping[str, float]:
@@ -45,24 +45,24 @@ class Grader:
         labels: Mapping[str, str | float] | None = None,
         **scores: float,
     ) -> None:
-        """Record what the episode was worth.
+        """Record the grade of the episode.
 
         Args:
             outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
-                None or `scored` where its scores say all; or an object with `outcome`, `scores`
-                and perhaps `kind`, `reason` and `labels`.
-            reason: Why, in a sentence; it stands with the case wherever it is shown.
-            labels: Texts or numbers by name, such as the answer that was chosen: a column each,
-                kept as text.
-            scores: Numbers by name; True and False count as 1 and 0.
+                None or `scored` if only scores count; or an object with `outcome`, `scores` and
+                optionally `kind`, `reason` and `labels`.
+            reason: The reason, in a sentence. Reports show it with the case.
+            labels: Texts or numbers by name, such as the option that the model chose. Each becomes
+                a text column.
+            scores: Numbers by name; True and False are stored as 1 and 0.
 
         Raises:
-            TypeError: The outcome is none of these, the reason no text, or a label neither text
-                nor number.
-            ValueError: Another outcome, a score that is not a finite number, or none where the
-                outcome is `scored`.
+            TypeError: The outcome has another type, the reason is not a text, or a label is neither
+                a text nor a number.
+            ValueError: The outcome is unknown, a score is not a finite number, or the outcome is
+                `scored` without a score.
         """
-        # What is wrong is in the test, so its line is the one to show.
+        # The error is in the test, so show the test's line.
         __tracebackhide__ = True
         given: Any = outcome
         word: Any = outcome
@@ -86,10 +86,10 @@ class Grader:
         if word not in GRADES:
             raise ValueError(f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}")
         if not isinstance(why, str | None):
-            raise TypeError(f"grade() got reason={why!r}; a reason is a text")
+            raise TypeError(f"grade() got reason={why!r}; a reason must be a text")
         if not isinstance(texts, Mapping | None):
             raise TypeError(
-                f"grade() got labels={texts!r}; labels are a dict such as {{'answer': 'B'}}"
+                f"grade() got labels={texts!r}; labels must be a dict such as {{'answer': 'B'}}"
             )
         for name, value in (texts or {}).items():
             is_plain = isinstance(value, str) or finite(value) is not None
@@ -105,7 +105,7 @@ class Grader:
             plain[_text(name)] = number
         if word == "scored" and not plain:
             raise ValueError(
-                "grade() got no score, and without an outcome scores are all there is to say"
+                "grade() got neither an outcome nor a score; give at least one of them"
             )
         if self._state is not None:
             named = {_text(name): str(_text(value)) for name, value in (texts or {}).items()}
@@ -117,7 +117,7 @@ def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's
 
 
 def finite(value: object) -> float | None:
-    """A number of any library; None where it is none."""
+    """The value as a finite float; None if it is not a finite number of any library."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError):

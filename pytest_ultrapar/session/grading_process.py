@@ -1,8 +1,8 @@
-"""The processes that run a grader: one imports its module, and forks one for each job.
+"""The processes that run a grader: one imports its module, and forks one process for each job.
 
-Each job forks another for each case: what a program that a model wrote does there, it does to a
-process of its own, which has neither our keys nor our streams. That is no sandbox. They have one
-thread each, unlike pytest, and so may fork.
+Each job forks a process for each case. A program that a model wrote runs only there, without keys
+and without pytest's streams. This is not a sandbox. These processes may fork, because unlike pytest
+they have only one thread.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def main(descriptors: list[str]) -> None:
-    """Grade what comes by these pipes, one for each job, until their other ends are closed."""
-    warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
+    """Grade the cases from these pipes, one for each job, until their other ends are closed."""
+    warnings.simplefilter("ignore")  # a fork while libraries of the suite have threads
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
     sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
@@ -60,9 +60,9 @@ def main(descriptors: list[str]) -> None:
 
 
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
-    """A grader, from its module's own file: pytest finds modules that `import` does not."""
+    """Load a grader from its module's file: pytest finds modules that `import` does not."""
     for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
-        with suppress(ImportError):  # one that pytest made up (`--import-mode=importlib`)
+        with suppress(ImportError):  # a name from pytest's `--import-mode=importlib`
             import_module(parent)
         sys.modules.setdefault(parent, ModuleType(parent))
     spec: Any = spec_from_file_location(name, file)
@@ -74,7 +74,7 @@ def _load(name: str, file: str, function: str) -> Callable[..., object]:
 
 
 class _Job(NamedTuple):
-    """A process that has one case at a time."""
+    """A process that grades one case at a time."""
 
     pipe: Connection
     places: Path
@@ -85,17 +85,17 @@ class _Job(NamedTuple):
     memory_mb: int | None
 
     def serve(self) -> None:
-        """Grade what comes, until the pipe ends."""
+        """Grade the cases from the pipe until its other end is closed."""
         while True:
             given = self.pipe.recv_bytes()
-            # The same job of another worker has the same place, until the file is closed.
+            # Lock this job's place against other workers until the file is closed.
             with self.places.open("ab") as place:
                 with suppress(OSError):  # a file system without locks
                     fcntl.lockf(place, fcntl.LOCK_EX, 1, self.n)
                 self.pipe.send_bytes(self._graded(given))
 
     def _graded(self, given: bytes) -> bytes:
-        """What a process of its own makes of a case; it ends with all that it started."""
+        """Grade a case in a new process; kill that process and all that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
@@ -106,10 +106,10 @@ class _Job(NamedTuple):
         with suppress(OSError):
             os.setpgid(pid, pid)
         said: bytes | None = self._unsolved("time_limit", f"took longer than {self.timeout_s:g} s")
-        # Nothing comes by the other pipe meanwhile but its end.
+        # While a case runs, the only possible event on the other pipe is its end.
         if ours in wait([ours, self.pipe], self.timeout_s):
             said = None
-            with suppress(EOFError, OSError):  # what is no result claims to be longer, or ends
+            with suppress(EOFError, OSError):  # other data has a larger length, or ends early
                 said = ours.recv_bytes(2**29)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -141,9 +141,9 @@ class _Job(NamedTuple):
             return self._unsolved("memory_limit", f"took more memory than {self.memory_mb} MB")
         except SystemExit as error:
             return self._unsolved("died", f"died: exit code {error.code}")
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the case has it
+        except BaseException as error:  # noqa: BLE001 - the case gets every error
             said = traceback.format_exception_only(error)[-1].strip()
-            frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
+            frames = error.__traceback__ and error.__traceback__.tb_next  # skip this function
             lines = traceback.format_exception(type(error), error, frames)
             return pickle.dumps(("error", None, f"{said}\n\n{''.join(lines)}"))
 

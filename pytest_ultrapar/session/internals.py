@@ -1,7 +1,7 @@
-"""Every use of the internals of pytest; those of xdist are used by controller and workers.
+"""All uses of pytest's internals. Modules of the controller and the workers use xdist's internals.
 
-`required_internals` lists their names and is asked before this module is imported. Names are those
-of pytest 9.2.
+`required_internals` lists their names. A run checks them before it imports this module. Names are
+as in pytest 9.2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ from _pytest.python import get_direct_param_fixture_func, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+from pytest_ultrapar.engine.captured_output import (
+    EpisodeLogHandler,
+    RoutedStream,
+    is_outside_episodes,
+)
 from pytest_ultrapar.session.prefetch import is_ours, prefetched_in
 
 if TYPE_CHECKING:
@@ -41,22 +45,22 @@ if TYPE_CHECKING:
 
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
-"""Where pytest's own code stands."""
+"""The directory of pytest's own code."""
 _MOST_COMPARED = 1500
-"""Characters of two texts whose difference takes 30 ms."""
+"""Comparing two texts of this many characters takes 30 ms."""
 _BEFORE = 40
 NO_VALUE: object = NOTSET
-"""The value of a parameter that was parametrised over nothing (`ParameterSet._for_parametrize`)."""
+"""The value of a parameter without values (`ParameterSet._for_parametrize`)."""
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
-    """The fixture that `name` stands for in an item (`FuncFixtureInfo`)."""
+    """The fixture to which `name` refers in an item (`FuncFixtureInfo`)."""
     definitions = item._fixtureinfo.name2fixturedefs.get(name)  # type: ignore[attr-defined]
     return definitions[-1] if definitions else None
 
 
 def fixture_names(item: pytest.Item) -> list[str]:
-    """All fixtures that an item needs, itself or through others (`FuncFixtureInfo`)."""
+    """All fixtures that an item needs, directly or through others (`FuncFixtureInfo`)."""
     info = getattr(item, "_fixtureinfo", None)
     return list(info.name2fixturedefs) if info is not None else []
 
@@ -73,24 +77,24 @@ def test_identity(item: pytest.Item) -> int:
 
 
 def prefetched_for(metafunc: pytest.Metafunc) -> list[Prefetched]:
-    """What runs ahead for a test while its items are generated (`Metafunc`)."""
+    """The prefetched functions of a test while its items are generated (`Metafunc`)."""
     return prefetched_in(metafunc.function, metafunc._arg2fixturedefs)
 
 
-def takes_our_model(metafunc: pytest.Metafunc) -> bool:
+def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
     """Whether a test depends on this plugin's fixture `model`, while its items are generated."""
     found = metafunc._arg2fixturedefs.get("model")
     return found is not None and is_ours(found[-1], "model")
 
 
 # A test's `_calls` are the product of its calls of `parametrize` (`Metafunc.parametrize`, 9.1.0 and
-# 9.2.0: each multiplies what there is by its own values), and `PyCollector._genfunctions` makes an
-# item of each. Where few of them become items, the product is made late, one call at a time: a
-# million `CallSpec`s are a gigabyte.
+# 9.2.0: each call multiplies the earlier ones by its own values). `PyCollector._genfunctions` makes
+# an item for each. If only a few of them become items, the product is computed late, one call at a
+# time, because a million `CallSpec`s take a gigabyte.
 
 
 class _Product:
-    """Stands for `_calls`: what pytest would have multiplied. For other plugins to read."""
+    """Replaces `_calls`, so that other plugins can read the product that pytest would make."""
 
     def __init__(self, factors: list[list[Any]]) -> None:
         self.factors = factors
@@ -106,14 +110,17 @@ class _Product:
 
 
 class _Kept(list[Any]):
-    """`_calls` of which perhaps none is left: pytest makes an item without parameters of none."""
+    """`_calls` that are true even if empty.
+
+    Otherwise pytest would make an item without parameters.
+    """
 
     def __bool__(self) -> bool:
         return True
 
 
-def multiply_late(metafunc: pytest.Metafunc) -> None:
-    """Do not multiply parameters before `keep_calls`; called before any are known."""
+def parametrize_lazily(metafunc: pytest.Metafunc) -> None:
+    """Delay the product of parameters until `select_calls`; called before they are known."""
     parametrize = metafunc.parametrize
 
     def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
@@ -121,7 +128,7 @@ def multiply_late(metafunc: pytest.Metafunc) -> None:
         named = argnames.split(",") if isinstance(argnames, str) else argnames
         has = {name for factor in _factors(before) for name in factor[0].params}
         if has.intersection(name.strip() for name in named):
-            parametrize(argnames, *args, **how)  # pytest says what is wrong with that
+            parametrize(argnames, *args, **how)  # pytest reports the error
             return
         metafunc._calls = []
         try:
@@ -136,7 +143,7 @@ def multiply_late(metafunc: pytest.Metafunc) -> None:
 
 
 def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
-    """The values of a parameter in the order in which items get them first; none where it has none.
+    """Yield the values of a parameter, if there is one, in the order in which items first get them.
 
     A value may come more than once.
     """
@@ -146,15 +153,15 @@ def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
                 yield call.params[name]
 
 
-def keep_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
-    """Leave some of the items that a test is going to have.
+def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
+    """Keep some of the items that pytest would make for a test.
 
     Args:
-        metafunc: Of the test, when all its parameters are known.
-        is_kept: Asked for each item with what follows its test's name: `[m-1-r0]`, or nothing.
+        metafunc: The `Metafunc` of the test, when all parameters are known.
+        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty text.
 
     Returns:
-        How many are left.
+        The number of items left.
     """
     factors = _factors(metafunc._calls)
     if not factors:
@@ -165,21 +172,21 @@ def keep_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int
     ids = [["-".join(call._idlist) if call._idlist else None for call in each] for each in factors]
     kept = _Kept()
     for calls, parts in zip(product(*factors), product(*ids), strict=True):
-        said = [part for part in parts if part is not None]
-        if is_kept(f"[{'-'.join(said)}]" if said else ""):
+        shown = [part for part in parts if part is not None]
+        if is_kept(f"[{'-'.join(shown)}]" if shown else ""):
             kept.append(_joined_call(calls))
     metafunc._calls = kept
     return len(kept)
 
 
-def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or what stands for them
+def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or a `_Product`
     if isinstance(calls, _Product):
         return calls.factors
     return [calls] if calls else []
 
 
 def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`; 9.1: `CallSpec2`
-    """What `CallSpec.setmulti` makes of them one after the other."""
+    """Join calls in the way that `CallSpec.setmulti` does, one after the other."""
     params: dict[str, object] = {}
     indices: dict[str, int] = {}
     scopes: dict[str, Scope] = {}
@@ -197,14 +204,14 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
-    """Whether a fixture only hands over a directly parametrised value."""
+    """Whether a fixture only passes on a directly parametrised value."""
     return definition is not None and definition.func is get_direct_param_fixture_func
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """Why marks keep an item from running (skip, skipif, xfail with run=False), or None.
+    """Why a mark (skip, skipif, xfail with run=False) prevents an item from running, or None.
 
-    Source: `_pytest.skipping.pytest_runtest_setup`, which asks the same two functions.
+    Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """
     if not _has_mark(item, _KEEPS_FROM_RUNNING):
         return None
@@ -221,16 +228,16 @@ _KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
 
 
 def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
-    """Whether an item or a node above it has one of some marks.
+    """Whether an item or a node above it has one of these marks.
 
-    Asked of each of 12,000 items, most of which have none: three walks of `Node.iter_markers` for
-    it were a sixth of what we add to collecting them.
+    Called for each of 12,000 items, most of them without marks: three walks of `Node.iter_markers`
+    took a sixth of the time that this plugin adds to their collection.
     """
     return any(mark.name in names for node in item.iter_parents() for mark in node.own_markers)
 
 
 def could_not_run(error: BaseException) -> bool:
-    """Whether pytest itself failed a test that it has no way to run, such as an `async def`.
+    """Whether pytest itself failed a test because it cannot run it, such as an `async def`.
 
     Source: `_pytest.python.pytest_pyfunc_call`, which then raises the same exception as
     `pytest.fail` in a test's body.
@@ -242,10 +249,10 @@ def could_not_run(error: BaseException) -> bool:
     return all(code.co_filename.startswith(_PYTESTS_OWN) for code in below)
 
 
-def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave out of a traceback what stands on no line of its function.
+def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Remove entries without a line number from a traceback.
 
-    An interrupt may fall there, before the first line. pytest looks for the line and fails
+    An interrupt may come before the first line of a function. pytest looks for the line and fails
     (`TracebackEntry.lineno`, 9.2.0), which ends the session with a traceback and exit code 1.
     """
     excinfo.traceback = excinfo.traceback.filter(
@@ -256,10 +263,10 @@ def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session itself is put onto pytest's stack of set-up nodes first (`SetupState.setup`), where
-    every item would put it anyway; the fixture is torn down when pytest tears the session down. It
-    is asked for in the session's name, since the item is not on the stack yet
-    (`FixtureRequest._get_active_fixturedef` warns, pytest 10.1 refuses).
+    The session is put onto pytest's stack of set-up nodes first (`SetupState.setup`), as every item
+    would do anyway. The fixture is torn down when pytest tears the session down. The session
+    requests it, since the item is not on the stack yet (`FixtureRequest._get_active_fixturedef`
+    warns, pytest 10.1 refuses).
     """
     definition = fixture_definition(item, name)
     assert definition is not None
@@ -271,17 +278,17 @@ def session_fixture(item: pytest.Item, name: str) -> object:
     manager = item.config.pluginmanager.getplugin("capturemanager")
     with ExitStack() as stack:
         if manager is not None:
-            # Between items capture is suspended. What the fixture prints is shown with the item
-            # that runs next.
+            # Capture is suspended between items. The output of the fixture is shown with the next
+            # item.
             manager.resume_global_capture()
             stack.callback(manager.suspend_global_capture)
         return definition.execute(request)
 
 
 def set_up_session(item: pytest.Item) -> None:
-    """Set up all that an item needs for the session and does not name, as its body runs before it.
+    """Set up the session fixtures that an item needs but does not name, before its body runs.
 
-    What is parametrised is left to pytest, which makes it anew.
+    Parametrised fixtures are left to pytest, which sets them up again.
     """
     for name in item.fixturenames:  # type: ignore[attr-defined]  # of a `Function`
         definition = fixture_definition(item, name)
@@ -291,19 +298,19 @@ def set_up_session(item: pytest.Item) -> None:
             session_fixture(item, name)
 
 
-def know_once(session: pytest.Session) -> None:
-    """Have pytest work out once what is the same for every item of a session.
+def cache_session_lookups(session: pytest.Session) -> None:
+    """Let pytest compute once what is the same for every item of a session.
 
-    Called when everything is collected: no conftest is loaded after that.
+    Called after collection, since no conftest is loaded after that.
     """
-    # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
+    # pytest asks fourteen times per item which conftests apply to its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
 
 
 def shows_fixtures(config: pytest.Config) -> bool:
-    """Whether anybody looks at fixtures as pytest sets them up and tears them down.
+    """Whether a plugin sees how pytest sets fixtures up and tears them down.
 
-    Called when all plugins are there. What anyio does, it does to asynchronous fixtures.
+    Called when all plugins are registered. The hooks of anyio concern only async fixtures.
     """
     hook = config.hook
     looking = [hook.pytest_fixture_setup, hook.pytest_fixture_post_finalizer]
@@ -314,11 +321,11 @@ def shows_fixtures(config: pytest.Config) -> bool:
 
 
 def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
-    """Give an item its parametrised values and those of some fixtures before it is set up.
+    """Give an item its parametrised values and some fixtures' values before it is set up.
 
-    For each of them pytest would make a request and three finalizers, and call two hooks: 30 us,
-    some five times an item. What a wider fixture may depend on is left to pytest, which knows when
-    to make that anew.
+    For each of them, pytest would make a request and three finalizers, and call two hooks: 30 us,
+    about five times per item. Values on which a wider fixture may depend are left to pytest, which
+    knows when to set that fixture up again.
     """
     if not isinstance(item, pytest.Function):
         return
@@ -331,23 +338,24 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
         ):
             continue
         assert definition is not None
-        # With a key that is no item's: where pytest sets one up itself, it makes a value anew.
+        # The cache key belongs to no item: if pytest sets the fixture up itself, it makes a new
+        # value.
         definition.cached_result = (value, NO_VALUE, None)
         definition._finalizers.clear()
         item._request._fixture_defs[name] = definition
     if "request" in item.fixturenames:
-        # As `RequestFixtureDef` has it, which reads a signature each time: 4 % of an item.
+        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item's time.
         item.funcargs["request"] = item._request
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
-    """Tell an item where its test stands, if one of the same test was located before.
+    """Give an item the location of its test, if an item of the same test was located before.
 
-    `Item.location` is worked out from the function's code once per item: 5 % of what it takes.
+    pytest computes `Item.location` from the function's code for each item: 5 % of an item's time.
 
     Args:
-        item: About to be run.
-        known: By `test_identity`, where tests stand.
+        item: The item that runs next.
+        known: The locations of tests, by `test_identity`.
     """
     if type(item) is not pytest.Function:
         return
@@ -355,12 +363,12 @@ def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
     if place is None:
         known[test_identity(item)] = item.location[:2]
     else:
-        # As `PyobjMixin.reportinfo` and `Item.location`, a cached property.
+        # As in `PyobjMixin.reportinfo` and `Item.location`, a cached property.
         item.__dict__["location"] = (*place, item.getmodpath())
 
 
 def rename(item: pytest.Item, name: str, nodeid: str) -> None:
-    """Give an item that has just been collected another name.
+    """Rename an item that has just been collected.
 
     pytest 9.2 keeps the id in parts (`Node._id`), 9.1 as text (`_nodeid`).
     """
@@ -374,7 +382,7 @@ def rename(item: pytest.Item, name: str, nodeid: str) -> None:
 
 
 def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handler] | None:
-    """What shows log records at once (`log_cli`) and what writes them to a file (`--log-file`).
+    """The handlers that show log records live (`log_cli`) and write them to a file (`--log-file`).
 
     Source: `LoggingPlugin.__init__`. None with `-p no:logging`.
     """
@@ -383,16 +391,17 @@ def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handle
 
 
 def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
-    """Put all that pytest and plugins write to the terminal through `change`, piece by piece.
+    """Pass each piece of text that pytest and plugins write to the terminal through `change`.
 
-    No hook sees it all: reasons of `pytest.exit`, tracebacks of hooks, sections of other plugins.
-    Nothing happens where there is no terminal; that of a worker leads nowhere.
+    No hook sees all of it: reasons of `pytest.exit`, tracebacks of hooks, sections of other
+    plugins. Without a terminal, nothing changes. The output of a worker is discarded, so its
+    terminal reporter is removed from two hooks.
     """
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         return
     if hasattr(config, "workerinput"):
-        # To /dev/null (`execnet.gateway_base.init_popen_io`): 4 % of what an item takes.
+        # It writes to /dev/null (`execnet.gateway_base.init_popen_io`): 4 % of an item's time.
         for hook in (config.hook.pytest_runtest_logstart, config.hook.pytest_runtest_logreport):
             with suppress(AttributeError, ValueError):
                 hook._remove_plugin(reporter)
@@ -407,20 +416,20 @@ def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
 
 
 def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
-    """Put the lines of an internal error's traceback through `change`, for whoever shows them."""
+    """Pass the lines of an internal error's traceback through `change` before they are shown."""
     for traceback, *_ in getattr(shown, "chain", []):
         for entry in traceback.reprentries:
             entry.lines[:] = map(change, entry.lines)
 
 
 def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
-    """Change what an item printed and logged so far, where pytest keeps it (`Item`)."""
+    """Change what an item has printed and logged so far, in its report sections (`Item`)."""
     sections = item._report_sections
     sections[:] = [(when, title, change(content)) for when, title, content in sections]
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """What is equal in items that share their module and its parametrised fixtures.
+    """A key for an item; items with the same key share their module and wider-scoped parameters.
 
     Source: pytest's own sorting of items (`_pytest.fixtures.reorder_items`).
     """
@@ -436,12 +445,12 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 
 
 class EpisodeSurroundings:
-    """While entered, what pytest changes from test to test stays as it is for episodes.
+    """While entered, protects episodes from the changes that pytest makes for each test.
 
-    Their prints and log records go to their own record, not to pytest's capture: pytest sets
-    `sys.stdout` to its capture's file at every resume and back to the stream of before at every
-    suspension (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so both are
-    wrapped.
+    Prints and log records of episodes go to their own record, not to pytest's capture. At every
+    resume, pytest sets `sys.stdout` to its capture's file, and at every suspension back to the
+    earlier stream (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so both
+    streams are wrapped.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -452,7 +461,7 @@ class EpisodeSurroundings:
         self._patch = pytest.MonkeyPatch()
 
     def enter(self) -> None:
-        """Take hold of it all; called on the main thread before the first episode."""
+        """Apply all changes. Called on the main thread before the first episode."""
         _wrap(_stream_places(self._global_capture()))
         self._take_logs()
         _wrap_capture_fixtures(self._patch)
@@ -477,10 +486,11 @@ class EpisodeSurroundings:
         root.addHandler(self._handler)
 
     def _explain_asserts(self) -> None:
-        """Have failed asserts of async tests say what they compared, also between two items.
+        """Let failed asserts of async tests show the compared values, even between two items.
 
-        pytest knows how while an item runs (`_pytest.assertion.pytest_runtest_protocol`, a hook's
-        wrapper, which is entered here for the whole run), and forgets the configuration after it.
+        pytest can do this only while an item runs (`_pytest.assertion.pytest_runtest_protocol`, a
+        hook's wrapper, which is entered here for the whole run), and forgets the configuration
+        after that item.
         """
         next(self._asserts)
         largest, config = rewrite._get_maxsize_for_saferepr, self._config
@@ -490,17 +500,17 @@ class EpisodeSurroundings:
         def compare_cut(
             ops: Sequence[str],
             results: Sequence[bool],
-            said: Sequence[str],
+            explanations: Sequence[str],
             values: Sequence[object],
         ) -> str:
             cut = values if is_outside_episodes() else _where_they_differ(ops, values)
-            return compare(ops, results, said, cut)
+            return compare(ops, results, explanations, cut)
 
         self._patch.setattr(rewrite, "_call_reprcompare", compare_cut)
         _bound_differences(self._patch)
 
     def leave(self) -> None:
-        """Put everything back; called on the main thread when the engine has ended."""
+        """Undo all changes. Called on the main thread when the engine has ended."""
         self._asserts.close()
         self._patch.undo()
         for owner, name in _stream_places(self._global_capture()):
@@ -514,9 +524,10 @@ class EpisodeSurroundings:
 
 
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
-    """Texts that should be equal, from where they are not: pytest compares no more of them then.
+    """Cut texts that should be equal, so that pytest compares only the part where they differ.
 
-    It does so by `difflib.ndiff`, on the loop of all episodes: 80 lines of either take 0.5 s.
+    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: texts of 80 lines take 0.5
+    s.
     """
     texts = [value for value in values if isinstance(value, str)]
     if set(ops) != {"=="} or len(texts) < len(values) or max(map(len, texts)) <= _MOST_COMPARED:
@@ -526,9 +537,10 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 
 
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
-    """Leave out how large lists and dicts differ, for the same reason; their first item is said.
+    """Leave out the full diff of large lists and dicts, because it would block the loop as well.
 
-    pytest 9.2 has what compares them (`_compare_eq_iterable`) in another module than 9.1.
+    The first difference is still shown. In pytest 9.2, the comparing function
+    (`_compare_eq_iterable`) is in a different module than in 9.1.
     """
     older = sys.modules.get("_pytest.assertion.util")
     place = sys.modules.get("_pytest.assertion._compare_any", older)
@@ -538,13 +550,13 @@ def _bound_differences(patch: pytest.MonkeyPatch) -> None:
     def compare_small(left: object, right: object, *how: Any, **more: Any) -> Any:  # noqa: ANN401
         if is_outside_episodes() or max(map(len, map(repr, (left, right)))) <= _MOST_COMPARED:
             return compare(left, right, *how, **more)
-        return ["", "Full diff is left out: it would hold up all other episodes"]
+        return ["", "Full diff is left out: it would delay all other episodes"]
 
     patch.setattr(place, "_compare_eq_iterable", compare_small)
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:
-    """Where a `MultiCapture` of pytest and `sys` hold the streams that code prints to."""
+    """The attributes of pytest's `MultiCapture` and of `sys` that hold the streams for prints."""
     places: list[tuple[Any, str]] = []
     for stdio, captured in (("stdout", "out"), ("stderr", "err")):
         capture = getattr(capturing, captured, None)
@@ -564,10 +576,10 @@ def _wrap(places: list[tuple[Any, str]]) -> None:
 
 
 def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
-    """Wrap also what `capsys`, `capfd` and subtests capture with.
+    """Also wrap the streams of `capsys`, `capfd` and subtests.
 
-    They set `sys.stdout` to streams of their own (`CaptureFixture._start`), where prints of
-    episodes that run meanwhile have no place.
+    They set `sys.stdout` to their own streams (`CaptureFixture._start`), which must not receive the
+    output of episodes that run at the same time.
     """
     start = CaptureFixture._start
 
@@ -579,11 +591,11 @@ def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
-    """Have `PYTEST_CURRENT_TEST` always there, empty between two tests.
+    """Keep `PYTEST_CURRENT_TEST` set at all times, empty between two tests.
 
-    pytest deletes it after each test (`_update_current_test_var`). `os.environ` first lists its
-    names and then looks each up, so one that goes meanwhile is a `KeyError` for who iterates it: in
-    an episode each new HTTP client does.
+    pytest deletes it after each test (`_update_current_test_var`). An iteration over `os.environ`
+    first lists all names and then looks each one up, so it raises a `KeyError` if a name is deleted
+    in between. In an episode, each new HTTP client iterates over it.
     """
     update = runner._update_current_test_var
     name = "PYTEST_CURRENT_TEST"
@@ -599,7 +611,7 @@ def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
 
 
 def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
-    """Has pytest show warnings given while no test runs (`catch_warnings_for_item`)."""
+    """A context in which pytest shows warnings while no test runs (`catch_warnings_for_item`)."""
     if not config.pluginmanager.hasplugin("warnings"):
         return nullcontext()
     return marked_warnings.catch_warnings_for_item(
@@ -608,15 +620,15 @@ def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
 
 
 def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
-    """Have a test's marks `filterwarnings` look at no warning of an episode that runs meanwhile.
+    """Let a test's `filterwarnings` marks ignore warnings of episodes that run at the same time.
 
-    With `error` it would raise there. Only marks are parsed by what is replaced here
-    (`catch_warnings_for_item`): the filters of the run hold for episodes, too.
+    With `error`, such a warning would raise in the episode. Only marks are parsed by the replaced
+    function (`catch_warnings_for_item`): the filters of the run apply to episodes, too.
     """
     parse: Callable[..., Any] = vars(marked_warnings)["parse_warning_filter"]
 
     @cache
-    def parse_mark(text: str, *, escape: bool) -> Any:  # noqa: ANN401 - what pytest's own returns
+    def parse_mark(text: str, *, escape: bool) -> Any:  # noqa: ANN401 - as pytest's function
         action, message, category, module, line = parse(text, escape=escape)
         outside = _OutsideEpisodes(category.__name__, (Warning,), {"meant": category})
         return action, message, outside, module, line
@@ -625,7 +637,7 @@ def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
 
 
 class _OutsideEpisodes(type):
-    """The class of categories of warnings that are those `meant`, but in episodes none at all."""
+    """The type of warning categories that match like `meant`, but match nothing in an episode."""
 
     meant: type[Warning]
 
@@ -636,9 +648,9 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Enter a context whenever a test may write straight to the terminal; returns what undoes it.
+    """Enter a context while a test may write directly to the terminal; return the undo function.
 
-    `capsys.disabled()` and its like do it by `CaptureManager.global_and_fixture_disabled`.
+    `capsys.disabled()` and similar functions use `CaptureManager.global_and_fixture_disabled`.
     """
     manager = config.pluginmanager.getplugin("capturemanager")
     disabled = getattr(manager, "global_and_fixture_disabled", None)
@@ -653,23 +665,23 @@ def around_open_terminal(
     manager.global_and_fixture_disabled = disabled_within
 
     def undo() -> None:
-        # What stands there now may be another's, around ours.
+        # Another plugin may have replaced it with its own wrapper around this one.
         if vars(manager).get("global_and_fixture_disabled") is disabled_within:
             del manager.global_and_fixture_disabled
 
     return undo
 
 
-def file_of(writer: TerminalWriter) -> Any:  # noqa: ANN401 - what has `write`
-    """Where a terminal writer writes (`TerminalWriter._file`)."""
+def file_of(writer: TerminalWriter) -> Any:  # noqa: ANN401 - an object with `write`
+    """The file to which a terminal writer writes (`TerminalWriter._file`)."""
     return writer._file
 
 
-def set_file(writer: TerminalWriter, file: Any) -> None:  # noqa: ANN401 - what has `write`
-    """Let a terminal writer write elsewhere (`TerminalWriter._file`)."""
+def set_file(writer: TerminalWriter, file: Any) -> None:  # noqa: ANN401 - an object with `write`
+    """Let a terminal writer write to another file (`TerminalWriter._file`)."""
     writer._file = file
 
 
-def begin_line(writer: TerminalWriter) -> None:
-    """Tell a terminal writer that somebody has ended its line (`TerminalWriter._current_line`)."""
+def mark_line_ended(writer: TerminalWriter) -> None:
+    """Tell a terminal writer that its line has ended (`TerminalWriter._current_line`)."""
     writer._current_line = ""

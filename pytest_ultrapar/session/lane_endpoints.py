@@ -1,4 +1,4 @@
-"""Where the requests of a pool's lanes go, with the secrets that the environment holds."""
+"""The endpoints of a pool's lanes, with the secrets from the environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.endpoints import Endpoint, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
-from pytest_ultrapar.pool.served import NO_WAIT, Wait, with_served_names
+from pytest_ultrapar.pool.served_models import NO_WAIT, Wait, with_served_names
 from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def lane_endpoints(
     """The endpoint of every lane of the pool.
 
     Args:
-        pool: Where the lanes are.
-        base_urls: Base URL by provider of those that are simulated.
-        wait: For servers that shall say what their model is called.
+        pool: The pool with the lanes.
+        base_urls: The base URLs of simulated providers, by provider.
+        wait: How to wait for servers that report the name of their model.
 
     Raises:
-        ConfigError: The environment variable of a key, or of a proxy, is not set, or a server does
-            not say what its model is called.
+        ConfigError: The environment variable of a key or proxy is not set, or a server does not
+            report the name of its model.
     """
     secrets = read_secrets(pool, os.environ)
     pool = with_served_names(pool, wait)
@@ -47,7 +47,7 @@ def lane_endpoints(
 
 
 def unsent_endpoints(pool: Pool) -> dict[LaneId, Endpoint]:
-    """How requests of every lane are written, where none is sent: without keys and addresses."""
+    """The endpoint of every lane, without keys and addresses, for runs that send no requests."""
     return endpoints(
         pool,
         token_of=lambda _provider, _key: "",

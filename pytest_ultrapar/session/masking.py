@@ -1,4 +1,4 @@
-"""Reports of pytest without secrets."""
+"""Remove secrets from pytest's reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROWS = (list, tuple, set, frozenset)
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _DEEPEST = 20
-"""Data that is nested deeper may hold itself; it is looked at as text."""
+"""Data that is nested deeper may contain itself; it is treated as text."""
 
 
 def redact(
@@ -22,9 +22,9 @@ def redact(
     config: pytest.Config,
     text: Callable[[str], str],
 ) -> None:
-    """Put all text of a report through `text`, which takes secrets out; it stays whole otherwise.
+    """Pass all texts of a report through `text`, which removes secrets; change nothing else.
 
-    To be called before anybody shows or stores it.
+    Call it before the report is shown or stored.
     """
     if isinstance(report.longrepr, tuple):
         path, line, reason = report.longrepr
@@ -32,7 +32,7 @@ def redact(
     elif report.longrepr is not None:
         shown = report.longreprtext
         if text(shown) != shown:
-            # The only way through all texts of a traceback that pytest offers.
+            # pytest offers no other way to reach all texts of a traceback.
             data = config.hook.pytest_report_to_serializable(config=config, report=report)
             plain = config.hook.pytest_report_from_serializable(
                 config=config, data=_redacted(data, text)
@@ -47,9 +47,9 @@ def redact(
 
 
 def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> bool:
-    """Whether properties are plain and hold no secret: a look at all texts at once costs a third.
+    """Whether properties are plain and contain no secret.
 
-    No secret is seen less well with others' texts around it.
+    Checking the joined texts costs a third of checking each text, and finds every secret.
     """
     if not {*map(type, properties)} <= {tuple}:
         return False
@@ -59,9 +59,9 @@ def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> 
 
 
 def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
-    """Data of any kind with all its texts put through `text`; itself where that changes nothing.
+    """The data after passing all its texts through `text`; the same object if nothing changes.
 
-    What is no plain data is what it says of itself: junit files and the terminal show that.
+    Objects that are not plain data become their text, as junit files and the terminal show them.
     """
     if part is None or isinstance(part, bool | int | float):
         return part
@@ -77,6 +77,6 @@ def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # 
     try:
         shown = str(part)
         said = text(shown)
-    except Exception:  # noqa: BLE001 - whoever shows it fails likewise
+    except Exception:  # noqa: BLE001 - showing it fails in the same way
         return part
     return part if said == shown else said

@@ -1,4 +1,4 @@
-"""Mocks of HTTP clients that cannot answer an episode, found when tests are collected."""
+"""Find mocks of HTTP clients that cannot answer an episode, when tests are collected."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SETUPS = ("setup_module", "setup_class", "setup_function", "setup_method")
 _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
 _PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
-    "requests of llm go past it: they are sent beside the tests, each before its own begins. "
-    "docs/how-to/mocks.md has what answers them instead, and where a mock of other requests may be"
+    "requests of llm bypass it: they are sent before their test begins. docs/how-to/mocks.md shows "
+    "what to use instead, and where you can mock other requests"
 )
 
 
 def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
-    """Where a case uses a mock of an HTTP client that cannot answer its episode.
+    """Yield an error for each mock of an HTTP client in a case that cannot answer its episode.
 
-    A session fixture that the episode names is none: it may be there for the episode's tools.
+    A session fixture that the episode names is allowed: it may be for the episode's tools.
     """
     where = item.nodeid.split("[")[0]
     for what in _uses(item, prefetched):
@@ -37,7 +37,7 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def active_faults() -> Iterator[str]:
-    """The mock that is active before any test runs, so that it is no other test's."""
+    """Yield an error if a mock is active at collection and therefore belongs to no single test."""
     if (found := active_mock(surely=True)) is not None:
         yield f"a mock that is active when tests are collected ({found}): {_PAST}"
 
@@ -45,9 +45,9 @@ def active_faults() -> Iterator[str]:
 def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
     yield from (f"@pytest.mark.{name}" for name in _MARKS if item.get_closest_marker(name))
     if mocked := _mocked(getattr(item, "function", None), with_code=False):
-        yield f"what is around the test itself ({mocked})"
+        yield f"a decorator of the test itself ({mocked})"
     if mocked := _mocked(prefetched.function):
-        yield f"what is in or around the episode {prefetched.name!r} ({mocked})"
+        yield f"code or a decorator of the episode {prefetched.name!r} ({mocked})"
     for name in _SETUPS:
         for owner in (getattr(item, "module", None), getattr(item, "cls", None)):
             if mocked := _mocked(getattr(owner, name, None)):
@@ -58,18 +58,18 @@ def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
             continue
         mocked = _mocked(definition.func)
         is_for_tools = definition.scope == "session" and name in prefetched.arguments
-        # aioresponses did answer episodes once: a suite that relied on it must not send.
+        # Earlier versions let aioresponses answer episodes; a suite that relies on it must not run.
         if mocked and not (is_for_tools and mocked != "aioresponses"):
             yield f"fixture {name!r} ({mocked})"
 
 
-def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - whatever a suite has there
-    """The library of mocks around a function or in its code, or the client patched there."""
+def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - any object of a suite
+    """The mock library of a function's decorators or code, or the client that they patch."""
     while function is not None:
         own = getattr(function, "__globals__", {})
         words = set(_words(getattr(function, "__code__", None))) if with_code else set()
         named = [own.get(word, word) for word in sorted(words)]
-        # `_self_wrapper`: of a decorator that is an object, as vcr's is.
+        # `_self_wrapper`: the attribute of a decorator that is an object, such as vcr's.
         around = [own.get("__name__", ""), getattr(function, "_self_wrapper", "")]
         patched = [patch.getter() for patch in getattr(function, "patchings", ())]
         if words & _PATCHES:
@@ -82,7 +82,7 @@ def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: AN
 
 
 def _words(code: CodeType | None) -> Iterator[str]:
-    """The names and texts in a function, and in those within it."""
+    """The names and texts in a function and in its inner functions."""
     yield from getattr(code, "co_names", ())
     for constant in getattr(code, "co_consts", ()):
         if isinstance(constant, CodeType):
@@ -92,7 +92,7 @@ def _words(code: CodeType | None) -> Iterator[str]:
 
 
 def _root(value: object) -> str:
-    """The package that a value is, or is of; of a text, what it says."""
+    """The top package of a value; a text is the name itself."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     name = value if isinstance(value, str) else getattr(value, attribute, "")
     return str(name).partition(".")[0]

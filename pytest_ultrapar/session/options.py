@@ -27,7 +27,7 @@ _MACHINES = {Options.shard, Options.cluster_run, Options.cluster} | {
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the options and their ini twins. Called once by pytest at start-up."""
+    """Declare the options and their ini settings. Called once by pytest at start-up."""
     every_day = parser.getgroup("ultrapar", "LLM evaluations (pytest-ultrapar)")
     limits = parser.getgroup("ultrapar-limits", "LLM evaluations: limits, keys and servers")
     machines = parser.getgroup("ultrapar-machines", "LLM evaluations: many machines")
@@ -42,11 +42,11 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _facts(row: Setting[Any]) -> dict[str, Any]:
-    """What argparse shall make of the option; texts of our own grammars are parsed later."""
+    """The option's arguments for argparse; values with their own grammar are parsed later."""
     if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:
-        # argparse would refuse a path behind the bare option as a wrong word, and not say why.
+        # No `choices`: argparse would refuse a path after the bare option without giving a reason.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}
@@ -56,21 +56,21 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
 
 
 def only_looks(config: pytest.Config) -> bool:
-    """Whether pytest is asked to show tests or fixtures, not to run anything."""
-    # Each is an option of a plugin, which `-p no:` may have left out.
+    """Whether pytest was asked to show tests or fixtures instead of running anything."""
+    # Each is an option of a plugin that `-p no:` can leave out.
     names = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
     return any(config.getoption(name, False) for name in names)
 
 
 def plans(config: pytest.Config) -> bool:
-    """Whether pytest is asked for a plan, not for a run."""
+    """Whether pytest was asked for a plan instead of a run."""
     return bool(config.getoption(Options.plan.dest))
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Whether this plugin has something to do: models are named, by a pool or without.
+    """Whether this plugin has something to do: the user named models or a pool.
 
-    A file of the ini that is not there matters to those who ask models only.
+    A pool file that the ini names may be missing, because only evaluations need it.
     """
     if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
         return True
@@ -80,7 +80,7 @@ def is_active(config: pytest.Config) -> bool:
 
 
 def pool_path(config: pytest.Config) -> Path | None:
-    """The pool file that was asked for, if one was."""
+    """The pool file that the option or the ini names, if any."""
     row = Options.pool
     given = config.getoption(row.dest)
     if given:
@@ -94,9 +94,9 @@ def pool_path(config: pytest.Config) -> Path | None:
 
 @contextmanager
 def usage_errors() -> Generator[None]:
-    """Turns this package's errors into pytest's usage error: exit code 4, no traceback.
+    """Turn this package's errors into pytest's usage error: exit code 4, no traceback.
 
-    A message may quote a foreign file, so nothing in it steers the terminal.
+    A message may quote a foreign file, so control characters in it are made visible.
     """
     try:
         yield
@@ -107,6 +107,6 @@ def usage_errors() -> Generator[None]:
 
 
 NEEDED = "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
-"""What is to be given where models are needed."""
+"""The options that give models, for messages."""
 INPUT = "ultrapar"
-"""Key of our part of `workerinput`; plain values only, never a secret."""
+"""The key of this plugin's part of `workerinput`: plain values only, never a secret."""

@@ -1,9 +1,9 @@
-"""Cases as other plugins and readers of their files know them: properties, and outcomes of pytest.
+"""Show cases to other plugins and to readers of their files: with properties and pytest's outcomes.
 
-They know passed, failed and skipped tests, and failures that were expected. A wrong answer must not
-fail the session, and nobody should count it as passed: so it is shown as an expected failure, as
-pytest has it for `xfail`. Only what others read is so; tables have the measurement and pytest's own
-result as they are.
+Other plugins know only passed, failed and skipped tests, and expected failures. A wrong answer must
+not fail the session and must not be counted as passed. It is therefore shown as an expected
+failure, like `xfail`. The tables of the run contain both the measurement and pytest's own result,
+unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.cost import Prices
 
 PREFIX = "ultrapar."
-"""Of the names of all properties."""
+"""The prefix of the names of all properties."""
 _EXPECTED = "ultrapar_expected"
-"""Attribute of a report that is shown as an expected failure by us and by no mark."""
+"""Attribute of a report that is shown as an expected failure by this plugin, not because of a
+mark."""
 _PASSED: dict[str, str] = {
     "solved": "passed",
     "partial": "xfailed",
@@ -36,15 +37,15 @@ _PASSED: dict[str, str] = {
     "scored": "passed",
     "infra": "skipped",
 }
-"""pytest's word for what is no failure, by ours."""
+"""pytest's word for each outcome that is not a failure."""
 Property = tuple[str, str | float]
 
 
 class CaseProperties:
-    """Makes the properties of cases, for junit files and all who show `user_properties`.
+    """Makes the properties of cases, for junit files and other users of `user_properties`.
 
     Args:
-        directory: Of the run; its manifest is read when the first case ends.
+        directory: The run's directory; its manifest is read when the first case ends.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -61,16 +62,16 @@ class CaseProperties:
         labels: Mapping[str, str] = MappingProxyType({}),
         attempts: Iterable[Attempt] = (),
     ) -> list[Property]:
-        """What `results` has of a case, by name; what is null there is left out.
+        """The properties of a case, named as in `results`; null values are left out.
 
         Args:
             case_id: The case.
-            model: As in the pool.
+            model: The model's name in the pool.
             outcome: The measurement.
-            kind: One word more.
-            scores: By name.
-            labels: By name.
-            attempts: Of its episode, to its own model.
+            kind: The kind of the outcome, if any.
+            scores: Scores by name.
+            labels: Labels by name.
+            attempts: The episode's attempts with the case's own model.
         """
         run, prices, currency = self._of_run
         named: dict[str, str | float | None] = {
@@ -89,8 +90,8 @@ class CaseProperties:
 
     @cached_property
     def _of_run(self) -> tuple[list[Property], Prices | None, str]:
-        """What all cases of the run have, its prices, and their currency."""
-        # Structs of a whole run: what is light in a process without cases stays so.
+        """The properties of all cases of the run, its prices, and their currency."""
+        # Imported late, to keep a process without cases light.
         from pytest_ultrapar.store.cost import Prices  # noqa: PLC0415
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
 
@@ -103,7 +104,7 @@ class CaseProperties:
 
 
 def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:
-    """Let properties of a case take the place of those that it had when it ran before."""
+    """Replace the properties that a case had from an earlier run of its test."""
     found[:] = [one for one in found if not one[0].startswith(PREFIX)]
     found.extend(new)
 
@@ -111,7 +112,7 @@ def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> 
 def show_as_expected(
     report: pytest.TestReport, outcome: Outcome, kind: str | None, scores: Mapping[str, float]
 ) -> None:
-    """Let others see a wrong answer as an expected failure; a report that failed stays as it is."""
+    """Show a wrong answer as an expected failure to others; leave a failed report unchanged."""
     if outcome not in {"partial", "unsolved"} or report.failed or hasattr(report, "wasxfail"):
         return
     shown = ", ".join(f"{name} {value:g}" for name, value in scores.items())
@@ -122,12 +123,12 @@ def show_as_expected(
 
 
 def is_shown_as_expected(report: pytest.TestReport) -> bool:
-    """Whether it is `show_as_expected` that has changed this report, and nobody since."""
+    """Whether `show_as_expected` changed this report and no plugin has changed it since."""
     return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
 
 
 def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: str | None) -> None:
-    """Let --lf and --ff run a case again that is `partial`, `unsolved` or `infra`."""
+    """Make --lf and --ff run a case again if it is `partial`, `unsolved` or `infra`."""
     last_failed = config.pluginmanager.getplugin("lfplugin")
     if last_failed is None or not (is_shown_as_expected(report) or outcome == "infra"):
         return
@@ -137,9 +138,9 @@ def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: 
 
 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:
-    """Let a file of pytest-json-report have outcomes that its readers know.
+    """Replace the outcomes in a file of pytest-json-report with outcomes that its readers know.
 
-    That plugin writes the words by which pytest's terminal counts, and those are ours.
+    That plugin writes the outcomes that pytest's terminal shows, which come from this plugin.
     """
     for test in json_report.get("tests", ()):
         test["outcome"] = _PASSED.get(test.get("outcome"), test.get("outcome"))

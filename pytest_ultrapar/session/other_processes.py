@@ -1,7 +1,7 @@
-"""Plugins that run tests in processes of their own, where their answers are missing.
+"""Refuse plugins that run tests in separate processes, where their answers are missing.
 
-Such a process has no engine, and what it grades is gone with it: everything paid for would be lost.
-One more runs all tests in a loop of its own, with the same end.
+Such a process has no engine, and its grades are lost when it ends: all requests are paid for
+without a result. Another plugin runs all tests in its own event loop, with the same result.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _PLUGINS = {
     "pytest_parallel": "--workers --tests-per-worker",
     "pytest_subproc": "subproc",
 }
-"""By the name of their modules: options for all tests, and marks of tests."""
+"""Options for all tests and marks of tests, by the name of the plugin's module."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
-"""Options and names of other plugins with which one leaves all tests where they are."""
+"""Options, and names of other plugins, that turn such a plugin off."""
 _LOOP = "pytest_asyncio_cooperative"
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse options by which a plugin that is there runs all tests elsewhere.
+    """Refuse options that make a loaded plugin run all tests elsewhere.
 
     Raises:
-        ConfigError: Naming option and plugin.
+        ConfigError: Such an option is given; the message names the option and the plugin.
     """
     if _LOOP in _modules(config):
         raise ConfigError(
             "pytest-asyncio-cooperative cannot be used together with --ultrapar-pool: it runs tests"
-            " in a loop of its own, some of them twice; -p no:asyncio-cooperative leaves it out"
+            " in its own event loop, some of them twice; add -p no:asyncio-cooperative"
         )
     for name, option in _loaded(config):
         if option.startswith("-") and config.getoption(option, None):
@@ -49,18 +49,18 @@ def refuse(config: pytest.Config) -> None:
 
 
 def marks_elsewhere(config: pytest.Config) -> list[str]:
-    """The marks by which a plugin that is there runs a test elsewhere."""
+    """The marks that make a loaded plugin run a test elsewhere."""
     return [word for _, word in _loaded(config) if not word.startswith("-")]
 
 
 def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
-    """Why a case cannot run that has some of these marks."""
+    """The reasons why a case with some of these marks cannot run."""
     found = filter(item.get_closest_marker, marks)
     return [f"{item.nodeid}: {_message(f'@pytest.mark.{mark}')}" for mark in found]
 
 
 def _loaded(config: pytest.Config) -> Iterator[tuple[str, str]]:
-    """The plugins that are there and at work, each with every option and mark that it has."""
+    """The loaded plugins that are not turned off, each with all its options and marks."""
     has_plugin = config.pluginmanager.hasplugin
     for name in sorted(_modules(config) & _PLUGINS.keys()):
         off = _OFF.get(name, ())
@@ -75,6 +75,6 @@ def _modules(config: pytest.Config) -> set[str]:
 
 def _message(what: str) -> str:
     return (
-        f"{what} cannot be used together with --ultrapar-pool: a test that runs in a process of "
-        "its own has no answer, and its grade is lost; leave it out"
+        f"{what} cannot be used together with --ultrapar-pool: a test that runs in a separate "
+        "process has no answer, and its grade is lost; leave it out"
     )

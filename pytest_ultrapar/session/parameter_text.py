@@ -1,8 +1,8 @@
-"""What a run keeps of parameters: a text or number for people, and a digest of their content.
+"""Record parameters: as a text or number for display, and as a digest of the content.
 
-Both are the same in every process and every run as long as the data are: nothing is in them of
-addresses in memory or of the order of sets. Of a function its own code is data, which another
-Python compiles to something else; of what that calls, and of classes, the name.
+Equal data give equal records in every process and every run: memory addresses and the order of sets
+do not matter. The code of a function counts as data, and differs between versions of Python.
+Classes, and functions that it calls, are identified only by name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{4,}|\bid='\d+'")
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is recorded as it is; numbers of numpy's and members of enums may be, too."""
+    """Whether a value is recorded unchanged; this includes some numpy numbers and enum members."""
     return value is None or isinstance(value, str | int | float)
 
 
 def scalar(value: object) -> Scalar:
-    """A parameter's value as a column can hold it: plain values as they are, others as text.
+    """A parameter's value for a column: plain values unchanged, others as text.
 
-    What has items or fields is JSON. Else it is its name or its text; its type where the text would
-    be another in each process.
+    A value with items or fields becomes JSON. Other values become their name or text, or their type
+    if the text has an address, which differs in each process.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -55,18 +55,18 @@ def scalar(value: object) -> Scalar:
         name = getattr(value, "name", None) or getattr(value, "__name__", None)
         text = name if isinstance(name, str) else str(value)
         return type(value).__name__ if _ADDRESS.search(text) else text
-    except Exception:  # noqa: BLE001 - it runs the suite's code, and a value may hold itself
+    except Exception:  # noqa: BLE001 - it runs the suite's code, and a value may contain itself
         return type(value).__name__
 
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
-"""`json.dumps` with an argument makes an encoder at each call."""
+"""A shared encoder: `json.dumps` with an argument makes one at each call."""
 
 
 def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
-    """What JSON has of a value with items or fields; any other value itself.
+    """The items or fields of a value for JSON; any other value itself.
 
-    Fields are those that its own text has: what a class keeps out of it may be secret or large.
+    Only fields in the value's `repr` are used: hidden fields may be secret or large.
     """
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [*map(_part, value)]
@@ -77,7 +77,7 @@ def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
         fields = {one.name: getattr(value, one.name) for one in dataclass_fields(value) if one.repr}
     elif isinstance(value, tuple):
         fields = value._asdict()  # type: ignore[attr-defined]  # it has `_fields`
-    elif hasattr(type(value), "model_dump"):  # of pydantic
+    elif hasattr(type(value), "model_dump"):  # a pydantic model
         fields = dict(value.__repr_args__())
     if not isinstance(fields, dict):
         return value
@@ -94,24 +94,25 @@ def _part(value: object) -> object:
 
 
 DEEPEST = 100
-"""Levels of a value that are looked at."""
+"""How many levels of a nested value are read."""
 
 
 class ContentDigests:
-    """Digests of all that values are made of; of what cannot be told, of its type.
+    """Digests of the content of values; of the type, if the content cannot be read.
 
-    Many tests share one value, which is looked at once: all are kept elsewhere meanwhile.
+    A value that many tests share is read only once. The caller must keep all values alive, so that
+    no identity is used twice.
     """
 
     def __init__(self) -> None:
         self._done: dict[int, str] = {}
-        # With the objects themselves: another one could else get the identity of a part that was
-        # made only to be looked at.
+        # With the objects themselves, because a temporary part could lose its identity to another
+        # object.
         self._parts: dict[int, tuple[object, bytes]] = {}
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value, in hexadecimal digits; with the Python first where it has code."""
+        """The digest of a value in hexadecimal digits; with code in it, after Python's version."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()
@@ -121,17 +122,17 @@ class ContentDigests:
         return self._done[id(value)]
 
     def key(self, value: object) -> Scalar:
-        """What is equal in equal values: of plain ones themselves, else the digest."""
+        """A key that is equal for equal values: a plain value itself, otherwise the digest."""
         return scalar(value) if is_plain(value) else self.of(value)
 
     def _digest(self, value: object) -> bytes:
         if id(value) not in self._parts:
             parts = [type(value).__qualname__.encode()]
             self._depth += 1
-            # What holds itself is its type there.
+            # Where a value contains itself, only its type is used.
             self._parts[id(value)] = value, parts[0]
-            # It may run the suite's code, and some things cannot be pickled, such as a socket.
-            # Nor is anything looked at that lies deep: how deep is possible, the stack would say.
+            # This may run the suite's code, and some values cannot be pickled, such as a socket.
+            # The depth is limited, so that it does not depend on the stack.
             with suppress(Exception):
                 parts += self._of(value) if self._depth <= DEEPEST else ()
             self._depth -= 1
@@ -156,21 +157,21 @@ class ContentDigests:
 
 
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
-    """What tells an object from others of its type."""
+    """The parts that distinguish an object from others of its type."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         yield value.__name__
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             yield getattr(value, part, None)
         yield [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
     elif isinstance(value, CodeType):
-        # Neither files nor lines, and of its flags what else nothing tells.
+        # Leave out files and lines, and all flags that another part already shows.
         yield from (value.co_code, value.co_exceptiontable, value.co_consts, value.co_names)
         yield from (value.co_varnames, value.co_argcount, value.co_posonlyargcount)
         yield from (value.co_kwonlyargcount, value.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
     elif isinstance(value, Enum):
         yield from (value.name, value.value)
     else:
-        # What pickle would make it of, all in the answer itself; items come as iterators.
+        # The parts from which pickle recreates the value; it passes items as iterators.
         reduce = copyreg.dispatch_table.get(type(value))
         found: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         for part in [found] if isinstance(found, str) else found[1:]:

@@ -1,4 +1,4 @@
-"""`@prefetch`: a fixture whose work is done before its item runs, and the case that it is for."""
+"""`@prefetch`: a fixture that does its work before its item runs, and the state of the case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 state: CaseState | None = None
-"""What is known of it; None while a plain test runs. Set by the prefetcher before set-up."""
+"""The state of the running case; None while a plain test runs. Set by the prefetcher before set-up.
+"""
 
 
 class EpisodeError(UltraparError):
@@ -30,15 +31,15 @@ class EpisodeError(UltraparError):
 
 
 WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
-"""What a test raises when an answer is not as it should be; everything else is its own error."""
+"""Exceptions with which a test rejects an answer; any other exception is an error in the suite."""
 
 
 def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | None = None) -> Any:  # noqa: ANN401 - an annotation may be anything
-    """The value of the running case's episode, as the prefetched fixture hands it to the test.
+    """The value of the running case's episode, for the prefetched fixture.
 
     Args:
-        prefetched: Whose episode it has to be.
-        decode: Reads the value; None: as the function's annotation says.
+        prefetched: The function of the episode.
+        decode: Reads the value. None: decode by the function's annotation.
 
     Raises:
         EpisodeError: The episode failed, or its value does not fit its annotation.
@@ -47,8 +48,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         why = (
             "only pytest can call it"
             if prefetched.is_test
-            else "it must be named by the test or its fixtures, not asked for with "
-            "request.getfixturevalue()"
+            else "make it an argument of the test or its fixtures, not of request.getfixturevalue()"
         )
         raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
@@ -59,7 +59,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         "skipped": ended.detail or "skipped by its episode",
     }
     if ended.ending in skipped:
-        # `-rs` shows the test, and not this line.
+        # So `-rs` shows the test, not this line.
         raise pytest.skip.Exception(skipped[ended.ending], _use_item_location=True)
     return decoded(prefetched, ended, decode)
 
@@ -67,7 +67,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
 def decoded(
     prefetched: Prefetched, ended: EpisodeEnded, decode: Callable[[msgspec.Raw], Any] | None = None
 ) -> Any:  # noqa: ANN401 - as above
-    """The value that an episode returned; errors as of `take_value`."""
+    """The value that an episode returned; raises the errors of `take_value`."""
     if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415
@@ -77,7 +77,7 @@ def decoded(
     except (msgspec.MsgspecError, RecursionError) as error:
         hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
         if prefetched.is_test:
-            hint = " (when its case was asked it was no async test)"
+            hint = " (it was not an async test when its case ran)"
         raise EpisodeError(
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
             f"annotation: {error}{hint}"
@@ -86,7 +86,7 @@ def decoded(
 
 @cache
 def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
-    # Made once per function: for every item anew it would cost 60 us.
+    # One decoder per function, because making one takes 60 us.
     import msgspec  # noqa: PLC0415
 
     kind = prefetched.return_type()
@@ -102,19 +102,19 @@ _NEEDLESS = "__ultrapar_needless__"
 PrefetchFunction = Callable[..., Awaitable[Any]]
 Across = Literal["model", "repeat"]
 ANSWERS = "answers"
-"""The argument that has the answers of other cases."""
+"""The argument with the answers of other cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """What is known of a function that runs ahead; checked at collection, never at import.
+    """A function that runs ahead; checked at collection, never at import.
 
     Attributes:
         arguments: Names of its parameters, in order.
         place: `file:line` for messages.
-        is_test: Whether it is an async test, of whose value `body_result` knows.
-        after: The function for whose answers its cases wait; None: for none.
-        across: Whether these are answers with all models, or in all repetitions.
+        is_test: Whether it is an async test, whose value is a `BodyResult`.
+        after: The function whose answers its cases wait for, if any.
+        across: Whether these are the answers of all models or of all repetitions.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Prefetched:
 
     @classmethod
     def of(cls, function: PrefetchFunction, *, is_test: bool = False) -> Prefetched:
-        """What is known of a function. As with any fixture, what has a default is no argument."""
+        """Describe a function. As in pytest, a parameter with a default is not a fixture."""
         names = tuple(
             name
             for name, parameter in signature_of(function).parameters.items()
@@ -139,16 +139,16 @@ class Prefetched:
         return cls(function.__name__, function, names, place, is_test)
 
     def of_its_cases(self) -> tuple[str, ...]:
-        """What its cases have: its arguments, and those of the function that it waits for."""
+        """Its arguments, and the arguments of the function that it waits for."""
         return self.arguments + (self.after.of_its_cases() if self.after is not None else ())
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
 
     def fault(self) -> str | None:
-        """Why this function cannot be prefetched as it is, or None. Says what is allowed."""
+        """Why this function cannot be prefetched, and what is allowed; None if it can."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
         for parameter in signature_of(self.function).parameters.values():
@@ -159,9 +159,9 @@ class Prefetched:
                 )
         if self.is_test and hasattr(self.function, _NEEDLESS):
             return (
-                f"{self.place}: @prefetch makes what a test asks for, and {self.name!r} is called "
-                "like a test: leave out @prefetch, as an async test that takes `llm` runs ahead "
-                f"itself; or call it otherwise, and grade it in\n    def {self.name}(NAME): ..."
+                f"{self.place}: @prefetch makes a fixture, but {self.name!r} has a test's name: "
+                "leave out @prefetch (an async test with `llm` is prefetched anyway), or rename it "
+                f"to NAME and grade it in:\n    def {self.name}(NAME): ..."
             )
         if self.is_test:
             return None
@@ -169,10 +169,10 @@ class Prefetched:
             ANSWERS in self.arguments
         ):
             return (
-                f"{self.place}: a case that waits for others is written\n"
+                f"{self.place}: write a case that waits for others as\n"
                 '    @prefetch(after=answer, across="model")\n'
                 f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
-                'where answer is a prefetched function, and across "model" or "repeat"'
+                'where answer is a prefetched function, and across is "model" or "repeat"'
             )
         return self._annotation_fault()
 
@@ -180,9 +180,9 @@ class Prefetched:
         """The return annotation, resolved.
 
         Raises:
-            NameError: The annotation names something that does not exist.
+            NameError: A name in the annotation does not exist.
         """
-        # Only this one: suites import the types of their arguments for type checkers alone.
+        # Only this annotation: suites may import types of arguments only for type checkers.
         own = {name: a for name, a in annotations_of(self.function).items() if name == "return"}
         holder = type("Holder", (), {"__annotations__": own})
         hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
@@ -190,8 +190,8 @@ class Prefetched:
 
     def _annotation_fault(self) -> str | None:
         allowed = (
-            "allowed are a dataclass, a msgspec struct, a model of pydantic, dict, list, str or a "
-            "number, which say how the episode is stored and read back"
+            "allowed are a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
+            "number; the type decides how the episode is stored and read back"
         )
         try:
             annotation = self.return_type()
@@ -214,24 +214,25 @@ class Prefetched:
 def prefetch(
     function: PrefetchFunction | None = None,
     *,
-    after: Any = None,  # noqa: ANN401 - what it returned itself
+    after: Any = None,  # noqa: ANN401 - what this decorator returned
     across: Across = "model",
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
-    """Make a pytest fixture out of an async function that is prefetched, hundreds at once.
+    """Make a pytest fixture from an async function that is prefetched, hundreds at the same time.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
-    unparametrised, synchronous fixtures; in a test class, `self`: an instance of its own. Its
-    return annotation says how the episode is stored. Faults are reported when tests are collected,
+    unparametrised, synchronous fixtures. In a test class `self` is a new instance. Its return
+    annotation decides how the episode is stored. Errors are reported when tests are collected,
     never when the module is imported.
 
     Args:
-        function: What runs ahead.
-        after: A prefetched function. A case of this one waits until those of `after` with the same
-            parameters have ended, and gets as `answers` what they returned, by model or repetition.
-            Its test takes these parameters, whether it names them or not. Those without an answer
-            are left out; where its own is, the case is `infra`.
-        across: `model`: with all models, in the case's repetition; `repeat`: in all repetitions,
-            with its model.
+        function: The function that runs ahead.
+        after: A prefetched function. A case of this function waits until the cases of `after` with
+            the same parameters have ended. It gets their values as `answers`, by model or
+            repetition. Its test gets these parameters, even if it does not name them. `answers`
+            leaves out cases without an answer. If the answer of the case's own model or repetition
+            is missing, the case is `infra`.
+        across: `model`: cases with all models, in the same repetition; `repeat`: cases in all
+            repetitions, with the same model.
 
     Example:
         ```python
@@ -248,23 +249,23 @@ def prefetch(
         awaited = getattr(inspect.unwrap(after), ATTRIBUTE, None)
         prefetched = replace(prefetched, after=awaited, across=across)
     if function.__name__.startswith("test") and "llm" in prefetched.arguments:
-        # Collected as the async test that it looks like, for `fault` to say.
+        # pytest collects it as an async test, and `fault` reports the mistake.
         setattr(function, _NEEDLESS, True)
         return function
 
     def take(*_self: object, **_arguments: object) -> object:
         return take_value(prefetched)
 
-    # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
-    # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14
-    # ms an item (pytest 9.2.0 inspects a signature for each).
+    # pytest reads a fixture's arguments from its signature, and `__wrapped__` would lead it to the
+    # async function. It need not set up `llm` and `case`, and `request` costs 0.14 ms per item
+    # (pytest 9.2.0 inspects a signature for each item).
     names = prefetched.of_its_cases()
     wanted = dict.fromkeys(
         name for name in names if name not in {"self", "cls", "llm", "case", ANSWERS}
     )
     if "llm" in names:
         wanted["model"] = None
-    # In a class it is a method, whose signature pytest reads without its first parameter.
+    # pytest reads a method's signature without its first parameter.
     itself = [name for name in prefetched.arguments[:1] if name in {"self", "cls"}]
     own = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
     own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
@@ -273,25 +274,25 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """The fixture that a suite's function becomes: `take` makes its value of these parameters."""
+    """Make the fixture of a suite's function: `take` returns its value and has these parameters."""
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
     return pytest.fixture(name=name if name.isidentifier() else None)(take)
 
 
 def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
-    """Whether a fixture is the one of this plugin that has this name, and none of a suite's own."""
+    """Whether a fixture is this plugin's fixture with this name, not the suite's."""
     return definition is not None and getattr(definition.func, "__ultrapar__", None) == name
 
 
 def prefetched_in(
     function: object, fixtures: Mapping[str, Sequence[pytest.FixtureDef[Any]]]
 ) -> list[Prefetched]:
-    """What runs ahead for a test: prefetched fixtures, or itself if it is async and takes `llm`.
+    """The functions that run ahead for a test: prefetched fixtures, or an async test itself.
 
     Args:
         function: The test.
-        fixtures: By name, what it depends on, directly or through others; the last one counts.
+        fixtures: All fixtures that it depends on, by name; the last one of each name is used.
     """
     last = {name: found[-1] for name, found in fixtures.items() if found}
     functions = [function] if is_ours(last.get("llm"), "llm") else []
@@ -301,29 +302,28 @@ def prefetched_in(
 
 
 def prefetched_of(item: pytest.Item) -> list[Prefetched]:
-    """What runs ahead for an item (`Function._fixtureinfo`)."""
+    """The functions that run ahead for an item (`Function._fixtureinfo`)."""
     info = getattr(item, "_fixtureinfo", None)
     return [] if info is None else prefetched_in(getattr(item, "obj", None), info.name2fixturedefs)
 
 
 def _unstorable(annotation: object) -> str | None:
-    # Imported late: an import of this package alone must stay light, and collection needs it only
-    # with a pool.
+    # Imported late: only collection with a pool needs it, and importing this package must be fast.
     import msgspec  # noqa: PLC0415
 
     try:
         described = msgspec.inspect.type_info(annotation)
-    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for what it cannot take
+    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for unsupported types
         return str(error)
     return _custom_type(described, msgspec.inspect, set())
 
 
 def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
-    """The first part of a type that only its own program could store, in words."""
+    """A description of the first part of a type that cannot be stored, or None."""
     if isinstance(described, inspection.CustomType):
         if hasattr(described.cls, "model_validate"):
             return None
-        return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"
+        return f"{getattr(described.cls, '__name__', described.cls)} is a custom class"
     if id(described) in seen or not isinstance(described, inspection.Type):
         return None
     seen.add(id(described))
@@ -341,14 +341,14 @@ def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CaseInfo:
-    """What an episode may know of its case.
+    """The facts about a case that its episode can use.
 
     Attributes:
         case_id: 16 hex digits, the same in every run of the suite with the same seed.
-        seed: `hash(run_seed, case_id)`: seed whatever is random in the episode with it.
+        seed: `hash(run_seed, case_id)`: use it to seed all randomness in the episode.
         run_seed: Seed of the run, for draws that all models and prompts share.
         repeat: Repetition number, from 0.
-        params: The item's parameters, `model` included.
+        params: The item's parameters, including `model`.
         markers: Names of the marks on the test.
     """
 
@@ -362,7 +362,7 @@ class CaseInfo:
 
 
 class Graded(NamedTuple):
-    """What `grade` was called with, if it was."""
+    """The arguments of a call of `grade`, if it was called."""
 
     outcome: Outcome | None = None
     scores: dict[str, float] = {}  # noqa: RUF012 - a default
@@ -376,23 +376,24 @@ _NO_GRADE = Graded()
 
 @dataclass(slots=True)
 class CaseState:
-    """What is known of the case whose item is running; made at each set-up, gone after teardown.
+    """The state of the case whose item is running, from set-up to teardown.
 
     Attributes:
-        prefetched: The function whose episode it is.
-        calling: Whether the test's body runs; reports made meanwhile are of its subtests.
-        subtest_error: What made a subtest fail; an error of the suite outweighs a wrong answer.
-        n_subtests_failed: How many did.
+        prefetched: The function of its episode.
+        calling: Whether the test's body is running; reports made meanwhile belong to subtests.
+        subtest_error: The error of a failed subtest; an error in the suite takes precedence.
+        n_subtests_failed: Number of failed subtests.
         case_id: The case.
-        ended: The stored episode; None when a mark kept it from running.
-        is_again: Whether the item was set up before: plugins run tests again, on the same episode.
-        raised: What the test's body raised.
-        thrown: What an async test raised, if its body ran in this process.
-        graded: What `grade` was called with.
-        outcome: The measurement, once the deciding report is made.
+        ended: The stored episode; None if a mark prevented it from running.
+        is_again: Whether the item was set up before, because a plugin runs the test again on the
+            same episode.
+        raised: The exception of the test's body.
+        thrown: The exception of an async test, if its body ran in this process.
+        graded: The call of `grade`.
+        outcome: The measurement, once the deciding report exists.
         test: pytest's own result in one word.
         error: One line for the results.
-        results: What graders made of its value, by their names, pickled.
+        results: The pickled results of graders, by their names.
     """
 
     prefetched: Prefetched

@@ -18,11 +18,11 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.pool.served import Wait
+from pytest_ultrapar.pool.served_models import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import garbage, internals, prefetch, run_config
-from pytest_ultrapar.session.awaited import POLL_S, Awaited
+from pytest_ultrapar.session import garbage_collection, internals, prefetch, run_config
 from pytest_ultrapar.session.body_result import BodyResult, run_body
+from pytest_ultrapar.session.case_dependencies import POLL_S, CaseDependencies
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -36,42 +36,42 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoi
 from pytest_ultrapar.session.prefetch import ANSWERS, CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
 from pytest_ultrapar.store.journal import JournalReader
-from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.store.string_parts import read_part
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
+    from pytest_ultrapar.session.answer_source import Source
     from pytest_ultrapar.session.grader_pool import GraderPool
     from pytest_ultrapar.session.graders import GraderFunction
     from pytest_ultrapar.session.prefetch import Prefetched
-    from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
-"""Completions that come within this time are reported together."""
+"""Completions within this time are reported together."""
 _YIELD_LAG_S = 0.003
-"""The engine's loop lags when it wakes so much later than it wanted to."""
+"""The engine's loop lags if it wakes this much later than planned."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
-"""The engine is given up to 40 times 5 ms before each report, for as long as its loop lags."""
+"""The engine gets up to 40 times 5 ms before each report, while its loop lags."""
 _AT_ONCE = 500
-"""Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
-the first could have been asked."""
+"""How many cases are prepared before the engine gets them. Preparing all 50,000 first would take
+more than a second, in which the first requests could have been sent."""
 _GRADED_AT_ONCE = 64
-"""Cases whose values are with the process that runs graders: enough for as many processes."""
+"""The maximum number of cases that are graded at the same time, enough for as many processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
-    "the run that is graded anew has no episode of this case",
+    "the regraded run has no episode of this case",
 )
 
 
@@ -83,10 +83,10 @@ def make_prefetcher(
     directory: Path,
     worker: str,
     base_urls: Mapping[str, str],
-    connect: Callable[[], Awaitable[BrokerPort]],
+    connect: Callable[[], Awaitable[BrokerInterface]],
     alone: bool = False,
 ) -> Prefetcher:
-    """Put together what runs cases in this process; nothing is sent before the first case is put.
+    """Build the parts that run cases in this process; nothing is sent before the first `put`.
 
     Raises:
         ConfigError: A key's environment variable is not set.
@@ -106,11 +106,11 @@ def make_prefetcher(
         config,
         (one for one in collected.cases if one.skipped is None and not is_finished(one.case_id)),
     )
-    # They are written down by now.
+    # They are on disk by now.
     collected.cases.clear()
-    garbage.spare_items(config)
-    internals.know_once(items[0].session)
-    # What sends nothing needs neither keys nor servers.
+    garbage_collection.spare_items(config)
+    internals.cache_session_lookups(items[0].session)
+    # A source that sends nothing needs neither keys nor servers.
     if source.sends:
         run_config.check_keys(config, asked)
         found = lane_endpoints(asked, base_urls, Wait(options.wait_for_servers_s))
@@ -127,7 +127,7 @@ def make_prefetcher(
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
         replay=_replay(collected, runtime, source),
-        # An answer of the run that is replayed is given once, so all of them come from there.
+        # Each answer of a replayed run is used once, so all answers come from that run.
         begun=partial(_begun, runtime) if source.sends else lambda _: None,
         roles=pool.roles,
         unheard_s=_unheard_s(options),
@@ -136,20 +136,20 @@ def make_prefetcher(
 
 
 def _unheard_s(options: Options) -> float | None:
-    """How long a request may be on its way to the provider, where others share its limits."""
+    """The longest time that a request takes to reach the provider, if hosts share its limits."""
     if options.cluster_run is None:
         return None
-    from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - with a cluster only
+    from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - only with a cluster
 
     return UNHEARD_S
 
 
-async def _no_broker() -> BrokerPort:
+async def _no_broker() -> BrokerInterface:
     return NoBroker()
 
 
 def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySettings | None:
-    """What the engine needs to know of the run that is replayed, if any."""
+    """The engine's settings for the run that is replayed, if any."""
     run = collected.replayed
     if run is None:
         return None
@@ -169,7 +169,7 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
 
 
 def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
-    """What an episode of this run had been answered before it was cut off, if one was."""
+    """The answers that an episode of this run got before it was cut off, if any."""
     position = runtime.recovered.lookup(case_id, "cut off")
     if position is None:
         return None
@@ -183,10 +183,10 @@ def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
 
 
 class Prefetcher:
-    """Takes item positions in, gives them back when their episodes have ended.
+    """Takes item positions, and returns them when their episodes have ended.
 
-    `put`, `close` and `abandon` may be called from any thread; everything else belongs to pytest's
-    main thread, which alone evaluates marks and sets up session fixtures.
+    Any thread may call `put`, `close` and `abandon`. Everything else belongs to pytest's main
+    thread, which alone evaluates marks and sets up session fixtures.
 
     Attributes:
         runtime: The run's files and settings.
@@ -202,16 +202,16 @@ class Prefetcher:
         *,
         alone: bool = False,
     ) -> None:
-        """Make both halves; the engine starts with the first case.
+        """Create both halves; the engine starts with the first case.
 
         Args:
             items: pytest's collection.
             collected: The cases among them.
             runtime: The run's files and settings.
-            settings: For the engine.
-            source: Where answers come from.
-            alone: One episode at a time, and only while pytest waits for one: whoever kills the
-                process then is found beyond doubt.
+            settings: The settings of the engine.
+            source: The source of answers.
+            alone: Run one episode at a time, and only while pytest waits for it, so that a case
+                that kills the process is identified with certainty.
         """
         self._items = items
         self._collected = collected
@@ -219,7 +219,7 @@ class Prefetcher:
         self._settings = settings
         self._source = source
         self._alone = alone
-        # Guarded by `_changed`: what other threads leave for the main thread.
+        # Guarded by `_changed`: messages from other threads to the main thread.
         self._changed = threading.Condition()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, Position]] = deque()
@@ -230,13 +230,13 @@ class Prefetcher:
         # Main thread only.
         self._engine_error: BaseException | None = None
         self._backlog: deque[int] = deque()
-        self._awaited = Awaited(runtime.recovered, collected.peers)
+        self._awaited = CaseDependencies(runtime.recovered, collected.peers)
         self._ready = ReadyQueue()
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
         self._ended: dict[int, EpisodeEnded | Position] = {}
         self._ungraded: deque[int] = deque()
-        self._grading: dict[int, int] = {}  # how many graders of each case have to tell yet
+        self._grading: dict[int, int] = {}  # the number of unfinished graders of each case
         self._results: dict[int, dict[str, bytes]] = {}
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
@@ -251,19 +251,19 @@ class Prefetcher:
     # -- any thread --------------------------------------------------------------------------------
 
     def put(self, indices: Sequence[int]) -> None:
-        """Line items up by their positions in pytest's collection."""
+        """Queue items by their positions in pytest's collection."""
         with self._changed:
             self._inbox.extend(indices)
             self._changed.notify()
 
     def close(self) -> None:
-        """Say that no further item will be put: `take` gives out what is outstanding, then None."""
+        """Announce that no further item will be put: `take` returns the rest, then None."""
         with self._changed:
             self._closing = True
             self._changed.notify()
 
     def abandon(self) -> None:
-        """Say that nothing more is wanted: `take` returns None from now on."""
+        """Drop everything: `take` returns None from now on."""
         with self._changed:
             self._abandoned = True
             self._changed.notify()
@@ -271,20 +271,20 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine: fifteen that start with their first case lose 0.3 s of a 2 s run."""
+        """Start the engine before the first case, which saves 0.3 s of 2 s with fifteen engines."""
         if self._source.runs_episodes:
             self._start_engine()
 
     # -- the main thread ---------------------------------------------------------------------------
 
     def start_episodes(self) -> None:
-        """Start the episodes of what was put so far; unlike `take`, wait for none of them."""
+        """Start the episodes of all items that were put so far; unlike `take`, do not wait."""
         with self._changed:
             arrived, self._inbox = self._inbox, deque()
         self._accept(arrived)
 
     def take(self) -> int | None:
-        """Wait for the next item whose episode has ended; None when there is no more."""
+        """Wait for the next item whose episode has ended; None if there are no more."""
         while True:
             self._wait_for_news()
             with self._changed:
@@ -295,7 +295,8 @@ class Prefetcher:
                 if self._abandoned:
                     return None
             for index, stored in finished:
-                # Given up meanwhile: episodes end while the engine that ended early winds down.
+                # The case may have been given up by now: episodes still end while a failed engine
+                # stops.
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
@@ -332,7 +333,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, how many cases wait for their turn in pytest, their episodes ended."""
+        """By group, the number of cases whose episodes have ended and that wait for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -350,7 +351,7 @@ class Prefetcher:
                 self._changed.wait(POLL_S if self._awaited.waiting else None)
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
-            # Completions come in bursts, and each frees a seat: refill those before reporting.
+            # Completions come in bursts, and each frees a seat: refill the seats before reporting.
             sleep(_BURST_S)
 
     def _has_news(self) -> bool:
@@ -363,13 +364,13 @@ class Prefetcher:
         return is_idle and (bool(self._backlog) or self._closing)
 
     def state_of(self, item: pytest.Item) -> CaseState | None:
-        """The state of the item that is running; None for one that is no case."""
+        """The state of the item that is running; None if the item is not a case."""
         return self._current[1] if self._current is not None and self._current[0] is item else None
 
     def begin_item(self, item: pytest.Item) -> CaseState | None:
-        """The state of the case whose item pytest is about to run; None if the item is no case.
+        """The state of the case whose item pytest is about to run; None if the item is not a case.
 
-        A plugin may run an item again: it gets its episode again, and all else begins anew.
+        If a plugin runs an item again, it gets the same episode, but everything else starts again.
         """
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
@@ -397,10 +398,10 @@ class Prefetcher:
         )
 
     def _position_of(self, item: pytest.Item) -> int:
-        """The position of an item that was handed out; -1 for one that was not.
+        """The position of an item that was handed out; -1 for any other item.
 
-        Items before it were handed out and never set up, as another plugin's wrapper may decide;
-        taking the first in line would give this item the episode of one of those.
+        Earlier items may never have been set up, if a wrapper of another plugin skipped them.
+        Taking the first position in the queue would then give this item another item's episode.
         """
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
@@ -410,13 +411,13 @@ class Prefetcher:
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
-        """End the engine if no further item is taken, before the fixtures of its episodes are gone.
+        """If no further item is taken, end the engine before fixtures of episodes are torn down.
 
-        An episode whose session fixture is torn down under it would fail, and a resumed run would
-        take that for its result.
+        An episode would fail if its session fixture were torn down too early, and a resumed run
+        would use that as its result.
 
         Args:
-            session: Which is about to be torn down.
+            session: The session that is about to be torn down.
         """
         ends = session.shouldfail or session.shouldstop or self._abandoned
         if ends and self._engine is not None:
@@ -425,10 +426,10 @@ class Prefetcher:
     def stop(self) -> str:
         """End the engine and close the run's files. Idempotent.
 
-        What was running is recorded as interrupted.
+        Episodes that are running are recorded as interrupted.
 
         Returns:
-            Why the journal may have lost what was appended last; empty if it has lost nothing.
+            The reason why the journal may lack its last records; empty if it is complete.
         """
         if self._engine is not None:
             self._engine.stop()
@@ -478,12 +479,12 @@ class Prefetcher:
     def _skip(
         self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
     ) -> None:
-        """A case without an episode of its own: skipped, ended before, or one that cannot begin.
+        """Make ready a case that runs no episode: it is skipped, has ended, or cannot start.
 
         Args:
             index: Its position.
-            ended: How it ended; None for skipped.
-            counts: Whether the broker counts it among the episodes that have ended.
+            ended: How it ended; None: it is skipped.
+            counts: Whether the broker counts it as an ended episode.
         """
         if self._source.runs_episodes and (counts or self._group_of(index)):
             self._start_engine().note_skipped(self._collected.case_ids[index])
@@ -506,7 +507,7 @@ class Prefetcher:
         self._ready.add(index, internals.higher_scopes(self._items[index]))
 
     def _let_grade(self) -> None:
-        """Have graders at work on cases that have ended, of which few are in memory at once."""
+        """Give ended cases to their graders, with only a few values in memory at the same time."""
         while self._ungraded and len(self._grading) < _GRADED_AT_ONCE:
             index = self._ungraded.popleft()
             ended, prefetched = self._ended[index], self._collected.prefetched[index]
@@ -514,7 +515,7 @@ class Prefetcher:
                 if not isinstance(ended, EpisodeEnded):
                     ended = self.runtime.read_episode(ended)
                 value = prefetch.decoded(prefetched, ended)
-            except (ResultsError, prefetch.EpisodeError):  # which its item says
+            except (ResultsError, prefetch.EpisodeError):  # its item reports it
                 self._hand_on(index)
                 continue
             given = {**internals.parameters(self._items[index]), prefetched.name: value}
@@ -525,8 +526,8 @@ class Prefetcher:
                 self._graders[one].submit(index, arguments)
 
     def _pool_of(self, grader: GraderFunction) -> GraderPool:
-        """The processes of a grader, which import its module while the run begins."""
-        from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
+        """The processes of a grader. They import its module while the run begins."""
+        from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - rarely used
 
         hides, run_dir = self.runtime.redactor.text, self.runtime.directory
         environ = {name: value for name, value in os.environ.items() if hides(value) == value}
@@ -538,7 +539,7 @@ class Prefetcher:
                 self._give_up(index, self._engine_error)
             return
         works: list[Work] = []
-        # Where several hosts share a run, it ends when the episodes of all cases have.
+        # If several hosts share a run, it ends when the episodes of all cases have ended.
         counts = self.runtime.options.cluster_run is not None
         for index in indices:
             try:
@@ -550,9 +551,8 @@ class Prefetcher:
                 raise
             except pytest.skip.Exception:
                 self._skip(index, counts=counts)
-            except BaseException as error:  # noqa: BLE001 - whatever it was, waiting for it would hang for ever
-                # A session fixture's failure is repeated, and reported, when pytest sets the item
-                # up.
+            except BaseException as error:  # noqa: BLE001 - else the run would wait for it forever
+                # pytest repeats and reports a session fixture's failure when it sets the item up.
                 ended = self._ended_early(index, "error", type(error).__name__, str(error))
                 self._skip(index, ended, counts=counts)
         self._running.update(work.index for work in works)
@@ -561,8 +561,8 @@ class Prefetcher:
         self._start_engine().submit(works)
         if not self._has_asked:
             self._has_asked = True
-            # What this thread does next, other cases or imports, keeps the loop for 30 ms from
-            # sending their requests.
+            # The next work of this thread, such as other cases or imports, would delay the first
+            # requests by 30 ms.
             self._let_engine_run(begins=True)
 
     def _work(self, index: int) -> Work:
@@ -607,8 +607,8 @@ class Prefetcher:
 
     def _start_engine(self) -> Engine:
         if self._engine is None:
-            # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms),
-            # with 0.5 ms it is 0.7 ms (p99 1.3 ms).
+            # With CPython's default of 5 ms, a busy main thread makes the engine wake 5 ms late
+            # (p99 10 ms). With 0.5 ms, the engine wakes 0.7 ms late (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._surroundings = internals.EpisodeSurroundings(self._items[0])
             self._surroundings.enter()
@@ -623,14 +623,14 @@ class Prefetcher:
         return self._engine
 
     def _let_engine_run(self, *, begins: bool = False) -> None:
-        """Wait a while, 0.2 s at most, if the engine's loop lags: answers go before reports.
+        """Wait at most 0.2 s while the engine's loop lags, because answers come before reports.
 
-        Without it pytest's thread takes the interpreter lock for whole items while replies wait:
-        with 300 requests in flight on one core the time from the first request to the last reply
-        was 2.95 s, and 2.70 s with it.
+        Without this, pytest's thread holds the interpreter lock for whole items while answers wait.
+        With 300 requests in flight on one core, the time from the first request to the last answer
+        was 2.95 s, and 2.70 s with this wait.
 
         Args:
-            begins: Whether the first episodes are about to begin, which is waited for as well.
+            begins: Whether to wait for the start of the first episodes, too.
         """
         engine = self._engine
         if engine is None:
@@ -639,7 +639,8 @@ class Prefetcher:
             lags = engine.lag_s >= _YIELD_LAG_S if engine.n_open else begins
             if not lags:
                 return
-            # Not the condition that finished episodes notify: each would wake us.
+            # Do not wait on the condition that ended episodes notify: each of them would wake this
+            # thread.
             sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
@@ -676,7 +677,7 @@ class Prefetcher:
 
 
 class _UnansweredError(Exception):
-    """The answer that a case is about is missing."""
+    """The answer that a case needs is missing."""
 
 
 _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
@@ -687,7 +688,7 @@ def _starter(
     arguments: dict[str, Any],
     run: Callable[..., Coroutine[Any, Any, BodyResult]],
 ) -> Callable[[Llm], Coroutine[Any, Any, Any]]:
-    async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
+    async def start(llm: Llm) -> Any:  # noqa: ANN401 - the suite returns any value
         if "llm" in prefetched.arguments:
             arguments["llm"] = llm
         try:
@@ -695,8 +696,8 @@ def _starter(
                 return await run(prefetched.function, arguments, llm)
             return await prefetched.function(**arguments)
         except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
-            # pytest's outcomes are no `Exception`s and would pass for a cancelled task. Those of a
-            # task group come in a group.
+            # pytest's outcomes do not derive from `Exception`, and would look like a cancelled
+            # task. Outcomes that are raised in a task group arrive in an exception group.
             is_group = isinstance(error, BaseExceptionGroup)
             group: Any = error if is_group else BaseExceptionGroup("", [error])
             skips, others = group.split(pytest.skip.Exception)
@@ -717,11 +718,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ReadyQueue:
-    """Finished items, handed out in the order of completion but same place by same place.
+    """Ended items in order of completion, except that all ready items of one place come in a row.
 
-    An item's place is its module together with its higher-scoped parameters. As long as items of
-    the last place are ready they go first, so that fixtures of that place are set up once and
-    not once per item.
+    An item's place is its module with its higher-scoped parameters. While items of the last place
+    are ready, they come first, so that fixtures of that place are set up once and not once per
+    item.
     """
 
     def __init__(self) -> None:
@@ -732,14 +733,14 @@ class ReadyQueue:
         return bool(self._by_place)
 
     def add(self, index: int, place: Hashable) -> None:
-        """Put a finished item at the end of its place's line."""
+        """Add an ended item to the end of its place's queue."""
         self._by_place.setdefault(place, deque()).append(index)
 
     def pop(self) -> int | None:
-        """The next item to run, or None when none is ready."""
+        """The next item to run, or None if no item is ready."""
         line = self._by_place.get(self._last)
         if not line:
-            # Places stand in the order in which their oldest ready item finished.
+            # Places are in the order in which their oldest ready item ended.
             self._last = next(iter(self._by_place), None)
             line = self._by_place.get(self._last)
             if not line:

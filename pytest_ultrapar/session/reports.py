@@ -1,4 +1,4 @@
-"""What pytest's reports of a case mean as a measurement, and how they are shown."""
+"""Turn pytest's reports of a case into a measurement, and decide how they are shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
-from pytest_ultrapar.session import internals, loading, prefetch
+from pytest_ultrapar.session import internals, own_imports, prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.session.compatibility import is_of_subtest
 from pytest_ultrapar.session.graders import GraderEnded
@@ -34,26 +34,28 @@ if TYPE_CHECKING:
 
 
 OUTCOME = "ultrapar_outcome"
-"""Attribute of the report that decides a case's outcome, or says that another host has the case
-(`TAKEN`); a plain str, so that it survives xdist."""
+"""Attribute of the report that decides a case: its outcome, or `TAKEN` if another host has the
+case. A plain str, so that it survives xdist."""
 N_READY = "ultrapar_n_ready"
-"""Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
+"""Attribute of a case's last report: `Prefetcher.n_ready`, for the controller."""
 SEEN_MOCK = "ultrapar_seen_mock"
-"""Attribute of the same: `Prefetcher.seen_mock`."""
+"""Attribute of a case's last report: `Prefetcher.seen_mock`."""
 _LONGEST_ERROR = 2000
-"""Characters of a case's error that are kept in the tables."""
+"""How many characters of a case's error the tables contain."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
-"""Of a report that counts; plugins that run a test again give its earlier reports others."""
+"""Outcomes of reports that are used. Plugins that run a test again give other outcomes to its
+earlier reports.
+"""
 ALLURE_LISTENER = "allure_listener"
-"""Name of the plugin of allure-pytest, where it writes results (`allure_pytest.plugin`, 2.16)."""
+"""Name of allure-pytest's plugin that writes results (`allure_pytest.plugin`, 2.16)."""
 
 
 def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
-    """Register `CaseReports`, and what other plugins need beside it. Once in each process."""
+    """Register `CaseReports`, and plugins for allure and telemetry. Called once in each process."""
     reports = CaseReports(prefetcher)
     config.pluginmanager.register(reports, "ultrapar-reports")
     if config.pluginmanager.hasplugin(ALLURE_LISTENER):
-        from pytest_ultrapar.session.allure import AllureResults  # noqa: PLC0415 - beside it only
+        from pytest_ultrapar.session.allure import AllureResults  # noqa: PLC0415 - with it only
 
         config.pluginmanager.register(AllureResults(config, reports.shown), "ultrapar-allure")
     runtime = prefetcher.runtime
@@ -65,7 +67,7 @@ def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
 
 
 class CaseReports:
-    """Turns pytest's reports of cases into grades, and keeps secrets out of them."""
+    """Turns pytest's reports of cases into grades, and masks secrets in them."""
 
     def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
@@ -75,23 +77,26 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Have pytest show warnings of episodes, too."""
+        """Make pytest also show warnings of episodes."""
         with internals.recorded_warnings(self._runtime.config):
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Give the item its episode, before any fixture asks for it. Main thread, per item."""
-        loading.keep_from_fakes()
+        """Give the item its episode before fixtures are set up.
+
+        Called on the main thread, for each item.
+        """
+        own_imports.keep_from_fakes()
         try:
             state = self._prefetcher.begin_item(item)
         except ResultsError as error:
-            # The journal was there a moment ago; what comes next could not be kept either.
+            # The journal is gone, so further results cannot be stored either.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
         if state is not None and ended is not None:
-            # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
+            # Print here: pytest now captures output, or shows it with `-s`.
             if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
@@ -102,9 +107,10 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """End the episodes where pytest is about to tear down the session. Main thread, per item.
+        """End the episodes if pytest is about to tear down the session.
 
-        After `-x` it does so with the item that failed.
+        Called on the main thread, for each item. After `-x`, pytest tears the session down together
+        with the item that failed.
         """
         if nextitem is None:
             self._prefetcher.end_episodes(item.session)
@@ -113,11 +119,11 @@ class CaseReports:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mark the report that decides, and write the grade after teardown.
+        """Mark the report that decides the case, and write the grade after teardown.
 
         Called on the main thread, three times per item.
         """
-        # First: plugins take what a test printed from the item, and not from the report.
+        # Before the report: plugins read a test's output from the item.
         text = self.shown if self._prefetcher.state_of(item) else self._runtime.redactor.text
         internals.mask_sections(item, text)
         report = yield
@@ -131,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Know while a test's body runs: pytest makes reports of its subtests meanwhile."""
+        """Note that a test's body is running: meanwhile, pytest makes reports of its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -146,26 +152,26 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Redact what was not when its report was made.
+        """Mask reports that were incomplete when they were made.
 
-        A subtest's output is added later. Plugins that run a test again may do so while its report
-        is made, and log the first one in between, with an outcome of their own.
+        A subtest's output is added later. Plugins may run a test again while its report is made,
+        and log the first report with an outcome of their own.
         """
         if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
     def shown(self, text: str) -> str:
-        """Text of a case for people: a model may have written it, and knows of terminals."""
+        """A case's text for display, without control characters: a model may have written it."""
         return harmless(self._runtime.redactor.text(text))
 
     def _first_line(self, report: pytest.TestReport) -> str:
         text = report.longreprtext.strip()
         crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-        # A fixture that does not exist: its report ends with a place, not with what is wrong
+        # The report of an unknown fixture ends with a place, not the error
         # (`FixtureLookupErrorRepr`).
         unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
-        # What we say of an episode begins with the fact; a traceback ends with it.
+        # A message about an episode begins with the error; a traceback ends with it.
         lines = text.splitlines() or ["failed"]
         said = crash or unknown or lines[0 if isinstance(report.longrepr, str) else -1]
         return self.shown(said)[:_LONGEST_ERROR]
@@ -179,7 +185,7 @@ class CaseReports:
     ) -> None:
         error = call.excinfo.value if call.excinfo is not None else None
         if report.when == "call" and state.is_again:
-            # `call` may be of an earlier time.
+            # `call` may belong to an earlier run of the test.
             error = state.raised or error
         if report.passed:
             error = None
@@ -188,8 +194,8 @@ class CaseReports:
         if state.n_subtests_failed and report.when == "call":
             error = error or state.subtest_error
             if report.passed:
-                # `_pytest.subtests.pytest_report_teststatus` does this, too, when it shows the
-                # report: after us.
+                # `_pytest.subtests.pytest_report_teststatus` does the same, but later, when it
+                # shows the report.
                 plural = "s" if state.n_subtests_failed > 1 else ""
                 report.outcome = "failed"
                 report.longrepr = f"contains {state.n_subtests_failed} failed subtest{plural}"
@@ -211,9 +217,9 @@ class CaseReports:
             setattr(report, SEEN_MOCK, self._prefetcher.seen_mock)
 
     def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
-        """Let pytest and other plugins see what became of a case; it is decided."""
+        """Show the outcome of a case to pytest and other plugins."""
         ended = state.ended
-        # For `--durations` and junit files: in pytest itself the item took next to nothing.
+        # For `--durations` and junit files: the item itself takes almost no time.
         if ended is not None:
             report.duration += ended.duration_s
         outcome, kind, scores = state.outcome or "error", _kind(state), state.graded.scores
@@ -228,7 +234,7 @@ class CaseReports:
             labels=labels,
             attempts=ended.own_attempts if ended is not None else (),
         )
-        # junit files have those of the teardown's report, which pytest takes from the item.
+        # junit files use the teardown's report, whose properties come from the item.
         for properties in (item.user_properties, report.user_properties):
             set_properties(properties, found)
 
@@ -242,7 +248,7 @@ class CaseReports:
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         if _is_taken(state):
-            # The row of the case is the other host's.
+            # The other host writes the row of the case.
             prefetch.state = None
             return
         ended = state.ended
@@ -261,11 +267,11 @@ class CaseReports:
         try:
             self._runtime.journal.append(grade)
         except ResultsError as error:
-            # What cannot be kept must not be paid for: no further case is sent.
+            # Send no further case: its result cannot be stored, but costs money.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             return
         hook = item.ihook
-        # Nothing was sent for a test that ran again.
+        # A test that ran again has sent nothing.
         for attempt in ended.attempts if ended is not None and not state.is_again else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
@@ -273,13 +279,13 @@ class CaseReports:
 
 
 def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
-    """What our own fixtures have for a case; what raises is left to pytest, which reports it."""
+    """The values of this plugin's fixtures, except one that raises: pytest sets that one up."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
     if prefetch.is_ours(grade, "grade"):
         values["grade"] = Grader(state)
     if state.prefetched.is_test:
-        values["llm"] = None  # its body has had it
+        values["llm"] = None  # only the body uses it
     elif state.ended is not None and state.ended.ending == "returned":
         with suppress(prefetch.EpisodeError):
             values[state.prefetched.name] = prefetch.take_value(state.prefetched)
@@ -296,7 +302,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case by now: of what is interrupted, only that is reported."""
+    """Whether another host has the case: no other interrupted case is reported."""
     return state.ended is not None and state.ended.ending == "interrupted"
 
 
@@ -324,7 +330,7 @@ def _kind(state: CaseState) -> str | None:
 
 
 def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
-    """Pytest's result of a test, which an episode that failed keeps from being one."""
+    """Pytest's result of a test; `error` if its episode failed before."""
     if hasattr(report, "wasxfail"):
         return "xpassed" if report.passed else "xfailed"
     if report.failed and (failed_before or report.when == "setup"):
@@ -341,16 +347,16 @@ def outcome_of(report: pytest.TestReport) -> str | None:
 def status_of(
     report: pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-    """Category, letter and word with which a case's report is shown; None for pytest's own reports.
+    """The category, letter and word of a case's report; None to use pytest's own.
 
-    Called in the controller (or the one process) for every report.
+    Called in the controller (or the only process) for every report.
     """
     outcome = outcome_of(report)
     if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
-        # An exception that is no assertion is an error of the suite, also when it came in the
-        # test's body.
+        # An exception other than a failed assertion is an error in the suite, even in the body of a
+        # test.
         return ("error", "E", "ERROR") if outcome == "error" else None
     if outcome in {"skipped", TAKEN}:
         return None
@@ -373,12 +379,12 @@ _LISTED = {"f": ("unsolved", "partial", "infra"), "p": ("solved",)}
 
 
 def list_cases(reporter: pytest.TerminalReporter) -> None:
-    """List cases by outcome where `-rf`, `-ra`, `-rA` or `-rp` asks for tests of that kind."""
-    # Where nothing is said it is this, and of an evaluation that would list too many.
+    """List cases by outcome if `-rf`, `-ra`, `-rA` or `-rp` requests tests of that kind."""
+    # pytest's default would list too many cases of an evaluation.
     if reporter.config.option.reportchars != "fE":
         for word in (word for char in reporter.reportchars for word in _LISTED.get(char, ())):
             reports = reporter.stats.get(word, [])
             for report in reports[:_MOST_LISTED]:
                 reporter.write_line(f"{word.upper()} {report.nodeid}")
             if n_more := len(reports[_MOST_LISTED:]):
-                reporter.write_line(f"{word.upper()} {n_more:,} more, in ultrapar show latest")
+                reporter.write_line(f"{word.upper()} {n_more:,} more: see ultrapar show latest")

@@ -1,7 +1,8 @@
-"""The internals of pytest and xdist that a run on a pool relies on, and whether they are there.
+"""The internals of pytest and xdist that a run with a pool needs, and a check that they exist.
 
-They may change with any release. A run looks all of them up before it imports what uses them, so
-that a release without one of them is a sentence and not a traceback. Without a pool none is used.
+They may change with any release. A run looks up all of them before it imports modules that use
+them. So if a release lacks one of them, the user gets a sentence instead of a traceback. A session
+without a pool uses no internals.
 """
 
 from __future__ import annotations
@@ -93,13 +94,14 @@ _XDIST = {
 
 
 def look_up(*, workers: bool) -> None:
-    """See that all names are there. Called before anything that uses them is imported.
+    """Check that all names exist. Called before any module that uses them is imported.
 
     Args:
-        workers: Whether the run has xdist's workers; xdist is not imported without them.
+        workers: Whether the run has xdist's workers. Without them xdist is not imported.
 
     Raises:
-        pytest.UsageError: Naming the first that is missing, and releases that are tested.
+        pytest.UsageError: A name is missing; the message contains the first one and the tested
+        releases.
     """
     parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
     for project, modules in parts.items():
@@ -108,17 +110,17 @@ def look_up(*, workers: bool) -> None:
                 if not _is_there(module, name):
                     tested = " to ".join(TESTED[project])
                     raise pytest.UsageError(
-                        f"{project} {version(project)} has no {module}.{name}, which a run of "
-                        f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
+                        f"{project} {version(project)} has no {module}.{name}, which "
+                        f"pytest-ultrapar needs for a run with a pool; tested: {project} {tested}"
                     )
 
 
 def untested() -> Iterator[str]:
-    """What is said of releases that are newer than the tested ones."""
+    """A sentence for each installed release that is newer than the tested ones."""
     for project, tested in TESTED.items():
         found = version(project)
         if _minor(found) > _minor(tested[-1]):
-            yield f"{project} {found} is newer than what is tested: {' to '.join(tested)}"
+            yield f"{project} {found} is newer than the tested releases: {' to '.join(tested)}"
 
 
 def _minor(release: str) -> list[int]:
@@ -137,7 +139,7 @@ def _is_there(module: str, name: str) -> bool:
 
 
 def _has(owner: type, attribute: str) -> bool:
-    """Whether a class's instances have an attribute: its own, declared, or set when made."""
+    """Whether instances of a class have an attribute: its own, annotated, or set in `__init__`."""
     return hasattr(owner, attribute) or any(
         attribute in get_annotations(base)
         or attribute in getattr(getattr(base, "__init__", None), "__code__", _NO_CODE).co_names

@@ -1,4 +1,4 @@
-"""What one process of a run knows of it: its role, pool and settings."""
+"""The pool and the settings of a run, as each of its processes reads them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.pool.vendors import named_pool
+from pytest_ultrapar.session.answer_source import PoolLanes, Source, source_of
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
-from pytest_ultrapar.session.source import PoolLanes, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import resolve_run
 
@@ -57,7 +57,7 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
 
 
 def _read_pool(config: pytest.Config) -> Pool:
-    """The pool that a file has, or that the named models stand for."""
+    """The pool in the pool file, or the pool made from the named models."""
     path, overrides = pool_path(config), read_overrides(config)
     if path is not None:
         return load_pool(path, environ=os.environ, overrides=overrides)
@@ -66,27 +66,27 @@ def _read_pool(config: pytest.Config) -> Pool:
 
 
 def source(config: pytest.Config) -> Source:
-    """Where the answers of the run come from."""
+    """The source of the run's answers."""
     return source_of(settings(config)[0])
 
 
 def fix_source(config: pytest.Config) -> None:
-    """Give workers the path of an earlier run: when one is replaced, `latest` is this run itself.
+    """Give workers the path of an earlier run, because by then `latest` may be this run itself.
 
     Raises:
         ConfigError: There is no such run.
     """
     found = source(config)
     if not isinstance(found, PoolLanes):
-        # xdist hands `config.option` to workers (`WorkerController.setup`).
+        # xdist passes `config.option` to workers (`WorkerController.setup`).
         name = found.option.removeprefix("--").replace("-", "_")
         setattr(config.option, name, str(resolve_run(found.run)))
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:
-    """The selected models, of those that make cases, in the pool's order."""
+    """The selected models that get cases of their own, in the pool's order."""
     options, pool = settings(config)
-    # Without a pool the words are addresses: it has nothing else.
+    # Without a pool file the patterns are addresses, and all of them are selected.
     patterns = options.models if pool.has_file else ()
     return selected_models(pool, patterns, pool.subjects)
 
@@ -97,12 +97,12 @@ def case_lanes(config: pytest.Config) -> tuple[Lane, ...]:
 
 
 def lanes(config: pytest.Config) -> tuple[Lane, ...]:
-    """These and the lanes of all roles, in the pool's order."""
+    """Lanes that serve a selected model or a role, in the pool's order."""
     return _lanes_of(config, {*models(config), *settings(config)[1].roles.values()})
 
 
 def asked_pool(config: pytest.Config, cases: Iterable[Case]) -> Pool:
-    """The pool with the lanes alone that these cases, and roles for them, may ask."""
+    """The pool with only the lanes that these cases and their roles may use."""
     _, pool = settings(config)
     names = {case.model for case in cases}
     names.update(pool.roles.values() if names else ())
@@ -114,9 +114,9 @@ def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
 
 
 def redactor(pool: Pool) -> Redactor:
-    """Knows the secrets of all keys of the pool, also of those that this run does not need."""
+    """A redactor for all secrets of the pool, including keys that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    # As they are sent (`read_secrets` strips them), and as they stand there.
+    # Both as they are sent (`read_secrets` strips them) and as they are in the environment.
     values = {os.environ[name] for name in named if os.environ.get(name)}
     keys = {value.strip() for value in values} | values
     more = route_secrets(pool, os.environ) | _cluster_secrets()
@@ -124,25 +124,25 @@ def redactor(pool: Pool) -> Redactor:
 
 
 def _cluster_secrets() -> set[str]:
-    """The password of the server that several hosts share, whether this run uses it or not."""
+    """The password of the server that hosts share, even if this run does not use it."""
     if not os.environ.get("ULTRAPAR_CLUSTER", "").strip():
         return set()
-    from pytest_ultrapar.cluster.address import read_address  # noqa: PLC0415 - seldom
+    from pytest_ultrapar.cluster.address import read_address  # noqa: PLC0415 - rare
 
     try:
         address = read_address(None, os.environ)
     except ConfigError:
-        # Who wants to use it is told so; the whole of it may be a secret.
+        # A run that uses the address reports the error. The whole address may be secret.
         return {os.environ["ULTRAPAR_CLUSTER"]}
     if address.password is None:
         return set()
-    # As it is, and as it is spelled in the URL. The rest may be shown.
+    # Decoded, and as spelled in the URL. The rest of the URL may be shown.
     spelled = urlsplit(os.environ["ULTRAPAR_CLUSTER"].strip()).password or ""
     return {address.password.reveal(), spelled} - {""}
 
 
 def data(config: pytest.Config) -> dict[str, str]:
-    """What the suites say of their data, by name."""
+    """Facts about the data of the suites, by name."""
     found: dict[str, str] = {}
     for said in config.hook.pytest_ultrapar_data(config=config):
         found.update({str(name): str(value) for name, value in said.items()})
@@ -150,10 +150,10 @@ def data(config: pytest.Config) -> dict[str, str]:
 
 
 def check_keys(config: pytest.Config, pool: Pool) -> None:
-    """Make sure that the secrets of all lanes are there, and what the ways to the servers need.
+    """Check that the secrets of all lanes, and of the routes to their servers, are set.
 
     Raises:
-        ConfigError: Naming the variables that are not set, or a file that cannot be used.
+        ConfigError: Variables are not set, or a file cannot be used; the message names them.
     """
     try:
         read_secrets(pool, os.environ)
@@ -162,11 +162,11 @@ def check_keys(config: pytest.Config, pool: Pool) -> None:
         if config.getoption(Options.pool.dest) or not pool.has_file:
             raise
         raise ConfigError(
-            f"{error}; to run all but evaluations: pytest -o {Options.pool.ini}="
+            f"{error}; to run all tests except evaluations: pytest -o {Options.pool.ini}="
         ) from error
 
 
 def stops_at_collection(session: pytest.Session) -> bool:
-    """Whether something could not be collected and pytest will therefore run no test."""
+    """Whether pytest runs no test because of errors during collection."""
     # The condition of `_pytest.main.pytest_runtestloop`.
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

@@ -1,4 +1,4 @@
-"""What a process needs in order to run cases: the run's files, settings and secrets."""
+"""The files, settings and secrets that a process needs to run cases."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
-from pytest_ultrapar.store.parts import PartWriter
-from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.journal_history import RecoveredIndex
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.store.string_parts import PartWriter
 from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 
-_WRONG = "does not hold what a run leaves there"
+_WRONG = "does not contain an assignment"
 ASSIGNMENT_FILE = "assignment.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Runtime:
-    """One process's view of a run; made when its items are known, closed when the session ends.
+    """The run in one process, from the end of collection to the end of the session.
 
     Attributes:
         config: pytest's.
         options: Settled settings.
         directory: The run's directory.
         worker: `gw0`, ...; without xdist `main`.
-        redactor: Knows the run's secrets.
-        replayed: Reads the run that is replayed, if any.
+        redactor: Masks the run's secrets.
+        replayed: Reads the replayed run, if any.
     """
 
     config: pytest.Config
@@ -50,10 +50,10 @@ class Runtime:
     redactor: Redactor
 
     def __post_init__(self) -> None:
-        """Open this process's own journal segment.
+        """Open this process's journal segment.
 
         Raises:
-            ResultsError: The segment or the debug log cannot be made.
+            ResultsError: The segment or the debug log cannot be created.
         """
         directory, worker, redactor = self.directory, self.worker, self.redactor
         self._debug_log: DebugLog | None = None
@@ -68,28 +68,31 @@ class Runtime:
         self._closed = False
 
     def sync(self) -> None:
-        """Wait until all that was kept so far is on the disk itself.
+        """Wait until everything stored so far is on the disk.
 
         Raises:
             ResultsError: Some of it may be lost.
         """
-        # What records name before the records.
+        # Parts first: records refer to them.
         self.parts.sync()
         self.journal.sync()
 
     def read_episode(self, position: Position) -> EpisodeEnded:
-        """A finished episode, from the journal.
+        """Read a finished episode from the journal.
 
         Raises:
-            ResultsError: Something else stands there.
+            ResultsError: There is no finished episode at the position.
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
-            raise ResultsError(f"the journal has no finished episode in {position}")
+            raise ResultsError(f"the journal has no finished episode at {position}")
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case, empty for none; made before any case is dispatched."""
+        """The group of a case in the assignment, or an empty text.
+
+        Set before cases are dispatched.
+        """
         if self._groups is None:
             assignment = read_assignment(self.directory)
             self._groups = {
@@ -101,7 +104,7 @@ class Runtime:
         """Sync and close all files. Idempotent.
 
         Raises:
-            ResultsError: The journal may have lost what was appended last; all files are closed.
+            ResultsError: The journal may have lost its last records; all files are closed.
         """
         if self._closed:
             return
@@ -119,7 +122,7 @@ class Runtime:
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
-    """Leave the assignment where workers find it. Called by the controller before it dispatches.
+    """Write the assignment for the workers. Called by the controller before it dispatches cases.
 
     Raises:
         ResultsError: It cannot be written.
@@ -128,9 +131,9 @@ def write_assignment(directory: Path, assignment: Assignment) -> None:
 
 
 def read_assignment(directory: Path) -> Assignment:
-    """The run's assignment; an empty one while there is none.
+    """The run's assignment; an empty one if the file does not exist.
 
     Raises:
-        ResultsError: It cannot be read, or is no assignment.
+        ResultsError: The file cannot be read or does not contain an assignment.
     """
     return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)

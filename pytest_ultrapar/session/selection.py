@@ -1,9 +1,8 @@
-"""Which tests become cases of which models, and which of the cases a run asks.
+"""Decide which tests become cases of which models, and which of these cases a run selects.
 
-In the order in which pytest gets there: marks are checked and tests parametrised while they are
-generated; items that the run does not ask are deselected when all are collected, first by models
-and repetitions, then those that no sample draws, then those whose answers another suite or an
-earlier run has.
+The functions are in the order in which pytest calls them. Marks are checked and tests parametrised
+while pytest generates tests. When all items are collected, some are deselected: first by models and
+repetitions, then by the sample, then cases whose answers another suite or an earlier run provides.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.awaited import stage_of
+from pytest_ultrapar.session.case_dependencies import stage_of
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
@@ -38,8 +37,8 @@ from pytest_ultrapar.session.collection import (
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import prefetched_of
-from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
+from pytest_ultrapar.session.settings import models_hint
+from pytest_ultrapar.session.worker_test_lists import check_same_tests
 from pytest_ultrapar.store.cases_file import (
     Generated,
     Shared,
@@ -58,9 +57,10 @@ if TYPE_CHECKING:
 
 
 REPEATS_OVER = "repeats_over"
-"""Of the mark `ultrapar`: the parameter that M of `--ultrapar-repeats NxM` counts."""
+"""Argument of the mark `ultrapar`: the parameter whose first M values `--ultrapar-repeats NxM`
+selects."""
 TAKEN_FROM = "taken_from"
-"""Of the same: the suite whose answers are shared instead of asking again."""
+"""Argument of the mark `ultrapar`: the suite from which this suite takes answers."""
 _ARGUMENTS = (CLUSTER, "expect", "meta", "models", REPEATS_OVER, "summary", TAKEN_FROM)
 _EXPECT = ("turns", "tokens_in", "tokens_out")
 _PATTERN_SIGNS = set("*?[")
@@ -70,17 +70,17 @@ _PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
-    """Give a test for which something runs ahead its models; returns whether it is one.
+    """If a test has an episode, parametrize it over its models; return whether it has one.
 
-    What is wrong with its mark is noted: raised while tests are generated it would be a traceback
-    and exit code 2.
+    Errors in its mark are noted for later, because an exception raised while pytest generates tests
+    would end pytest with a traceback and exit code 2.
     """
     if not internals.prefetched_for(metafunc):
         return False
     for mark in metafunc.definition.iter_markers("ultrapar"):
         for fault in mark_faults(mark):
             _note_fault(metafunc, fault)
-    if internals.takes_our_model(metafunc) and not _by_hand(metafunc):
+    if internals.uses_model_fixture(metafunc) and not _by_hand(metafunc):
         metafunc.parametrize("model", _models(metafunc))
     return True
 
@@ -100,18 +100,18 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
-    # None of what is neither, which its mark's fault says.
+    # A value of another type selects no model here; `mark_faults` reports it.
     listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
-        # A name that is not there is a slip of the pen; a family without a member in this pool is
-        # a suite that has nothing to do here.
+        # An unknown name is a typo. A pattern without a match is allowed: the suite has nothing to
+        # do on this pool.
         is_name = not _PATTERN_SIGNS.intersection(pattern)
         if is_name and pattern not in pool.subjects:
             _note_fault(
                 metafunc,
                 f"mark ultrapar(...) names {pattern!r}, which matches no model "
-                f"{whose(pool, pool.subjects)}",
+                f"{models_hint(pool, pool.subjects)}",
             )
     return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
 
@@ -122,14 +122,14 @@ def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
 
 
 def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
-    """Give a case its repetitions.
+    """Parametrize a case over its repetitions.
 
-    They are always a parameter, also when there is one: the first repetition of a case then has the
-    same id in a run of one and in a run of twenty.
+    The repetition is a parameter even if there is only one. So the first repetition of a case has
+    the same id in a run with one repetition and in a run with twenty.
     """
     options, _ = run_config.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
-        # pytest refuses to parametrise over what a test does not use
+        # pytest refuses to parametrise over a name that a test does not use
         # (`Metafunc._validate_if_using_arg_names`).
         metafunc.fixturenames.append(REPEAT)
     numbers = range(options.repeats.n)
@@ -137,9 +137,9 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
 
 
 def mark_faults(mark: pytest.Mark) -> Iterator[str]:
-    """Faults of a mark that can be seen without its test's parameters and the pool's models.
+    """Yield errors in a mark that do not depend on the test's parameters or the pool's models.
 
-    Each begins with the mark and says what was found and what is allowed.
+    Each message begins with the mark and says which value was found and which are allowed.
     """
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
     if strange:
@@ -178,15 +178,16 @@ def _expect_fault(said: object) -> str | None:
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """By test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
-"""Those of all shards: the items of one do not tell."""
+"""The first values over all shards, which the items of one shard do not show."""
 generated_key = pytest.StashKey[Generated]()
-"""What all shards together are of, or a sample is; for these only."""
+"""The cases from which a shard or a sample was selected; set only for a shard or a sample."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
-    """The first M values of the parameter that each suite counts; empty without `NxM`.
+    """The first M values of the parameter that each suite's mark names; empty without `NxM`.
 
-    Asked before any plugin selects or sorts items, so that `-k` picks from what runs without it.
+    Called before any plugin selects or sorts items, so `-k` selects from the same cases that run
+    without `-k`.
     """
     options, _ = run_config.settings(config)
     found: FirstValues = {}
@@ -212,17 +213,19 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues) -> None:
-    """Leave out the cases that this run does not ask for; note what is wrong with marks.
+    """Deselect the cases that this run does not select, and note errors in marks.
 
-    Left out are cases of models that `--ultrapar-model` does not select, cases whose counted
-    parameter has none of its first values, what did not end as `--ultrapar-only` says, and the one
-    item, which it would skip, that pytest makes
-    of a test when one of its parameters has no value at all.
+    Deselected are:
+
+    - cases of models that `--ultrapar-model` does not select
+    - cases whose value for the parameter in `repeats_over` is not among the first M
+    - cases that did not end in the way that `--ultrapar-only` selects
+    - the skipped item that pytest makes for a test with a parameter without values
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
     wanted = again(config)
-    # By test: whether it is a case, and what its mark names as counted.
+    # By test: whether it is a case, and the parameter that its mark names.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
     kept: list[pytest.Item] = []
@@ -246,7 +249,7 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
-    # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
+    # Compare by identity: a parameter's value may be of a type that cannot be compared or hashed.
     if any(value is internals.NO_VALUE for value in internals.parameters(item).values()):
         return True
     model = parameter(item, "model")
@@ -262,41 +265,40 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     repeats = options.repeats
     if counted is None and repeats.n_first is not None:
         return (
-            f"{where}: {repeats} ({options.origin['repeats']}) takes the first {repeats.n_first} "
-            f"values of a parameter, but the suite does not say of which; mark it with "
-            f'pytest.mark.ultrapar({REPEATS_OVER}="..."), where {allowed}, or ask for '
-            f"{repeats.n}"
+            f"{where}: {repeats} ({options.origin['repeats']}) uses the first {repeats.n_first} "
+            f"values of a parameter, but the suite names none; add "
+            f'pytest.mark.ultrapar({REPEATS_OVER}="...") ({allowed}), or repeat {repeats.n} times'
         )
     return None
 
 
-class Again(NamedTuple):
-    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed."""
+class SelectedCases(NamedTuple):
+    """The selection of `--ultrapar-only`: ids of an earlier run's cases, made with its seed."""
 
     run_id: str
     seed: int
     ids: frozenset[str]
 
 
-again_key = pytest.StashKey[Again]()
+again_key = pytest.StashKey[SelectedCases]()
 
 
-def again(config: pytest.Config) -> Again | None:
-    """What `--ultrapar-only` selects; None where it is not given."""
+def again(config: pytest.Config) -> SelectedCases | None:
+    """The selection of `--ultrapar-only`; None without the option."""
     given = getattr(config, "workerinput", {}).get(INPUT)
     if given is None:
         return config.stash.get(again_key, None)
-    return given["again"] and Again(*given["again"])
+    return given["again"] and SelectedCases(*given["again"])
 
 
 # -- then: a sample --------------------------------------------------------------------------------
 
 
 def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cells that are not of the sample, with all repetitions of each.
+    """Deselect the cells that are not in the sample, with all their repetitions.
 
-    A larger sample holds all of a smaller one. Models and tests that have the same parameters get
-    the same of them, so that they can be compared; where one waits for the other, the other first.
+    A larger sample contains each smaller one. Models and tests with the same parameters get the
+    same cells, so that they can be compared. Cells come before the cells that wait for them.
     """
     options, _ = run_config.settings(config)
     seed, sample = options.seed, options.sample
@@ -335,24 +337,25 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 # -- then: answers that suites share ---------------------------------------------------------------
 
 Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
-"""What tells whether two cases ask the same: suite, model, repetition, parameters with what they
-hold."""
+"""The identity of a case's requests: suite, model, repetition, parameters and digests of their
+values. Cases with the same question send the same requests."""
 reused_key = pytest.StashKey[dict[Question, str]]()
-"""Questions that an earlier run answered, and the ids of the cases that did; workers read them from
+"""The questions that an earlier run answered, and the ids of their cases. Workers read them from
 the run directory instead."""
 _shared_key = pytest.StashKey[list[Shared]]()
 REUSED_FILE = "reused.json"
 
 
 def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cases whose suite shares the answers of another one, as `-k` leaves out tests.
+    """Deselect the cases of suites that take their answers from another suite.
 
-    Called after `-k`, `-m` and --ultrapar-model have left out theirs: what they left out of the
-    other suite is not shared. What this session asks itself goes before what an earlier run has.
+    Called after `-k`, `-m` and --ultrapar-model have deselected cases: a deselected case of the
+    other suite provides no answer. Cases of this session take precedence over cases of an earlier
+    run.
 
     Args:
         config: pytest's.
-        items: What is selected; changed in place.
+        items: The selected items; changed in place.
     """
     options, _ = run_config.settings(config)
     repeats = options.repeats.n
@@ -373,11 +376,11 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
-    # Dictionaries for their keys, each once and in order.
+    # Dictionaries serve as ordered sets here.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[internals.test_identity(item)]
-        # An earlier version that answered it kept no digests.
+        # The answer may come from an earlier version of this plugin, which stored no digests.
         contents = () if source is None else (content_of(item, digests), {})
         questions = (_question_of(item, str(source), repeats, each) for each in contents)
         question = next((one for one in questions if one in asked or one in answered), None)
@@ -396,7 +399,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
-    """The question that an item asks, as if it were one of `suite`."""
+    """The question of an item, as if the item were in `suite`."""
     return _question(
         suite, str(parameter(item, "model")), repetition(item, repeats), params_of(item) | content
     )
@@ -408,17 +411,18 @@ def question_of_case(case: Case) -> Question:
 
 
 def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
-    # By `repr`: 0.8 is 0.8 in JSON and in Python, and 1, 1.0 and True are three values.
+    # By `repr`: 0.8 is the same in JSON and in Python, and 1, 1.0 and True are three different
+    # values.
     return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
 
 
 def shared(config: pytest.Config) -> list[Shared]:
-    """What suites share instead of asking it; known when pytest has collected."""
+    """The answers that suites take from other suites; known after collection."""
     return config.stash.get(_shared_key, [])
 
 
 def reused(config: pytest.Config) -> dict[Question, str]:
-    """The questions that the run named by --ultrapar-reuse answered, and the cases that did."""
+    """The questions that the run of --ultrapar-reuse answered, and the ids of their cases."""
     given = getattr(config, "workerinput", {}).get(INPUT)
     if given is not None:
         return read_reused(Path(given["directory"]))
@@ -426,23 +430,23 @@ def reused(config: pytest.Config) -> dict[Question, str]:
 
 
 def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
-    """Leave what an earlier run answered where workers find it. Called before they start.
+    """Write the questions that an earlier run answered for the workers, before they start.
 
     Raises:
-        ResultsError: It cannot be written.
+        ResultsError: The file cannot be written.
     """
-    # Left by a session that never got as far as its first episode, it would be believed.
+    # Without reused answers, remove a file of a session that ended before its first episode.
     text = msgspec.json.encode(sorted(reused.items())) if reused else None
     write_whole(directory / REUSED_FILE, text)
 
 
 def read_reused(directory: Path) -> dict[Question, str]:
-    """What an earlier run answered, and the case that did; empty when none is reused.
+    """The questions that an earlier run answered, and the ids of their cases; may be empty.
 
     Raises:
-        ResultsError: It cannot be read, or is something else.
+        ResultsError: The file cannot be read or does not contain such questions.
     """
-    wrong = "does not hold what an earlier run answered"
+    wrong = "does not contain the answered questions of an earlier run"
     return dict(read_whole(directory / REUSED_FILE, list[tuple[Question, str]], (), wrong))
 
 
@@ -450,7 +454,7 @@ def read_reused(directory: Path) -> dict[Question, str]:
 
 
 def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
-    """The cases of a run, left where other processes and readers find them; all write the same.
+    """Collect a run's cases and write them to its directory; all processes write the same files.
 
     Raises:
         ConfigError: The suite cannot be used.
@@ -460,7 +464,7 @@ def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: 
     if collected.case_ids:
         resumes = run_config.settings(config)[0].resume is not None
         if others := write_cases(directory, collected.cases, resumes=resumes):
-            refuse_other_tests(others, collected.cases)
+            check_same_tests(others, collected.cases)
         write_tables(directory, collected.tables)
         write_shared(directory, shared(config))
         write_generated(directory, config.stash.get(generated_key, None))

@@ -1,4 +1,4 @@
-"""The settings of a run, asked of pytest and checked against each other."""
+"""The settings of a run: read from pytest and checked against each other."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, refuse, unusable
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.pool.vendors import is_address
-from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
+from pytest_ultrapar.session.answer_source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 NO_POLICY = "none"
-"""The policy of the modes that run one case at a time: there is nothing to choose."""
+"""The policy of the modes that run one case at a time and so have nothing to choose."""
 _POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
-    """What the command line says about the pool, and the suites.
+    """The settings from the command line and from suites that change the pool.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -39,7 +39,7 @@ def read_overrides(config: pytest.Config) -> Overrides:
 
 
 def read_options(config: pytest.Config, pool: Pool) -> Options:
-    """All settings, checked.
+    """Read and check all settings.
 
     Raises:
         ConfigError: A value is not allowed, or two of them contradict each other.
@@ -65,13 +65,13 @@ def read_options(config: pytest.Config, pool: Pool) -> Options:
 
 
 _FOR_SENDING = ("check", "faults", "simulator")
-"""Options that are about what is sent."""
+"""Options that affect only requests."""
 
 
 def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
-    """Why options cannot be used together, a sentence each."""
+    """The reasons why options cannot be used together, one sentence each."""
     if options.resume and options.out:
-        yield "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
+        yield "--ultrapar-resume already names the run's directory; leave out --ultrapar-out"
     if options.baseline is not None:
         yield from _of_baseline(options, source)
     if options.shard is not None:
@@ -81,7 +81,7 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
     if options.keep_changed and not options.resume:
         yield "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN as well"
     if options.only_of and not options.only:
-        yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which says which cases"
+        yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which selects cases"
     if given["replay_misses"] is not None and options.replay is None:
         yield (
             f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
@@ -98,8 +98,8 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
     given = f"--ultrapar-baseline {options.baseline}"
     if not isinstance(source, PoolLanes):
         yield (
-            f"{given} measures, and {source.option} takes what an earlier run has; leave one of "
-            "them out"
+            f"{given} measures speed, but {source.option} takes answers from an earlier run; leave "
+            "one of them out"
         )
     if options.mode in ONE_AT_A_TIME:
         yield (
@@ -108,25 +108,25 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
         )
     if options.resume:
         yield (
-            f"{given} cannot be used together with --ultrapar-resume: what a run has measured "
-            "serially stays as it is; leave the option out"
+            f"{given} cannot be used together with --ultrapar-resume: the run keeps the serial "
+            "sample that it has; leave the option out"
         )
 
 
 def _of_shard(options: Options) -> Iterator[str]:
-    beside = f"leave it out beside shard {options.shard} ({options.origin['shard']})"
+    hint = f"leave it out with shard {options.shard} ({options.origin['shard']})"
     if options.sample is not None:
-        yield f"--ultrapar-sample {options.sample} is drawn from all cases; {beside}"
+        yield f"--ultrapar-sample {options.sample} is drawn from all cases; {hint}"
     alone = "measures one machine that has all limits"
     if options.baseline is not None:
-        yield f"--ultrapar-baseline {options.baseline} {alone}; {beside}"
+        yield f"--ultrapar-baseline {options.baseline} {alone}; {hint}"
     if options.mode == "serial":
-        yield f"mode serial ({options.origin['mode']}) {alone}; {beside}"
+        yield f"mode serial ({options.origin['mode']}) {alone}; {hint}"
     if options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         yield (
-            f"{given} judges a whole run: join the shards (ultrapar merge) and gate the merge; "
-            f"{beside}"
+            f"{given} judges a whole run: merge the shards (ultrapar merge) and gate the merged "
+            f"run; {hint}"
         )
 
 
@@ -137,16 +137,16 @@ def _of_earlier_run(options: Options, source: Regrade | Replay) -> Iterator[str]
     why = "takes answers from one run"
     if not source.sends:
         others += _FOR_SENDING
-        why = "sends nothing and takes all from one run"
+        why = "sends no requests and takes all answers from one run"
     for name in others:
         if getattr(options, name):
             yield f"{source.option} {why}; leave out {getattr(Options, name).option}"
 
 
 def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
-    """Take seed and repetitions of the earlier run: cases are told apart by them."""
+    """Take the seed and the repetitions of the earlier run: they identify its cases."""
     given = source.option
-    # Only where it is asked for.
+    # Imported only by runs that need it.
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
-    """Take the shard of the earlier run, which has no other cases; of a whole run any may be."""
+    """Take the shard of the earlier run: it has no other cases. A whole run allows any shard."""
     if earlier is None:
         return
     if options.shard is None:
@@ -196,10 +196,10 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Ask the environment where it says which shard this is.
+    """Find out which shard this is from the environment, if the option leaves that open.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: The environment does not name a shard.
     """
     if options.shard is None:
         return
@@ -210,17 +210,17 @@ def _settle_shard(options: Options) -> None:
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:
-    """The policy in force: what was given, else the mode's default.
+    """The policy in force: the given one, or the mode's default.
 
     Args:
-        given: The option's word, None when it was not given.
+        given: The option's value; None if it was not given.
         mode: The settled mode.
-        offered: All answers to the hook `pytest_ultrapar_policies`: the shipped policies, and those
-            of conftests and plugins. One with an argument is offered as `name:ARGUMENT`.
+        offered: All answers to the hook `pytest_ultrapar_policies`, from this package, conftests
+            and plugins. A policy with an argument is offered as `name:ARGUMENT`.
 
     Raises:
-        ConfigError: The word is none of the allowed ones, or has no effect in this mode, or nobody
-            offers one for mode `phase`.
+        ConfigError: The policy is unknown, has no effect in this mode, or mode `phase` has no
+            policies.
     """
     if mode in ONE_AT_A_TIME:
         if given is None:
@@ -231,8 +231,8 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
         )
     if mode == PHASE and not offered:
         refuse(
-            "--ultrapar-mode phase: no conftest or plugin of this project says what its phases "
-            "are (hook pytest_ultrapar_policies); allowed are serial, rotate, ultra"
+            "--ultrapar-mode phase: no conftest or plugin of this project defines phases (hook "
+            "pytest_ultrapar_policies); allowed are serial, rotate, ultra"
         )
     if given is None:
         return offered[0] if mode == PHASE else str(_POLICY.default)
@@ -244,7 +244,7 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
 
 
 def is_called(word: str, name: str) -> bool:
-    """Whether a word is a policy's name; `batch:3` and `batch:` are both called `batch:N`."""
+    """Whether a word names a policy; `batch:3` and `batch:` both name `batch:N`."""
     head, colon, _ = name.partition(":")
     return word.startswith(head + colon) if colon else word == name
 
@@ -253,7 +253,7 @@ def read_offered(answers: Iterable[object]) -> list[str]:
     """The names in all answers to the hook `pytest_ultrapar_policies`, in their order.
 
     Raises:
-        ConfigError: An answer is no sequence of words.
+        ConfigError: An answer is not a sequence of words.
     """
     names: list[str] = []
     for answer in answers:
@@ -269,31 +269,31 @@ def read_offered(answers: Iterable[object]) -> list[str]:
 def selected_models(
     pool: Pool, patterns: Sequence[str], among: Sequence[str], *, option: str = "--ultrapar-model"
 ) -> tuple[str, ...]:
-    """The models that match a pattern, in their order; all without a pattern.
+    """The models that match a pattern, in the order of `among`; all of them if there is no pattern.
 
     Args:
         pool: The pool.
-        patterns: As a shell has them.
+        patterns: Patterns as in a shell, such as `qwen*`.
         among: Names of models of the pool.
-        option: Which option gave the patterns, for messages.
+        option: The option that gave the patterns, for messages.
 
     Raises:
-        ConfigError: A pattern matches none.
+        ConfigError: A pattern matches no model.
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in among):
-            # An address may hold a password.
+            # An address may contain a password.
             word = "URL" if "://" in pattern else repr(pattern)
-            msg = f"{option} {word} matches no model {whose(pool, among)}"
+            msg = f"{option} {word} matches no model {models_hint(pool, among)}"
             if is_address(pattern):
-                msg += "; where there is no pool (-o ultrapar_pool=) it stands for itself"
+                msg += "; to use it as an address, run without a pool (-o ultrapar_pool=)"
             raise ConfigError(msg)
     if not patterns:
         return tuple(among)
     return tuple(name for name in among if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def whose(pool: Pool, among: Sequence[str]) -> str:
-    """The end of a message about a name that is none of these models'."""
-    cases = " that makes cases" if len(among) < len(pool.models) else ""
-    return f"of {pool.path}{cases}; it has {', '.join(among)}"
+def models_hint(pool: Pool, among: Sequence[str]) -> str:
+    """The end of a message about a name that is not among these models."""
+    cases = " that gets cases" if len(among) < len(pool.models) else ""
+    return f"in {pool.path}{cases}; it has {', '.join(among)}"

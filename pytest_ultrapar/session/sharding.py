@@ -1,9 +1,9 @@
-"""The tests of one shard, cut while they are generated: those of others never become items.
+"""The tests of one shard, selected while pytest generates them.
 
-A session of ten million items fits into no process, so it is not enough to deselect them. Which
-shard a test belongs to follows from its case id alone (path below the project, name, parameters,
-run seed), so that shards that know nothing of each other make every case exactly once. Tests that
-are no cases are cut in the same way: over all shards each runs once.
+Tests of other shards never become items: no process can hold a session of ten million items. The
+shard of a test depends only on its case id (path below the project, name, parameters, run seed). So
+shards need to know nothing about each other, and together they run each case exactly once. Tests
+that are not cases are divided in the same way.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _IDS = 2**64
 
 
 class ShardCut:
-    """The plugin that makes tests of one shard only, in every process that collects."""
+    """The plugin that keeps only the tests of one shard, in every process that collects."""
 
     def __init__(self, config: pytest.Config, shard: Shard) -> None:
         self._config = config
         self._shard = shard
         self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
-        # Tests that were cut; each has an item, so that nothing else gets its identity.
+        # Tests that were cut. Each still has an item, so no other object gets its identity.
         self._cut: set[int] = set()
         self._suites: set[str] = set()
         self._shares: dict[str, str] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None]:
-        """Leave only what belongs to the shard. The outermost: all parameters are known then."""
-        internals.multiply_late(metafunc)
+        """Keep only the calls of the shard. Runs last, when all parameters are known."""
+        internals.parametrize_lazily(metafunc)
         yield
         definition = metafunc.definition
         is_case = bool(internals.prefetched_for(metafunc))
@@ -58,11 +58,11 @@ class ShardCut:
                 self._sum += int(case_id, 16)
             return is_in(shard, case_id)
 
-        if internals.keep_calls(metafunc, is_kept):
+        if internals.select_calls(metafunc, is_kept):
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
-        """What later steps ask of a test and would miss in items that are not there."""
+        """Note facts about a test that later steps need and that missing items cannot provide."""
         suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
         source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
@@ -82,7 +82,10 @@ class ShardCut:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Cut what pytest does not generate, such as doctests; say what all shards are cut from."""
+        """Cut items such as doctests, which pytest does not generate; note the cases of all shards.
+
+        The digest shows whether all shards had the same cases.
+        """
         seed = run_config.settings(config)[0].seed
         kept = [
             item
@@ -96,8 +99,8 @@ class ShardCut:
         for suite, source in self._shares.items():
             if source in self._suites:
                 config.stash.setdefault(collection.mark_faults_key, []).append(
-                    f"suite {suite} takes answers from suite {source} ({selection.TAKEN_FROM}), "
-                    f"which other shards ask: run {source} first, join its shards (ultrapar merge) "
-                    f"and run {suite} with --ultrapar-reuse and the merged run, or leave out "
+                    f"suite {suite} takes answers from {source} ({selection.TAKEN_FROM}), which "
+                    f"other shards run: run {source} first, merge its shards (ultrapar merge) and "
+                    f"run {suite} with --ultrapar-reuse MERGED, or leave out "
                     f"--ultrapar-shard {self._shard}"
                 )

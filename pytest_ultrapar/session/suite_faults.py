@@ -1,4 +1,4 @@
-"""What a suite asks for that cannot run ahead, and what to write instead."""
+"""Tests and fixtures that cannot run ahead, and how to write them instead."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SHARED = frozenset({
 })  # fmt: skip
 """Fixtures that change or watch the whole process."""
 _INSTEAD = {
-    "request": "ask for `case`, which has parameters and marks",
-    "tmp_path": "ask for tmp_path_factory",
+    "request": "use `case`, which has parameters and marks",
+    "tmp_path": "use tmp_path_factory",
 }
-_LATER = "use it in a plain test, which grades what an episode returned"
+_LATER = "use it in a plain test, which grades the value of an episode"
 
 
 def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
-    """What is wrong with a test, one sentence each.
+    """The errors in a test, one sentence each.
 
     Args:
         item: One of the test's items.
-        found: What runs ahead for it.
+        found: The functions that run ahead for it.
     """
     if not found:
         return [*filter(None, [_near_miss(item)])]
@@ -55,11 +55,11 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
 
 
 def no_regrade(test: Prefetched) -> str:
-    """Why an async test cannot be graded again, and what can."""
+    """The reason why an async test cannot be graded again, and the alternatives."""
     return (
-        f"{test.place}: {test.title} asks and grades in one, so --ultrapar-regrade has nothing to "
-        "grade anew: --ultrapar-replay runs it on the stored answers, without a request; or write, "
-        f"for runs to come, an episode and its test:\n{_long_form(test)}"
+        f"{test.place}: {test.title} sends and grades in one function, so --ultrapar-regrade "
+        "cannot grade it again: use --ultrapar-replay, which sends no requests; or write, for "
+        f"later runs, an episode and its test:\n{_long_form(test)}"
     )
 
 
@@ -73,13 +73,14 @@ def _several(found: Sequence[Prefetched]) -> str:
     names = ", ".join(one.name for one in found)
     if found[0].is_test:
         return (
-            f"an async test that takes `llm` asks itself, and cannot use what is prefetched "
-            f"({found[1].name}): leave out `llm` and `async`, or ask in the test"
+            f"an async test that takes `llm` sends its own requests and cannot use a prefetched "
+            f"fixture ({found[1].name}): leave out `llm` and `async`, or send the requests in "
+            "the test"
         )
     return (
-        f"a test may use only one prefetched fixture, this has {len(found)}: {names} "
-        f"({found[1].place}); let one of them ask for both, at once with asyncio.gather, and "
-        "return both, as in a dataclass"
+        f"a test may use only one prefetched fixture, not {len(found)}: {names} "
+        f"({found[1].place}); let one fixture get both answers with asyncio.gather and return "
+        "them, for example in a dataclass"
     )
 
 
@@ -88,7 +89,7 @@ def _test(item: pytest.Item) -> str:
 
 
 def _near_miss(item: pytest.Item) -> str | None:
-    """What a test does with our `llm` that looks as if it asked, and does not."""
+    """The error message for a test that uses this plugin's `llm` in a way that sends no request."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
         return None
     for name in internals.fixture_names(item):
@@ -104,28 +105,28 @@ def _near_miss(item: pytest.Item) -> str | None:
     name = _test(item).rpartition("::")[2]
     if inspect.iscoroutinefunction(test) or inspect.isasyncgenfunction(test):
         return (
-            f"{_test(item)}: an async test that takes `llm` has no `yield`, is no static and no "
-            "class method, and no decorator hides that it is async"
+            f"{_test(item)}: an async test that takes `llm` must not have a `yield`, be a static "
+            "or class method, or have a decorator that hides that it is async"
         )
     return (
-        f"{_test(item)}: a test that takes `llm` is `async def`, and awaits its answers; write\n"
+        f"{_test(item)}: a test that takes `llm` must be `async def` and await answers; write\n"
         f'    async def {name}({own}):\n        reply = await llm.chat("...")'
     )
 
 
 def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
-    """Why a function that runs ahead cannot have this argument, and what to do."""
+    """The reason why a function that runs ahead cannot have this argument, and the remedy."""
     if name in {"llm", "case", ANSWERS}:
         return None
     if name == "self" and (own := getattr(item, "cls", None)) is not None:
         setup = getattr(own, "setup_method", None)
         why = "its class has setup_method, which pytest calls for one test at a time"
-        return f"{why}: make in the test what that makes" if setup else None
+        return f"{why}: do its work in the test" if setup else None
     parameters = internals.parameters(item)
     definition = internals.fixture_definition(item, name)
     if definition is None:
         if name in _INSTEAD:
-            return f"it is of one test at a time: {_INSTEAD[name]}"
+            return f"it belongs to one test at a time: {_INSTEAD[name]}"
         return None if name in parameters else "no fixture or parameter has this name"
     if internals.is_direct_parameter(definition) or is_ours(definition, "model"):
         return None
@@ -135,7 +136,7 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
         how = "a parametrised fixture"
         if definition.params is None:
             how = "parametrised through a fixture (indirect)"
-        return f"it is {how}: parametrise the test, and make of its value what you need"
+        return f"it is {how}: parametrise the test, and create the object from the value"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
         return (
             "it is a prefetched fixture itself: call a plain `async def` from both, or wait for "
@@ -144,7 +145,7 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
     if definition.scope != "session":
         return _narrow(definition)
     if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
-        return "it is an asynchronous fixture: make its value in the function"
+        return "it is an asynchronous fixture: create its value in the function"
     several = _parametrised_below(item, definition)
     return f"it depends on the parametrised fixture {several!r}" if several else None
 
@@ -152,16 +153,16 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
 def _narrow(definition: pytest.FixtureDef[Any]) -> str:
     name, scope = definition.argname, definition.scope
     if name in _SHARED:
-        why = "it is about the whole process, which many episodes share that run at once"
+        why = "it affects the whole process, and many episodes run in it at the same time"
     else:
-        why = f"it is a {scope}-scoped fixture, and many episodes run at once"
+        why = f"it is a {scope}-scoped fixture, and many episodes run at the same time"
     if name in _SHARED or definition.func.__module__.startswith("_pytest."):
         return f"{why}: {_INSTEAD.get(name, _LATER)}"
-    return f'{why}: give it scope="session", or make its value in the function'
+    return f'{why}: give it scope="session", or create its value in the function'
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would make it anew in mid-episode."""
+    """A parametrised fixture that this one needs: pytest would make it again during an episode."""
     seen: set[str] = set()
     names = list(definition.argnames)
     while names:

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans and metrics of cases and their requests: a plugin on our own hooks.
+"""OpenTelemetry spans and metrics of cases and their requests: a plugin for this package's hooks.
 
-It says what the tables say, when a case is over, and never what was asked or answered. Where it
-goes the user's environment says (`OTEL_*`).
+When a case has ended, it reports the same facts as the tables, but never prompts or answers. The
+user's environment sets the destination (`OTEL_*`).
 
 Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, buckets).
 """
@@ -39,22 +39,21 @@ if TYPE_CHECKING:
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _SCOPE = "pytest_ultrapar"
 _FLUSH_S = 5.0
-"""A collector that is gone must not hold up the end of a run."""
+"""How long a collector that does not answer may delay the end of the run."""
 _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _TOKENS = [4.0**power for power in range(14)]
 
 
 def check_installed() -> None:
-    """Look before a run begins whether all that it needs is there, and takes its settings.
+    """Check before a run that all required packages exist and accept their settings.
 
     Raises:
-        ConfigError: The extra is not there or an exporter that the environment names, or
-            OpenTelemetry refuses what a variable says.
+        ConfigError: The extra or an exporter that the environment names is not installed, or
+            OpenTelemetry refuses a variable.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         refuse("--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'")
-    # Each part of it reads variables of its own, some as it is imported, and refuses them with
-    # errors of any kind.
+    # Each part reads its own variables, some during its import, and raises errors of any kind.
     try:
         for make in (_tracers, _meters):
             _, end = make(str)
@@ -68,16 +67,16 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """Makes a span of each case and of each of its requests, in the process that ran it.
+    """Makes a span for each case and for each of its requests, in the process that ran it.
 
     Args:
-        directory: Of the run; its manifest is read when the first case ends.
-        worker: Of this process.
-        text: Takes secrets out of names.
+        directory: The run's directory; its manifest is read when the first case ends.
+        worker: The name of this process.
+        text: Removes secrets from names.
     """
 
     def __init__(self, directory: Path, worker: str, text: Callable[[str], str]) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - where asked for
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - only with the option
 
         self._directory = directory
         self._text = text
@@ -86,7 +85,8 @@ class Telemetry:
         tracers, end_spans = _tracers(text)
         meters, end_metrics = _meters(text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
-        # As CI programs hand a trace on to what they start; its id alone, which holds no key.
+        # CI programs pass a trace to the programs they start. Use only its id, which contains no
+        # key.
         given = {"traceparent": os.environ.get("TRACEPARENT", "")}
         self._parent: Context = TraceContextTextMapPropagator().extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
@@ -109,15 +109,18 @@ class Telemetry:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note whose records come next. Main thread, per item."""
+        """Note the item that the next records belong to.
+
+        Called on the main thread, for each item.
+        """
         self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
-        """Keep a request of the case. Main thread."""
+        """Keep a request of the case. Called on the main thread."""
         self._attempts.append(record)
 
     def pytest_ultrapar_case(self, record: Grade) -> None:
-        """Make the spans of a case that is over. Main thread."""
+        """Make the spans of an ended case. Called on the main thread."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
         from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415
 
@@ -125,7 +128,7 @@ class Telemetry:
         if item is None:
             return
         ended = prefetch.state.ended if prefetch.state is not None else None
-        # What an earlier session sent, it told itself.
+        # An earlier session has reported the requests that it sent.
         if ended is None or ended.started_at_us < self._sent_from_us:
             self._attempts = []
         offset_ns = _offset_ns(ended, self._attempts)
@@ -143,16 +146,16 @@ class Telemetry:
                 "gen_ai.request.model": model,
             },
         )
-        # The conventions know no other values, so a case that was skipped has none.
+        # The conventions have no other values, so a skipped case gets no status.
         if record.test != "skipped":
             has_passed = record.test in {"passed", "xpassed", "xfailed"}
             span.set_attribute("test.case.result.status", "pass" if has_passed else "fail")
         if record.outcome in {"infra", "error"}:
             span.set_attribute("error.type", record.kind or record.outcome)
             span.set_status(Status(StatusCode.ERROR))
-        told = set_span_in_context(span, self._parent)
+        context = set_span_in_context(span, self._parent)
         for attempt in self._attempts:
-            self._tell_of(attempt, model, told, offset_ns)
+            self._report(attempt, model, context, offset_ns)
         for name, score in {"outcome": None, **record.scores}.items():
             result: dict[str, Any] = {"gen_ai.evaluation.name": self._text(name)}
             if score is None:
@@ -160,14 +163,14 @@ class Telemetry:
             else:
                 result["gen_ai.evaluation.score.value"] = float(score)
             span.add_event("gen_ai.evaluation.result", result)
-        # Two clocks: the last request may seem to end a little after now.
+        # There are two clocks, so the last request may seem to end slightly later than now.
         ends_ns = [_ns(one.t_end_s, offset_ns) for one in self._attempts]
         span.end(max([utc_now_us() * 1000, *ends_ns]))
         self._attempts = []
 
     @cached_property
     def _sent_from_us(self) -> float:
-        """From when on this session sent the episodes that it grades, us since the epoch."""
+        """When this session began to send the episodes that it grades, in us since the epoch."""
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - when the first case ends
 
         try:
@@ -176,7 +179,7 @@ class Telemetry:
             return 0
         return math.inf if manifest.regraded is not None else manifest.measured_part.from_us
 
-    def _tell_of(self, attempt: Attempt, model: str, told: Context, offset_ns: int) -> None:
+    def _report(self, attempt: Attempt, model: str, context: Context, offset_ns: int) -> None:
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
         from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415
 
@@ -203,7 +206,7 @@ class Telemetry:
         }
         span = self._tracer.start_span(
             f"chat {asked}",
-            told,
+            context,
             kind=SpanKind.CLIENT,
             start_time=_ns(attempt.t_send_s, offset_ns),
             attributes={**common, **{name: one for name, one in own.items() if one is not None}},
@@ -223,7 +226,7 @@ class Telemetry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Send what is left, for so long and no longer, and say what was lost."""
+        """Send the rest within `_FLUSH_S`, and print what was lost."""
         threads = {
             name: threading.Thread(target=end, name=f"ultrapar-otel-{name}", daemon=True)
             for name, end in self._endings.items()
@@ -235,13 +238,13 @@ class Telemetry:
             thread.join(max(until_s - boot_s(), 0))
         if late := " and ".join(name for name, thread in threads.items() if thread.is_alive()):
             sys.stderr.write(
-                f"ultrapar: the last {late} of {self._worker} were not taken within "
-                f"{_FLUSH_S:.0f} s: does the collector answer?\n"
+                f"ultrapar: the collector did not accept the last {late} of {self._worker} within "
+                f"{_FLUSH_S:.0f} s: check that it is running\n"
             )
 
 
 def _offset_ns(ended: EpisodeEnded | None, attempts: Sequence[Attempt]) -> int:
-    """From the monotonic clock, by which attempts are measured, to the time of day."""
+    """The time of day minus the monotonic clock of the attempts, in ns."""
     if ended is None or not attempts:
         return 0
     return ended.started_at_us * 1000 - _ns(min(one.t_lease_s for one in attempts), 0)
@@ -252,9 +255,9 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
 
 
 def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
-    """The user's provider of spans if there is one, else one as the environment says.
+    """The user's provider of spans if there is one, otherwise one that the environment defines.
 
-    Beside it what sends the rest of them.
+    The second value is a function that sends the remaining spans.
     """
     from opentelemetry import trace  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
@@ -262,7 +265,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
     found = trace.get_tracer_provider()
     if isinstance(found, TracerProvider):
-        # Others may use it after us.
+        # Others may use it after this plugin.
         return found, found.force_flush
     made = TracerProvider(resource=_resource(text), shutdown_on_exit=False)
     for exporter in _exporters("traces"):
@@ -271,7 +274,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
 
 def _meters(text: Callable[[str], str]) -> tuple[MeterProvider, Callable[[], object]]:
-    """The same for metrics."""
+    """Like `_tracers`, for metrics."""
     from opentelemetry import metrics  # noqa: PLC0415
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
@@ -289,27 +292,27 @@ def _resource(text: Callable[[str], str]) -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
     made = Resource.create()
-    said = {
+    attributes = {
         name: text(one) if isinstance(one, str) else one for name, one in made.attributes.items()
     }
-    if str(said["service.name"]).startswith("unknown_service"):
-        said["service.name"] = "pytest-ultrapar"
-    return Resource(said, made.schema_url)
+    if str(attributes["service.name"]).startswith("unknown_service"):
+        attributes["service.name"] = "pytest-ultrapar"
+    return Resource(attributes, made.schema_url)
 
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
-"""Names under which the exporters of OTLP are installed, by the protocol's."""
+"""Names under which the OTLP exporters are installed, by protocol."""
 
 
 def _exporters(signal: str) -> list[EntryPoint]:
-    """Those that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP without it.
+    """The exporters that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP by default.
 
     Raises:
-        ConfigError: Nothing of that name is installed, or nothing speaks the protocol asked for.
+        ConfigError: No exporter of that name, or for the requested protocol, is installed.
     """
     known = entry_points(group=f"opentelemetry_{signal}_exporter")
     found: list[EntryPoint] = []
-    # By the specification what is empty is as good as unset.
+    # According to the specification, an empty variable is the same as an unset one.
     named = f"OTEL_{signal.upper()}_EXPORTER"
     for each in (os.environ.get(named) or "otlp").split(","):
         variable, name = named, each.strip()
@@ -322,13 +325,13 @@ def _exporters(signal: str) -> list[EntryPoint]:
                 variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
             name = os.environ.get(variable) or "http/protobuf"
             if name not in _PROTOCOLS:
-                refuse(f"{variable} = {name}: no exporter speaks it; use {' or '.join(_PROTOCOLS)}")
+                refuse(f"{variable} = {name}: not supported; use {' or '.join(_PROTOCOLS)}")
             installed_as = _PROTOCOLS[name]
             cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
         if installed_as not in known.names:
             installed = ", ".join(sorted(known.names)) or "none"
             refuse(
-                f"{variable} = {name}: no such exporter is installed (there are: {installed}){cure}"
+                f"{variable} = {name}: no such exporter is installed (installed: {installed}){cure}"
             )
         found.append(known[installed_as])
     return found

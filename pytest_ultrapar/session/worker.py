@@ -1,4 +1,4 @@
-"""Inside an xdist worker: items run in the order in which their episodes end."""
+"""The plugin in an xdist worker: items run in the order in which their episodes end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import UltraparError, refuse
-from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session import garbage_collection, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
-from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.no_pool import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
@@ -21,7 +21,7 @@ from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
 
 _NOT_DRAINED = 2
 
@@ -34,25 +34,25 @@ class WorkerSession:
         self._given = given
         self._prefetcher: Prefetcher | None = None
         self._outbox: Outbox | None = None
-        # To the process's end: what it then still does is little and ends by itself.
+        # The handler stays until the process ends: its remaining work is short and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """From now on a further Ctrl-C must not interrupt the end of the session."""
+        """Prevent another Ctrl-C from interrupting the end of the session."""
         self._ctrl_c.note_ending()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases and put our queue in place. Worker, main thread, once."""
-        # Before that of `WorkerInteractor`, which tells the controller: from then on it sends
-        # positions, and looks whether there is a fault.
+        """Find the cases and replace xdist's queue. Called once, in the worker's main thread."""
+        # Runs before the hook of `WorkerInteractor`, which reports to the controller. From then on,
+        # the controller sends positions and checks for an error message.
         try:
             self._prepare(session.items)
         except UltraparError as error:
-            # Raised here it would be an internal error of the worker; the controller reads it and
-            # ends with 4.
+            # An error raised here would be an internal error of the worker. The controller reads
+            # the message and ends with exit code 4.
             report_fault(self._given, str(error))
             session.shouldstop = "pytest-ultrapar: the suite cannot be run"
 
@@ -68,7 +68,7 @@ class WorkerSession:
         self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
         interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:
-            # xdist's own queue waits for the next test: what is held leaves before it does.
+            # xdist's own queue waits for the next test: send held messages before it does.
             get, outbox = interactor.torun.get, self._outbox
 
             def get_next() -> object:
@@ -81,8 +81,9 @@ class WorkerSession:
 
         dispatched: Future[None] = Future()
 
-        async def connect() -> BrokerPort:
-            # There is no broker before the controller has the keys; then it dispatches to us.
+        async def connect() -> BrokerInterface:
+            # The broker starts after the controller has the keys; then this worker gets its first
+            # item.
             await asyncio.shield(asyncio.wrap_future(dispatched))
             return await connect_broker(given["socket"], given["token"], worker)
 
@@ -102,7 +103,10 @@ class WorkerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Send what is held, where pytest still reports what goes wrong. Worker, main thread."""
+        """Send held messages while pytest still reports errors.
+
+        Called in the worker's main thread.
+        """
         done = yield
         if self._outbox is not None:
             self._outbox.flush()
@@ -110,36 +114,37 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the engine before the worker says that it has finished. Worker, main thread."""
+        """End the engine before the worker reports its end. Called in the worker's main thread."""
         try:
             if self._outbox is not None:
                 # The loop may have ended early, and ending the engine takes seconds.
                 self._outbox.flush()
         finally:
             if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-                # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before
-                # the `yield` of its wrapper runs before any other plugin. This it sends after us.
+                # xdist has copied `session.shouldstop` by now: the code before the `yield` in the
+                # wrapper of `WorkerInteractor` runs before any other plugin. It sends
+                # `workeroutput` after these hooks.
                 session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
     @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
     def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:
-        """Look for garbage before pytest does, when its session's fixtures are torn down."""
-        garbage.spare_reports(session.config)
+        """Collect garbage before pytest does, after the session's fixtures are torn down."""
+        garbage_collection.spare_reports(session.config)
 
 
 class PrefetchQueue:
-    """Stands in for xdist's queue of positions; hands them out in the order of completion.
+    """Replaces xdist's queue of positions; returns them in the order of completion.
 
-    `put` is called by execnet's receiver thread, `get` by the main thread.
+    execnet's receiver thread calls `put`, and the main thread calls `get`.
     """
 
     def __init__(self, prefetcher: Prefetcher, dispatched: Future[None], outbox: Outbox) -> None:
         """Make a queue.
 
         Args:
-            prefetcher: Runs what is put.
-            dispatched: Is done with the first position.
-            outbox: Emptied whenever there may be nothing to run for a while.
+            prefetcher: Runs the items.
+            dispatched: Is done when the first position has arrived.
+            outbox: Is flushed when there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
         self._dispatched = dispatched
@@ -149,19 +154,19 @@ class PrefetchQueue:
         self._marker: object = None
 
     def put(self, item: object) -> None:
-        """Take a position, or xdist's marker for shutdown."""
+        """Accept a position, or xdist's marker for shutdown."""
         if isinstance(item, int):
             self._n_put += 1
             self._prefetcher.put([item])
             if not self._dispatched.done():
                 self._dispatched.set_result(None)
             return
-        # The class of the marker lives in execnet's own namespace here, so only "no int" tells it
-        # (`xdist.remote.Marker`).
+        # The class of the marker is in execnet's own namespace here, so it is recognised only as
+        # something that is not an int (`xdist.remote.Marker`).
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0
-        # xdist says "drain" and "stop now" with the same word. It drains only workers with fewer
+        # xdist sends the same marker for "drain" and "stop now". It drains only workers with fewer
         # than two items.
         if n_waiting + held >= _NOT_DRAINED:
             self._prefetcher.abandon()
@@ -169,7 +174,7 @@ class PrefetchQueue:
             self._prefetcher.close()
 
     def get(self) -> object:
-        """The next position to run; blocks. The marker when there is no more."""
+        """Wait for the next position to run; the marker if there are no more."""
         if not self._prefetcher.has_ready:
             self._outbox.flush()
         index = self._prefetcher.take()
@@ -180,13 +185,13 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
-    # By what it has: xdist's class is made in the module `__channelexec__` (the end of
+    # Find it by its attributes: xdist's class is made in the module `__channelexec__` (the end of
     # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
     plugins = config.pluginmanager.get_plugins()
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:
         refuse(
-            "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
-            "known to work: pytest-xdist 3.8"
+            "pytest-ultrapar does not know the queue of this release of pytest-xdist; "
+            "tested: pytest-xdist 3.8"
         )
     return found[0]

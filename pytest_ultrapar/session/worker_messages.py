@@ -1,4 +1,4 @@
-"""What a worker tells the controller: one message and one event of many items."""
+"""Messages from a worker to the controller: one message and one event for many items."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ if TYPE_CHECKING:
 
 _PACKED = "ultrapar_packed"
 _FORMAT = 4
-"""Of marshal: all versions of Python that may stand on the two sides (`//python=`) read it."""
+"""The format of marshal: all Python versions that may run the two sides (`//python=`) read it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
-"""What xdist's `WorkerInteractor` sends of each item, three reports among it."""
+"""The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""50 messages a second are next to nothing, and nobody sees that a result comes so much later."""
+"""How long messages are held: 50 messages a second cost next to nothing, and a result is not
+noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
 Message = tuple[str, dict[str, Any]]
-"""What xdist's two sides send each other: an event and its arguments."""
+"""A message between xdist's two sides: an event and its arguments."""
 
 
 class Outbox:
-    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread and one of its own.
+    """Replaces `WorkerInteractor.sendevent`; runs in the worker's main thread and its own thread.
 
-    An item's messages are one piece with the word that the next one starts, and leave with those of
-    other items, 20 ms later at most. A failure leaves at once: it may be what ends the run (`-x`),
-    and other workers go on sending until the controller hears of it.
+    The messages of an item, up to the start of the next item, are sent as one piece. Pieces of
+    several items are sent together, after at most 20 ms. A failure is sent immediately: it may end
+    the run (`-x`), and other workers continue until the controller receives it.
     """
 
     def __init__(self, send: Callable[..., None], starts: Callable[[], None]) -> None:
-        """Hold nothing yet.
+        """Create an empty outbox.
 
         Args:
             send: xdist's own `sendevent`.
-            starts: Called when an item starts: before the controller hears of it, it may be what
-                kills the worker.
+            starts: Called when an item starts, before the controller knows about it: the item may
+                kill the worker.
         """
         self._send = send
         self._starts = starts
-        # Of the item that ran last, up to the word that the next one starts; main thread.
+        # Messages of the item that ran last, until the next one starts; main thread.
         self._item: list[Message] = []
-        # Of the items before. Guarded by the lock, as is the order in which they leave.
+        # Messages of earlier items. The lock guards them and the order in which they are sent.
         self._lock = threading.Lock()
         self._held: list[bytes] = []
         self._has_held = threading.Event()
         threading.Thread(target=self._send_late, name="ultrapar-outbox", daemon=True).start()
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
-        """Send a message, now or with those that follow; all arrive in their order."""
+        """Send a message, now or with later ones; all arrive in their order."""
         if name not in _HELD:
             self.flush()
             self._send(name, **kwargs)
@@ -72,12 +73,12 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is held; to be called before the main thread waits."""
+        """Send all held messages. Call it before the main thread waits."""
         self._pack()
         self._send_packed()
 
     def _pack(self) -> None:
-        """Hold as one piece what may leave at any moment; what cannot be packed leaves now."""
+        """Make one piece of the item's messages, or send them now if they cannot be packed."""
         item, self._item = self._item, []
         packed = _packed(item) if item else None
         if packed is not None:
@@ -104,7 +105,7 @@ class Outbox:
 
 
 def note_of(directory: Path, worker: str) -> Path:
-    """Where a worker notes which item it runs, in the run's directory."""
+    """The file in the run's directory in which a worker notes the item that it runs."""
     return directory / f"running-{worker}"
 
 
@@ -115,34 +116,34 @@ def remove_notes(directory: Path) -> None:
 
 
 def note_at(path: Path) -> Callable[[int], None]:
-    """What notes the item that this process runs, by its position.
+    """Return a function that notes the position of the item that this process runs.
 
-    `noted_at` reads it when the process is gone, whatever killed it. To write is to set 8 bytes of
-    memory.
+    `noted_at` reads the note after the process has ended, for any reason. Writing a note sets 8
+    bytes of memory.
 
     Raises:
         ResultsError: The file cannot be written.
     """
     with cannot(f"write {path}"), path.open("w+b") as file:
-        # A file of a full disk that has no block yet would end the process at the first note.
+        # On a full disk, a file without a block would end the process at the first note.
         file.write(_NOTE.pack(_NOTHING))
         file.flush()
         return partial(_NOTE.pack_into, mmap(file.fileno(), _NOTE.size), 0)
 
 
 def noted_at(path: Path) -> int:
-    """The item that a process ran last; -1 for none."""
+    """The item that a process ran last; -1 if it ran no item."""
     try:
         (index,) = _NOTE.unpack(read_file(path))
-    except (FileNotFoundError, StructError):  # it died before it had written any
+    except (FileNotFoundError, StructError):  # it died before the first note
         return _NOTHING
     return int(index)
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `WorkerController` let through what an `Outbox` sent. Before it has a channel.
+    """Let a `WorkerController` pass on an `Outbox`'s messages. Call it before there is a channel.
 
-    xdist takes messages apart in a thread for each worker, which the main thread then waits for.
+    xdist decodes messages in a thread for each worker, and the main thread waits for that thread.
     """
     process = node.process_from_remote
 
@@ -156,16 +157,16 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
 
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `DSession` carry out what comes as one event. Before it has workers."""
+    """Let a `DSession` handle packed events. Call it before it has workers."""
     config = dsession.config
 
     def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
         for packed in messages:
-            # From our own worker; JSON would make lists of tuples.
+            # From this plugin's worker. JSON would turn tuples into lists.
             for name, arguments in marshal.loads(packed):  # noqa: S302
                 own = arguments
                 if name == "testreport":
-                    # As `WorkerController.process_from_remote`.
+                    # As in `WorkerController.process_from_remote`.
                     make = config.hook.pytest_report_from_serializable
                     own = {"rep": make(config=config, data=arguments["data"])}
                 getattr(dsession, f"worker_{name}")(node=node, **own)
@@ -178,27 +179,27 @@ def event(
     name: str,
     handle: Callable[..., None],
 ) -> Callable[..., None]:
-    """A function for any thread that has a `DSession` call `handle` on the main thread.
+    """Return a function for any thread that makes a `DSession` call `handle` on the main thread.
 
-    It comes as an event among those of workers, after which xdist asks whether all tests have
-    finished (`DSession.loop_once`).
+    The call comes as an event between the events of workers. After it, xdist checks whether all
+    tests have finished (`DSession.loop_once`).
     """
     setattr(dsession, f"worker_ultrapar_{name}", lambda arguments: handle(*arguments))
 
-    def tell(*arguments: Any) -> None:  # noqa: ANN401 - those of `handle`
+    def tell(*arguments: Any) -> None:  # noqa: ANN401 - the arguments of `handle`
         dsession.queue.put((f"ultrapar_{name}", {"arguments": arguments}))
 
     return tell
 
 
 def _packed(messages: list[Message]) -> bytes | None:
-    """Through marshal; None where that does not give back what it is given.
+    """The messages in marshal's format; None if marshal cannot restore equal messages.
 
-    It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
-    its bytes. To look at each value before costs three times as much.
+    Marshal also accepts any object with a buffer, such as a numpy number as a score, and returns
+    its bytes. A check of each value beforehand costs three times as much.
     """
     try:
         packed = marshal.dumps(messages, _FORMAT)
         return packed if marshal.loads(packed) == messages else None  # noqa: S302 - our own
-    except Exception:  # noqa: BLE001 - values may be anything, and compare as they like
+    except Exception:  # noqa: BLE001 - values of any type, with any comparison
         return None

@@ -1,4 +1,4 @@
-"""xdist's options on a run with a pool: what `-n auto` means, and what is refused."""
+"""xdist's options in a run with a pool: the meaning of `-n auto`, and refused options."""
 
 from __future__ import annotations
 
@@ -13,44 +13,45 @@ if TYPE_CHECKING:
 
 
 SEATS_PER_WORKER = 100
-"""One process drives some 600 requests/s on one core: at 0.2 s an answer, above 100 seats."""
+"""One process on one core sends about 600 requests/s. That keeps more than 100 seats busy if an
+answer takes 0.2 s."""
 _MANY_SEATS = 1000
 _OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse xdist options that our scheduler cannot honour.
+    """Refuse xdist options that this plugin's scheduler cannot honour.
 
     Raises:
-        ConfigError: Naming option, value and what is allowed.
+        ConfigError: The message names the option, its value and the allowed values.
     """
     dist = config.getoption("dist")
     if dist not in {"no", "load"}:
         raise ConfigError(
-            f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; "
-            "use --dist load (the default with -n; no counts as load)"
+            f"--dist {dist} cannot be used together with --ultrapar-pool, which has its own "
+            "scheduler; use --dist load (the default with -n; no is treated as load)"
         )
     for spec in config.getoption("tx") or ():
-        # `3*popen` are three of them.
+        # `3*popen` means three processes.
         if not str(spec).split("*")[-1].startswith("popen"):
             raise ConfigError(
-                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
-                "this host; allowed is popen"
+                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits apply to "
+                "one machine; use popen"
             )
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):
-            # It is part of the names of the worker's files.
+            # The id is part of the names of the worker's files.
             raise ConfigError(
-                f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
+                f"--tx {spec} must name its worker with letters, digits and underscores (id=NAME)"
             )
 
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
-    """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
+    """The number of workers for `-n auto`: few, because seats limit requests, not processes."""
     _, pool = run_config.settings(config)
     return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
 
 
 def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
-    """How many workers drive so many requests in flight; None in flight needs all there are."""
+    """The number of workers for this many requests in flight; all workers if that is unlimited."""
     return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

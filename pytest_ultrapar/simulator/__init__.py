@@ -1,6 +1,7 @@
-"""A provider made of code: limits, latencies and models that act, behind a real HTTP server.
+"""The simulated provider: a real HTTP server with limits, latencies and simulated models.
 
-`app.py` answers a request: `limits.py` says whether it is refused, a persona (`persona.py`) what
-the answer says, `faults/` what goes wrong by script. `wire/` reads and writes each API's format.
-`process.py` starts it as a process, `log.py` writes down what came: by that tests judge limits.
+`app.py` answers a request. `limits.py` decides whether to refuse it, a persona (`persona.py`)
+writes the answer, `faults/` adds scripted failures, and `wire/` reads and writes the format of each
+API. `process.py` starts the server in its own process. `log.py` records all requests, so that tests
+can check limits against the log.
 """

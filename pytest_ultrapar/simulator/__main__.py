@@ -1,4 +1,4 @@
-"""The simulator's own process: settings on stdin, one line on stdout, ends when stdin ends."""
+"""The simulator's own process: it reads settings from stdin, prints a line, and ends with stdin."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_ultrapar.system.parent import parent_gone, tell_parent
 
 
 def main() -> int:
-    """Serve until the controller has gone; called by `python -m pytest_ultrapar.simulator`."""
-    # Ctrl-C in the terminal is the controller's business, which still needs its answers then.
+    """Serve until the controller has ended; `python -m pytest_ultrapar.simulator` calls this."""
+    # The controller handles Ctrl-C, and still needs answers while it shuts down.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)

@@ -1,6 +1,6 @@
-"""Where a simulated provider is found, and by which token: all that its callers need of it.
+"""The addresses and tokens of the simulated provider, for its clients.
 
-Every run on a simulated pool loads this, and none of the server's own modules.
+Every run with a simulated pool imports this module, but not the server's own modules.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _REACH_S = 5.0
 
 
 def default_token(provider: str, key: str) -> str:
-    """The token of a simulated key for which nobody chose one; it opens the simulator only."""
+    """Return the default token of a simulated key, which is valid only for the simulator."""
     return f"sim-{provider}-{key}"
 
 
 def base_path(provider: str) -> str:
-    """The path of a provider's base URL, to which clients add `/chat/completions`."""
+    """Return the path of a provider's base URL; clients append `/chat/completions` and so on."""
     return f"/{quote(provider, safe='')}/v1"
 
 
 def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
-    """Base URL by provider at a simulated provider that already runs.
+    """Return the base URL of each provider on a simulator that is already running.
 
     Args:
-        url: Where it does.
-        providers: Those of the pool that are simulated.
-        option: Which option gave the URL, for messages.
+        url: The URL of the running server.
+        providers: The names of the pool's simulated providers.
+        option: The option that set the URL, for messages.
 
     Raises:
-        ConfigError: The URL is no loopback address, or nothing listens there.
+        ConfigError: The URL is not a loopback address, or no server is listening there.
     """
     from pytest_ultrapar.pool.network import is_local  # noqa: PLC0415 - not for `--help`
 
@@ -48,7 +48,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         is_ours = False
     if not is_ours:
         refuse(
-            f"{option} must be an http:// URL of the loopback, "
+            f"{option} must be an http:// URL on this machine, "
             f"such as http://127.0.0.1:8123 (got {url!r})"
         )
     root = url.rstrip("/")
@@ -56,6 +56,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         socket.create_connection((parts.hostname or "", port), _REACH_S).close()
     except OSError as error:
         raise ConfigError(
-            f"{option}: nothing answers at {root} ({error.strerror or error})"
+            f"{option}: no server answers at {root} ({error.strerror or error}); start it with "
+            "ultrapar simulate"
         ) from error
     return {name: f"{root}/{name}/v1" for name in providers}

@@ -1,4 +1,4 @@
-"""What is sent for an admitted request, and how it ends: whole, in pieces, or broken off."""
+"""The response to an admitted request: sent whole or in pieces, complete or broken off."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 ON_DEPARTURE = "ultrapar.on_departure"
-"""Where the application puts into the scope what is to be called when the client leaves."""
+"""The scope's key for the application's callback, which is called if the client disconnects."""
 CLOSE = "ultrapar.close"
-"""Where the connection puts into the scope what closes it."""
+"""The scope's key for the function that closes the connection."""
 _JSON: Header = (b"content-type", b"application/json")
 
 
 async def read_body(receive: Receive, *, limit_bytes: int) -> bytes | None:
-    """The request's body, read no further than the first piece beyond `limit_bytes`.
+    """Read the request's body, up to the first piece that exceeds `limit_bytes`.
 
     Returns:
-        The body, longer than `limit_bytes` when it is too long; None when the client left before
-        its end.
+        The body. If it is too long, the result is longer than `limit_bytes`. None if the client
+        disconnected before the end.
     """
     message = await receive()
     if message["type"] != "http.request":
@@ -43,12 +43,12 @@ Ending = Literal["complete", "silence", "close"]
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A body sent at once, when all of the latency has passed.
+    """A body that is sent in one piece, after the whole latency.
 
     Attributes:
         status: HTTP status.
-        headers: Beyond content-length, and content-type where it is JSON.
-        begins: The share of the latency after which it begins.
+        headers: All headers except content-length, and except content-type if the body is JSON.
+        begins: The share of the latency that passes before the answer begins.
     """
 
     body: bytes
@@ -58,12 +58,12 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """A body sent in pieces, each when its share of the latency has passed.
+    """A body that is sent in pieces, each after its share of the latency.
 
     Attributes:
-        status: None sends nothing but the ending.
-        headers: All of them.
-        ending: `complete` ends it well, `silence` never does, `close` closes the connection.
+        status: HTTP status; None means that nothing is sent before the ending.
+        headers: All headers.
+        ending: `complete` ends the body, `silence` never ends it, `close` closes the connection.
     """
 
     status: int | None
@@ -73,7 +73,7 @@ class Pieces(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> float:
-        """The share of the latency after which it begins: the first piece's, else all of it."""
+        """The share of the latency before the first piece; without pieces, the whole latency."""
         return self.pieces[0][0] if self.pieces else 1.0
 
 
@@ -81,7 +81,7 @@ Answer = Whole | Pieces
 
 
 async def respond(send: Send, whole: Whole) -> None:
-    """Send a whole response, JSON unless its headers say otherwise."""
+    """Send a whole response. Its type is JSON unless its headers set another type."""
     sent = [*whole.headers, (b"content-length", b"%d" % len(whole.body))]
     if not any(name == b"content-type" for name, _ in whole.headers):
         sent.append(_JSON)
@@ -94,7 +94,7 @@ NEVER = Pieces(None, (), ((float("inf"), b""),))
 
 
 def broken_off(answer: Answer, ending: Ending) -> Pieces:
-    """The first half of an answer, head included, and then another ending."""
+    """Return the first half of an answer, including status and headers, with another ending."""
     if isinstance(answer, Pieces):
         half = max(1, len(answer.pieces) // 2)
         return Pieces(answer.status, answer.headers, answer.pieces[:half], ending)

@@ -1,4 +1,4 @@
-"""Refusals before any API writes them in its own shape."""
+"""Refusals, independent of the wire format of an API."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """An answer other than 200.
+    """A response with a status other than 200.
 
     Attributes:
-        message: For people; never holds a token.
-        code: What exactly is wrong, in OpenAI's words.
-        param: The field of the request that is.
-        retry_after_s: Seconds, > 0, until it is worth trying again; None says nothing of it.
-        kind: The class of error in OpenAI's words; None takes what is usual for the status.
+        message: A readable message, which never contains a token.
+        code: The exact error, in OpenAI's words.
+        param: The field of the request that is wrong.
+        retry_after_s: Seconds, > 0, until a retry makes sense; with None, no hint is sent.
+        kind: The class of the error, in OpenAI's words; None means the usual one for the status.
     """
 
     status: int
@@ -40,13 +40,13 @@ class ApiError:
 
     @classmethod
     def of_status(cls, status: int, message: str) -> ApiError:
-        """The refusal that this status usually is."""
+        """Return the usual refusal with this status."""
         retry_after_s = SEAT_RETRY_S if status == 429 else None  # noqa: PLR2004 - a status
         return cls(status, message, _CODES.get(status), retry_after_s=retry_after_s)
 
     @classmethod
     def over_limit(cls, exceeded: Exceeded) -> ApiError:
-        """429 that says which limit, and when a place frees."""
+        """Return a 429 that names the limit and the wait."""
         kind = LIMIT_KINDS[exceeded.bound]
         if kind.is_daily:
             what = f"{kind.counts} per day ({kind.word.upper()})"
@@ -66,10 +66,10 @@ class ApiError:
 
 
 class RefusedError(Exception):
-    """A request is answered with an error.
+    """The server refuses the request.
 
     Attributes:
-        error: That error.
+        error: The error to send.
     """
 
     def __init__(self, error: ApiError) -> None:
@@ -78,7 +78,7 @@ class RefusedError(Exception):
 
 
 def refuse(message: str, *, param: str | None = None) -> NoReturn:
-    """Answer 400: the request cannot be read as one, or asks for what there is not.
+    """Answer with 400: the request is malformed, or asks for something that does not exist.
 
     Raises:
         RefusedError: Always.
@@ -87,7 +87,7 @@ def refuse(message: str, *, param: str | None = None) -> NoReturn:
 
 
 def refuse_field(name: str) -> NoReturn:
-    """Answer 400: the simulated provider does not have what this field asks for.
+    """Answer with 400: the simulated provider does not support this field.
 
     Raises:
         RefusedError: Always.
@@ -96,5 +96,5 @@ def refuse_field(name: str) -> NoReturn:
 
 
 def millis(seconds: float) -> int:
-    """Whole milliseconds, rounded up, at least one."""
+    """Convert seconds to whole milliseconds, rounded up; the minimum is one."""
     return max(1, math.ceil(seconds * 1000))

@@ -1,4 +1,4 @@
-"""The simulated provider as a raw ASGI application: who asks, may they, what is answered, when."""
+"""The simulated provider as a plain ASGI application: authorization, answers and their timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.server_json import UNREADABLE
 from pytest_ultrapar.simulator.answer import (
     CLOSE,
     ON_DEPARTURE,
@@ -27,15 +27,15 @@ from pytest_ultrapar.simulator.answer import (
 )
 from pytest_ultrapar.simulator.api_error import ApiError, RefusedError
 from pytest_ultrapar.simulator.completion import complete
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
-from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
+from pytest_ultrapar.simulator.faults.selection import FaultBook
 from pytest_ultrapar.simulator.limits import Lateness
 from pytest_ultrapar.simulator.log import LogFile, encode_names, with_more
-from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
-from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
+from pytest_ultrapar.simulator.random_draws import Draw
+from pytest_ultrapar.simulator.served_pool import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
+from pytest_ultrapar.simulator.url_paths import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 from pytest_ultrapar.system.clock import Clock, CpuWaits
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.log import Event
-    from pytest_ultrapar.simulator.served import ServedProvider
+    from pytest_ultrapar.simulator.served_pool import ServedProvider
 
 
 class Composed(msgspec.Struct, frozen=True):
-    """An answer before it is sent.
+    """An answer that has not been sent yet.
 
     Attributes:
-        latency_s: How long it takes from the moment when the request is at work.
-        usage: Its tokens.
+        latency_s: Seconds from the start of processing to the answer.
+        usage: The tokens of the request and its answer.
     """
 
     answer: Answer
@@ -65,13 +65,13 @@ class Composed(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Holds the seat until the answer is sent or the client has left; gives it back once.
+    """A request that holds a seat. It frees the seat once: after the answer, or if the client left.
 
     Attributes:
-        composed: The answer that it will get.
-        names: What the log says of it.
-        scope: Of the request.
-        send: Where the answer goes.
+        composed: The answer to send.
+        names: The request's names in the log.
+        scope: The scope of the request.
+        send: ASGI's callable that sends the answer.
     """
 
     lane: ServedLane
@@ -88,14 +88,14 @@ class Flight:
     _answering: asyncio.Task[None] | None = None
 
     async def run(self, receive: Receive, arrived_s: float) -> None:
-        """Answer when it is due, unless the client leaves first; returns when either has happened.
+        """Send the answer when it is due, and return; also return if the client leaves first.
 
-        One `receive`, which uvicorn ends both at a disconnect and at the end of the answer, and a
-        timer: 88 us of CPU per request in all, against 107 us with two tasks in `asyncio.wait`.
+        It uses a timer and one `receive`, which uvicorn ends at a disconnect and after the answer.
+        This takes 88 us of CPU per request; two tasks in `asyncio.wait` would take 107 us.
 
         Args:
-            receive: ASGI's.
-            arrived_s: When the request was judged.
+            receive: ASGI's callable that receives messages.
+            arrived_s: The time at which the request was admitted.
         """
         server_model = self.lane.server_model
         if server_model is None or server_model.arrive(self):
@@ -119,7 +119,7 @@ class Flight:
             await answering
 
     def begin(self, now_s: float) -> None:
-        """Be at work from now on; called once, at the arrival or when a place is free."""
+        """Start processing. Call it once: when the request arrives, or when a place is free."""
         self._begun_s = now_s
         begins = self.composed.answer.begins
         if begins == math.inf:
@@ -128,11 +128,11 @@ class Flight:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
-        """End without an answer, since the client has left; does nothing after an end."""
+        """End without an answer, because the client has left. After the end, do nothing."""
         self._end("disconnect")
 
     def _wait_s(self, share: float) -> float:
-        """Seconds until so much of the latency has passed; 0 or less when it has."""
+        """Seconds until this share of the latency has passed; 0 or less if it already has."""
         return self._begun_s + share * self.composed.latency_s - self.clock.now_s()
 
     def _begin_answer(self) -> None:
@@ -151,7 +151,7 @@ class Flight:
             self._end("end", answer.status)
 
     async def _send_pieces(self, answer: Pieces) -> None:
-        """Send each piece when it is due; ends only by cancellation when its ending is silence."""
+        """Send each piece when it is due. With the ending `silence`, wait until cancelled."""
         if answer.status is not None:
             headers = list(answer.headers)
             begun = {"type": "http.response.start", "status": answer.status, "headers": headers}
@@ -181,23 +181,23 @@ class Flight:
 
 
 def drawn(lane: ServedLane, request: Request) -> Draw:
-    """The chance of a request, on any lane of its model."""
+    """Return the random values of a request. They are the same on all lanes of its model."""
     return Draw(request.messages, model=lane.lane.model, seed=lane.seed, request_seed=request.seed)
 
 
 def compose(
     lane: ServedLane, request: Request, resource: Resource, effect: Effect | None
 ) -> Composed:
-    """What the lane's persona answers, as the request wants it sent.
+    """Return the answer of the lane's persona, in the form that the request asks for.
 
     Args:
-        lane: Who answers.
-        request: What is asked.
-        resource: Writes the answer.
-        effect: What a fault makes of it.
+        lane: The lane of the request.
+        request: The request.
+        resource: The wire format of the answer.
+        effect: The effect of a fault, if any.
 
     Raises:
-        RefusedError: The request has no answer, or the persona failed (500).
+        RefusedError: The request cannot be answered, or the persona failed (500).
     """
     draw = drawn(lane, request)
     try:
@@ -213,9 +213,9 @@ def compose(
         return Composed(answer, latency_s, completion.usage)
     except RefusedError:
         raise
-    except Exception:  # noqa: BLE001 - one broken persona must not take the server along
+    except Exception:  # noqa: BLE001 - one broken persona must not stop the server
         traceback.print_exc(file=sys.stderr)
-        said = "The persona failed; the server's stderr says how"
+        said = "The persona failed; see the server's stderr for the error"
         raise RefusedError(ApiError.of_status(500, said)) from None
 
 
@@ -228,10 +228,10 @@ def admit(
     now_s: float,
     since_s: float,
 ) -> Composed:
-    """The answer, with a seat taken for it; the times are those of `LimitPath.admit`.
+    """Take a seat and return the answer. The times have the same meaning as in `LimitPath.admit`.
 
     Raises:
-        RefusedError: There is no seat now, or no answer.
+        RefusedError: A limit refuses the request, or the request cannot be answered.
     """
     path = lane.path
     n_tokens, composed = 0, None
@@ -252,10 +252,11 @@ _NO_NAMES = encode_names()
 
 
 class Simulator:
-    """Answers chat completions for the providers of a pool.
+    """Answers requests to the providers of a pool.
 
-    A request arrives when its last byte is here; it is judged and logged in that same moment. So
-    the log's arrivals and ends, swept in order, give exactly the seats that were judged.
+    A request counts as arrived with its last byte, and is admitted and logged at the same moment.
+    Therefore the arrivals and ends in the log show, in order, exactly the seats that the server
+    counted.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class Simulator:
         self._lateness = Lateness(self._waits.total_s())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; called by the server, in a task of its own."""
+        """Serve one HTTP request. The server calls this in a separate task."""
         body = await read_body(receive, limit_bytes=LARGEST_BODY_BYTES)
         if body is None:
             return
@@ -305,7 +306,7 @@ class Simulator:
     def _judge(
         self, scope: Scope, target: Target | None, body: bytes, now_s: float, since_s: float
     ) -> tuple[bytes, tuple[ServedLane, Composed] | Whole]:
-        """The names to log, and what the request gets: a seat and an answer, or an error now."""
+        """Return the names to log, and either a seat with an answer, or an immediate error."""
         if target is None or target.resource_name is None:
             unknown = ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
             return _NO_NAMES, resource_of(scope).refusal(unknown)
@@ -340,7 +341,7 @@ class Simulator:
         try:
             composed = admit(lane, request, resource, effect, now_s=now_s, since_s=since_s)
         except RefusedError as refused:
-            # What a limit refused is not the fault's doing.
+            # A limit refused the request, so the fault had no effect.
             return lane.names, resource.refusal(refused.error)
         usage = composed.usage
         more = with_more(names, tokens_in=usage.n_in, tokens_out=usage.n_out)
@@ -348,7 +349,7 @@ class Simulator:
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
-    """The answer to what is asked without a body."""
+    """Return the answer to a request without a body."""
     resource = resource_of(scope)
     if scope["method"] != "GET":
         return resource.refusal(_method_not_allowed("GET"))
@@ -363,5 +364,5 @@ def _method_not_allowed(allowed: str) -> ApiError:
     return ApiError(405, f"Only {allowed} is allowed here", "method_not_allowed")
 
 
-# Neither the token nor a part of it: what was sent may be a real key, sent here by mistake.
+# The message contains no part of the token, which may be a real key that was sent by mistake.
 _UNKNOWN_TOKEN = ApiError.of_status(401, "Incorrect or no API key provided")

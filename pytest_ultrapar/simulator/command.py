@@ -1,4 +1,4 @@
-"""`ultrapar simulate`: the simulated provider alone, in the foreground."""
+"""`ultrapar simulate`: run only the simulated provider, in the foreground."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def until_interrupted(announce: Callable[[], None]) -> None:
-    """Return at the first SIGINT or SIGTERM; `announce` is called when they are in hand."""
+    """Call `announce` when signal handlers are in place; return at the first SIGINT or SIGTERM."""
     import asyncio  # noqa: PLC0415 - light `--help`
 
     loop = asyncio.get_running_loop()
@@ -35,19 +35,18 @@ async def until_interrupted(announce: Callable[[], None]) -> None:
 NAME = "simulate"
 SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
 DESCRIPTION = """\
-Serve every provider of a pool with simulated models, until Ctrl-C. They answer the clients of
-OpenAI, Azure, Anthropic, Google and Mistral over HTTP, whole and streamed, hold the pool's limits
-(429 with Retry-After beyond them), and always answer the same request the same way.
+Serve every provider in a pool with simulated models, until Ctrl-C. They answer the clients of
+OpenAI, Azure, Anthropic, Google and Mistral over HTTP, with and without streaming, and enforce the
+pool's limits (429 with Retry-After). The same request always gets the same answer.
 
     ultrapar simulate --pool pool.toml
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
     ultrapar simulate --pool pool.toml --faults faults.toml
 
-To run a pool that says api = "openai" against it, set
-base_url = "http://127.0.0.1:8123/PROVIDER/v1". A key's token is the value of its environment
-variable where that is set, else sim-PROVIDER-KEY.
+To run a pool with api = "openai" against it, set base_url = "http://127.0.0.1:8123/PROVIDER/v1".
+The token of a key is the value of its environment variable, or sim-PROVIDER-KEY if that is unset.
 
-A faults file says what goes wrong, where and when (docs/reference/simulator.md has all of it):
+A faults file defines which failures happen, where and when (see docs/reference/simulator.md):
 
     [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
     kind = "error"                 # or hang, drop, malformed
@@ -61,7 +60,7 @@ A faults file says what goes wrong, where and when (docs/reference/simulator.md 
     kind = "hang"
     share = 0.01                   # or after_requests, for_requests
 
-    [[capacity]]                   # all limits of lab hold half from the first minute on
+    [[capacity]]                   # from the first minute on, all limits of lab are halved
     limit = "lab/*"
     factor = 0.5                   # or workers, qps, rpm, tpm
     from_s = 60
@@ -78,13 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=int,
         default=_PORT,
-        help="port on 127.0.0.1 (default: %(default)s); 0 takes any free one",
+        help="port on 127.0.0.1, or 0 for any free port (default: %(default)s)",
     )
     parser.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
-        help="write a line of JSON for each arrival and each end of a request (default: no log)",
+        help="write a line of JSON when a request arrives and when it ends (default: no log)",
     )
     parser.add_argument(
         "--refuse",
@@ -92,15 +91,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=STATUS",
-        help="always answer this key with this status, such as key1=401; instance:NAME=404 does so "
-        "for an instance; PROVIDER/KEY and instance:PROVIDER/NAME where names repeat; may be given "
-        "several times",
+        help="answer all requests with this key with this status, such as key1=401; "
+        "instance:NAME=404 does the same for an instance. If a name is not unique, write "
+        "PROVIDER/KEY or instance:PROVIDER/NAME; may be repeated",
     )
     parser.add_argument(
         "--faults",
         type=Path,
         metavar="FILE",
-        help="what goes wrong, where and when, as above (default: nothing does)",
+        help="TOML file that defines failures, as shown above (default: no failures)",
     )
 
 
@@ -111,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: The pool cannot be read or served, or the port is taken.
         ResultsError: The log cannot be written.
     """
-    from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.pool.load_pool import Overrides, load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 
@@ -138,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
-    """The tokens of those keys whose environment variable is set, by `PROVIDER/KEY`."""
+    """Return the tokens of all keys whose environment variable is set, by `PROVIDER/KEY`."""
     return {
         f"{provider.name}/{key.name}": token
         for provider in pool.providers
@@ -150,7 +149,7 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
 def banner(
     pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None, script: FaultScript
 ) -> Iterator[str]:
-    """What the user is told at the start, line by line; never the value of a variable."""
+    """Yield the lines of the start message. They do not contain the values of variables."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
     for provider in pool.providers:
         yield f"  {provider.name}: base_url http://127.0.0.1:{port}{base_path(provider.name)}"
@@ -163,7 +162,7 @@ def banner(
         yield f"faults: {script.path}"
     if log_path is not None:
         yield f"log: {log_path}"
-    yield "Ctrl-C ends it"
+    yield "press Ctrl-C to end it"
 
 
 def _origin(provider: Provider, key: Key, environ: Mapping[str, str]) -> str:

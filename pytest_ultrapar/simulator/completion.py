@@ -1,4 +1,4 @@
-"""What the model behind a lane says to a request: the persona's words, in the form asked for."""
+"""The answer of the model that a lane reaches: the persona's words, in the requested form."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from pytest_ultrapar.simulator.persona import PersonaReply, echo, heard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import Request
     from pytest_ultrapar.simulator.persona import ChatMessage
-    from pytest_ultrapar.simulator.served import ServedLane
+    from pytest_ultrapar.simulator.random_draws import Draw
+    from pytest_ultrapar.simulator.served_pool import ServedLane
 
 _CHARACTERS = 4
-"""Of a message's text, or of an answer's: what a token is here."""
+"""How many characters of a text count as one token."""
 _ATTACHMENT_TOKENS = 85
-"""What OpenAI counts for an image of low detail."""
+"""OpenAI's token count for an image with low detail."""
 _NO_CHANCE = random.Random(0)
-"""For a persona that draws nothing: to seed one takes 5 us."""
+"""For a persona that uses no randomness, because seeding takes 5 us."""
 
 
 def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
-    """The answer of a lane.
+    """Return the answer of a lane.
 
     Args:
-        lane: Who answers.
-        request: What is asked.
-        draw: The request's chance.
+        lane: The lane of the request.
+        request: The request.
+        draw: The random values of the request.
 
     Raises:
-        RefusedError: The request's schema has no value here.
+        RefusedError: For the request's schema, no value can be made.
     """
     messages = request.messages
     rng = _NO_CHANCE if lane.persona is echo else draw.rng()
@@ -51,10 +51,10 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
 
 
 def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
-    """What is said before any bound cuts it.
+    """The reply before it is cut to `max_tokens`.
 
     Raises:
-        ValueError: The request's schema has no value here.
+        ValueError: For the request's schema, no value can be made.
     """
     if (tool := request.forced_tool) is not None:
         arguments = _value(tool.parameters, request) if tool.parameters else "{}"
@@ -65,8 +65,8 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
 
 
 def _value(schema: object, request: Request) -> str:
-    """A value under a schema as JSON; its strings begin as what the user said last does."""
-    from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - where asked for
+    """A JSON value that matches a schema. Its strings begin like the last user message."""
+    from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - rarely needed
 
     try:
         return msgspec.json.encode(smallest(schema, heard(request.messages))).decode()
@@ -75,7 +75,7 @@ def _value(schema: object, request: Request) -> str:
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
-    """The reply as far as its bound allows: its text, then the arguments of its calls."""
+    """The reply, cut to `max_tokens` in total: first text, then the arguments of its calls."""
     if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS
@@ -91,7 +91,7 @@ def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
 
 
 def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
-    """The tokens of a request and of all its answers: begun ones count."""
+    """Count the tokens of a request and of all its answers, rounded up."""
     n_attachments = sum(len(message.attachments) for message in messages)
     n_in = -(-sum(map(_n_characters, messages)) // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
     return Usage(n_in, sum(-(-_n_characters(reply) // _CHARACTERS) for reply in replies))

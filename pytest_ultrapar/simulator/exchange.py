@@ -1,4 +1,4 @@
-"""A request and its answer as limits, faults and personas see them: without any wire format."""
+"""Requests and answers as limits, faults and personas use them, independent of any wire format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ANY_OBJECT: dict[str, object] = {
     "properties": {"answer": {"type": "string"}},
     "required": ["answer"],
 }
-"""The schema where any JSON object will do."""
+"""The schema for requests that allow any JSON object."""
 
 
 class OfferedFunction(msgspec.Struct):
-    """A function that a request offers, as far as a call of it needs to know.
+    """A function that a request offers, with the fields that are necessary to call it.
 
     Attributes:
-        parameters: A JSON schema; None where there is none.
+        parameters: A JSON schema, or None.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Request(msgspec.Struct, frozen=True):
     """A well-formed request.
 
     Attributes:
-        api_name: The model or deployment asked for.
-        messages: At least one.
-        seed: The request's own seed, where it has one.
-        stream: Whether the answer is wanted in pieces.
-        include_usage: Whether a stream ends with its usage, where an API leaves the choice.
-        forced_tool: The function that must be called, where the request says so.
-        schema: The JSON schema under which the text must be valid; None: any text will do.
-        n: Answers wanted.
-        max_tokens: Of each answer, where the request says so.
+        api_name: The requested model or deployment.
+        messages: One or more messages.
+        seed: The request's own seed, if any.
+        stream: Whether to send the answer in pieces.
+        include_usage: Whether to end a stream with the usage, if the API lets clients choose.
+        forced_tool: The function that the model must call, if any.
+        schema: The JSON schema that the text must match; None allows any text.
+        n: The number of answers.
+        max_tokens: The maximum number of tokens in each answer, if any.
     """
 
     api_name: str
@@ -58,17 +58,17 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct):
-    """Tokens of a request and all of its answers."""
+    """The tokens of a request and of all its answers."""
 
     n_in: int
     n_out: int
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What the model says to a request.
+    """The model's answer to a request.
 
     Attributes:
-        name: What makes the ids in the answer.
+        name: The part that all ids in the answer have in common.
         replies: The choices.
     """
 
@@ -78,7 +78,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def arguments_of(call: ToolCall) -> object:
-    """What a call holds where an API sends an object; nothing where its text was cut off."""
+    """Decode the arguments of a call; the result is empty if their text was cut off."""
     try:
         return msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
-"""The smallest value under a JSON schema, as structured output and tool calls need one.
+"""Make the smallest value that matches a JSON schema, for structured output and tool calls.
 
-It follows `type`, `enum`, `const`, `properties`, `required`, `items`, `anyOf` (the first branch
-that ends), `$ref` and the bounds of numbers and lengths. Other keywords say nothing here: the value
-may break a `pattern` or a `format`.
+The module supports `type`, `enum`, `const`, `properties`, `required`, `items`, `anyOf` (the first
+branch without endless references), `$ref`, and bounds on numbers and lengths. It ignores other
+keywords, so the value may violate a `pattern` or a `format`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 _Within = tuple[object, ...]
-"""The references that lead to a part of the schema."""
+"""The references that led to a part of the schema."""
 _MOST = 10_000
-"""Values made for one schema, items and characters asked for; some tens of milliseconds."""
+"""The maximum number of values, items and characters in one schema: some tens of milliseconds."""
 
 
 def smallest(schema: object, heard: str) -> object:
-    """The smallest value under the schema.
+    """Make the smallest value that matches the schema.
 
     Args:
-        schema: As decoded from JSON. Types may be upper-case, as Gemini writes them.
-        heard: Stands in strings.
+        schema: The schema, decoded from JSON. Types may be upper-case, as in Gemini's API.
+        heard: The text with which strings are filled.
 
     Raises:
         ValueError: The schema is malformed or too large, or its references never end.
@@ -41,7 +41,7 @@ class _Maker:
         self._n_values = 0
 
     def value(self, schema: object, within: _Within) -> object:
-        """The value of a part of the schema that lies within so many references."""
+        """The value for a part of the schema. `within` contains the references that led there."""
         self._n_values += 1
         if self._n_values > _MOST:
             _refuse("it asks for too much")
@@ -89,7 +89,7 @@ class _Maker:
                 raise ValueError(f"`type` must be a type of JSON (got {kind!r:.40})")
 
     def _object(self, schema: Mapping[str, Any], within: _Within) -> dict[str, object]:
-        """What is required, in the order in which the schema describes it, as models answer."""
+        """The required properties in the order of the schema, as in the answers of real models."""
         properties = schema.get("properties") or {}
         required = schema.get("required") or []
         if not isinstance(properties, Mapping) or not isinstance(required, list):
@@ -99,14 +99,14 @@ class _Maker:
         return {name: self.value(properties.get(name, True), within) for name in names}
 
     def _referred(self, reference: object) -> object:
-        """What a reference within the document leads to."""
+        """The part of the document that a reference points to."""
         if not isinstance(reference, str) or not reference.startswith("#"):
-            _refuse(f"`$ref` must lead to a place within the schema (got {reference!r:.40})")
+            _refuse(f"`$ref` must point to a place within the schema (got {reference!r:.40})")
         found = self._root
         for step in unquote(reference[1:]).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, Mapping) or name not in found:
-                _refuse(f"`$ref` {reference!r:.40} leads nowhere")
+                _refuse(f"`$ref` {reference!r:.40} points to no place in the schema")
             found = found[name]
         return found
 
@@ -123,7 +123,7 @@ def _list(schema: Mapping[str, Any], word: str) -> list[Any]:
 
 
 def _length(schema: Mapping[str, Any], word: str, usual: int) -> int:
-    # Gemini writes counts as texts, since they are of 64 bits.
+    # Gemini writes counts as strings, because they have 64 bits.
     given = str(schema.get(word, usual))
     if not given.isdecimal():
         _refuse(f"`{word}` must be a whole number")
@@ -133,7 +133,7 @@ def _length(schema: Mapping[str, Any], word: str, usual: int) -> int:
 
 
 def _number(schema: Mapping[str, Any]) -> float:
-    """The number nearest to 0 within the bounds."""
+    """The number within the bounds that is closest to 0."""
 
     def given(word: str, step: int) -> list[float]:
         bound = schema.get(word)

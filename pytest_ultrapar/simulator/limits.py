@@ -1,4 +1,4 @@
-"""How the server judges its callers: exact seats, and rates by windows."""
+"""The limits that the server enforces: exact seats, and rates in windows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """A sliding window log: one more arrival has a place while the window holds <= `rate` units.
+    """A sliding window log: it accepts an arrival while the window contains <= `rate` units.
 
-    So no window holds more than the rate and one call. That call of tolerance is for the way from
-    sender to server: sends that keep their distance may arrive closer together. A window is half
-    open, so arrivals exactly `window_s` apart never share one.
+    Therefore a window contains at most one call more than the rate. The extra call allows for the
+    network: calls that were sent at the right distance may arrive closer together. A window is half
+    open, so arrivals that are exactly `window_s` apart are never in the same window.
     """
 
     __slots__ = ("_arrivals", "_n", "_window_s", "rate")
@@ -38,12 +38,12 @@ class Window:
         self._arrivals: deque[tuple[float, int]] = deque()
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until one more arrival has a place, 0 when it has one now."""
+        """Return the seconds until the window accepts one more arrival; 0 if it accepts one now."""
         at_s = self._read(now_s)
         arrivals = self._arrivals
         while arrivals and self._over_s(arrivals[0][0]) <= at_s:
             self._n -= arrivals.popleft()[1]
-        # The rate may have fallen since they came: then several must go first.
+        # If the rate was reduced after these arrivals, several of them must expire first.
         over = self._n - self.rate
         if over <= self._most_over:
             return 0.0
@@ -54,23 +54,24 @@ class Window:
         return self._window_s
 
     def arrive(self, now_s: float, n: int = 1) -> None:
-        """Count the units of one arrival."""
+        """Count the `n` units of one arrival."""
         self._arrivals.append((self._read(now_s), n))
         self._n += n
 
     def _read(self, now_s: float) -> float:
-        """The time by the clock of this window."""
+        """The time on the clock of this window."""
         return now_s
 
     def _over_s(self, at_s: float) -> float:
-        """When what arrived at a time counts no more."""
+        """The time at which an arrival leaves the window."""
         return at_s + self._window_s
 
 
 class DayWindow(Window):
-    """Units of a day: a calendar day of a zone, or any 24 hours, by the wall clock.
+    """The units of a day on the wall clock: a calendar day in a time zone, or any 24 hours.
 
-    No tolerance: an arrival has a place while fewer than `rate` units, a whole number, are counted.
+    It has no tolerance: it accepts an arrival only while it contains fewer than `rate` units. The
+    rate is an integer.
     """
 
     __slots__ = ("_clock", "_zone")
@@ -92,22 +93,22 @@ class DayWindow(Window):
 
 
 class Lateness:
-    """When a request that is read now arrived at the earliest.
+    """Finds the earliest possible arrival time of a request that is read now.
 
-    On a busy machine a server has no CPU for a quarter of a second, and then reads at once all that
-    came meanwhile: the callers kept their distance.
+    On a busy machine, a server may get no CPU for a quarter of a second. Then it reads all requests
+    from that time together, although the callers sent them at the right distance.
     """
 
     _NOTICED_S: ClassVar[float] = 0.002
     _BATCH_S: ClassVar[float] = 0.02
-    """What is read so soon after a wait may have come while it lasted."""
+    """A request that is read this soon after a wait may have arrived during the wait."""
 
     def __init__(self, waited_s: float) -> None:
         self._waited_s = waited_s
         self._since_s = self._batch_end_s = -math.inf
 
     def since_s(self, now_s: float, waited_s: float) -> float:
-        """That time; `waited_s` as `CpuWaits.total_s` says it now."""
+        """Return the earliest arrival time; `waited_s` is the current `CpuWaits.total_s`."""
         wait_s = waited_s - self._waited_s
         if wait_s > self._NOTICED_S:
             if now_s >= self._batch_end_s:
@@ -118,18 +119,18 @@ class Lateness:
 
 
 SEAT_RETRY_S = 1.0
-"""What a caller is told to wait when all seats are taken: nobody knows when one frees."""
+"""The wait to send if all seats are taken, because the time of the next free seat is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """Why a request is not admitted.
+    """The reason why a request is not admitted.
 
     Attributes:
-        limit: Name of the limit.
-        bound: Which of its numbers, by its word.
-        allowed: That number.
-        retry_after_s: Seconds until a place frees, > 0.
+        limit: The name of the limit.
+        bound: The word for the bound that was exceeded, such as `rpm`.
+        allowed: The amount that the bound allows.
+        retry_after_s: Seconds until the limit accepts a request again, > 0.
     """
 
     limit: str
@@ -139,10 +140,10 @@ class Exceeded:
 
 
 class Gate:
-    """One limit with what it has admitted so far.
+    """A limit, and its count of admitted requests.
 
     Attributes:
-        counts_tokens: Whether a request's tokens must be known to admit it.
+        counts_tokens: Whether the limit must know a request's tokens before it admits the request.
     """
 
     __slots__ = ("_clock", "_day", "_rows", "_workers", "counts_tokens", "in_flight", "name")
@@ -157,10 +158,10 @@ class Gate:
         self.hold(amounts)
 
     def hold(self, amounts: Mapping[str, float]) -> None:
-        """Hold callers to other numbers from now on; who is in flight or arrived still counts.
+        """Change the amounts. Requests in flight and earlier arrivals still count.
 
         Args:
-            amounts: By the words of the pool file; what is missing is unlimited.
+            amounts: Amounts by the words in the pool file; a missing word means unlimited.
         """
         self._workers = amounts.get("workers", math.inf)
         had = {word: one for word, one, _ in self._rows}
@@ -170,7 +171,7 @@ class Gate:
             if kind.window_s:
                 meters[word] = had.get(word) or self._new_window(kind)
                 meters[word].rate = amount
-        # A tuple, since every request goes through it twice.
+        # A tuple, because every request iterates over it twice.
         self._rows = tuple((word, one, _counts_tokens([word])) for word, one in meters.items())
 
     def _new_window(self, kind: LimitKind) -> Window:
@@ -179,7 +180,7 @@ class Gate:
         return Window(0, kind.window_s)
 
     def decide(self, now_s: float) -> Exceeded | None:
-        """Why one more request has no place here now; None when it has one."""
+        """The reason to refuse one more request now; None admits it."""
         for word, meter, _ in self._rows:
             if wait_s := meter.wait_s(now_s):
                 return Exceeded(self.name, word, meter.rate, wait_s)
@@ -188,18 +189,18 @@ class Gate:
         return None
 
     def take(self, since_s: float, n_tokens: int) -> None:
-        """Admit one request, which came at that time at the earliest."""
+        """Admit one request; `since_s` is its earliest possible arrival time."""
         self.in_flight += 1
         for _, meter, counts_tokens in self._rows:
             meter.arrive(since_s, n_tokens if counts_tokens else 1)
 
     def free(self) -> None:
-        """One admitted request has ended."""
+        """Record that one admitted request has ended."""
         self.in_flight -= 1
 
 
 class LimitPath:
-    """The gates that requests of one lane pass: each takes one unit of all, or none at all."""
+    """The gates of one lane. A request takes a unit of every gate, or nothing if it is refused."""
 
     __slots__ = ("_gates", "counts_tokens")
 
@@ -210,15 +211,17 @@ class LimitPath:
     def admit(
         self, now_s: float, n_tokens: int = 0, since_s: float | None = None
     ) -> Exceeded | None:
-        """None with a place taken in every gate, or the gate shut the longest with nothing taken.
+        """Take a unit of every gate and return None, or return the refusal with the longest wait.
 
-        A refused request does not count in any window, so that waiting as told always helps.
+        No window counts a refused request. Therefore a caller that waits as long as it is told
+        always succeeds.
 
         Args:
             now_s: The time.
-            n_tokens: Of prompt and completion; of use only where a gate counts them.
-            since_s: When it came at the earliest, where that is not now: a window counts it from
-                then on, so it refuses only what was too much whenever it came.
+            n_tokens: The tokens of prompt and completion; used only if a gate counts them.
+            since_s: The earliest possible arrival time, if it differs from `now_s`. Windows count
+                the request from then on, so that they refuse only requests that are certainly too
+                many.
         """
         shut = [exceeded for gate in self._gates if (exceeded := gate.decide(now_s))]
         if shut:
@@ -228,25 +231,25 @@ class LimitPath:
         return None
 
     def free(self) -> None:
-        """An admitted request has ended."""
+        """Record that an admitted request has ended."""
         for gate in self._gates:
             gate.free()
 
 
 def amounts_of(limit: Limit) -> dict[str, float]:
-    """What the pool says of a limit, by its words."""
+    """The amounts of a limit in the pool, by word."""
     return {kind.word: amount for kind, amount in limit.rows}
 
 
 def amounts_at(
     base: Mapping[str, float], steps: Sequence[Capacity], elapsed_s: float
 ) -> Mapping[str, float]:
-    """What a limit holds at a moment: the file's later entries go before earlier ones.
+    """Return the amounts of a limit at one moment. Later entries in the file override earlier ones.
 
     Args:
-        base: What it holds without any entry.
-        steps: All entries about it.
-        elapsed_s: Seconds since the script's beginning.
+        base: The amounts without any entry.
+        steps: All entries for the limit.
+        elapsed_s: Seconds since the script began.
     """
     amounts = base
     for step in steps:
@@ -259,7 +262,7 @@ def amounts_at(
 
 
 class MovingGate(Gate):
-    """A gate that looks at the time before it judges."""
+    """A gate whose amounts change over time."""
 
     __slots__ = ("_base", "_steps", "_timeline")
 
@@ -271,7 +274,7 @@ class MovingGate(Gate):
         self.counts_tokens |= any(_counts_tokens(step.amounts) for step in self._steps)
 
     def decide(self, now_s: float) -> Exceeded | None:
-        """Why one more request has no place here now; None when it has one."""
+        """The reason to refuse one more request now; None admits it."""
         self.hold(amounts_at(self._base, self._steps, self._timeline.elapsed_s(now_s)))
         return super().decide(now_s)
 

@@ -1,4 +1,4 @@
-"""The server's own log: one JSON document per line, keys by name, never a token."""
+"""The server's log: one JSON document per line. It contains the names of keys, but no tokens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Event = Literal["arrival", "end", "disconnect", "refused"]
 
 
 class LogHeader(msgspec.Struct, frozen=True):
-    """The first line of a log: who wrote it, and what was judged.
+    """The first line of a log: the server and its limits.
 
     Attributes:
-        format: Version of this format, 1.
-        version: Version of this package.
-        t: When the server started, monotonic seconds of the host, as all times of the log.
+        format: The version of this format, 1.
+        version: The version of this package.
+        t: When the server started, in seconds of the host's monotonic clock, like all times in the
+            log.
     """
 
     format: int
@@ -40,16 +41,16 @@ class LogLine(msgspec.Struct, frozen=True):
     """One event.
 
     Attributes:
-        t: Monotonic seconds of the host; never falls from line to line.
-        event: `arrival`: the whole request is here. `end`: the answer is sent, or broken off by the
-            server. `disconnect`: the client left before that. `refused`: answered at once with a
-            status other than 200, never held a seat.
-        id: Number of the request, from 1.
-        status: HTTP status of `end` and `refused`; None for an `end` without an answer.
-        fault: What took the request, by the faults file's name for it.
-        tokens_in: Of the prompt of a request that was answered with a model's words.
-        tokens_out: Of the answer, whether it came to its end or not.
-        since: When it arrived at the earliest, where the server had no CPU at its arrival.
+        t: Seconds of the host's monotonic clock; never decreases from line to line.
+        event: `arrival`: the whole request has arrived. `end`: the server sent the answer or broke
+            it off. `disconnect`: the client left before that. `refused`: the server answered
+            immediately with a status other than 200, and the request took no seat.
+        id: The number of the request, from 1.
+        status: The HTTP status of `end` and `refused`; None for an `end` without an answer.
+        fault: The label of the fault that affected the request.
+        tokens_in: Prompt tokens, if a persona answered the request.
+        tokens_out: Answer tokens, even if the answer was broken off.
+        since: The earliest possible arrival time, if the server had no CPU at that time.
     """
 
     t: float
@@ -67,7 +68,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 def encode_header(limits: Iterable[Limit], now_s: float) -> bytes:
-    """The first line."""
+    """Write the first line."""
     header = LogHeader(FORMAT, version("pytest-ultrapar"), os.getpid(), now_s, list(limits))
     return msgspec.json.encode(header) + b"\n"
 
@@ -78,22 +79,22 @@ def encode_names(
     instance: str | None = None,
     key: str | None = None,
 ) -> bytes:
-    """The part of a line that is the same for all requests of a lane; made once."""
+    """Write the part of a line that is the same for all requests on a lane. It is made once."""
     names = {"provider": provider, "model": model, "instance": instance, "key": key}
     return msgspec.json.encode(names)[1:-1]
 
 
 def with_more(names: bytes, **more: float | str) -> bytes:
-    """The names of a lane with what else is known of a request on it, by fields of `LogLine`."""
+    """Append more fields of `LogLine` to the names of a lane."""
     return names + b"," + msgspec.json.encode(more)[1:-1]
 
 
 def encode_line(
     now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
 ) -> bytes:
-    """One line, as `LogLine` reads it.
+    """Write one line in the form of `LogLine`.
 
-    Nine digits, since a rounded time could put an end before the arrival that it followed by less.
+    Times have nine decimals: with fewer, rounding could put an end before its arrival.
     """
     known = b"null" if status is None else b"%d" % status
     return b'{"t":%.9f,"event":"%b","id":%d,%b,"status":%b}\n' % (
@@ -106,18 +107,17 @@ def encode_line(
 
 
 class LogFile:
-    """Collects lines and writes them when told to.
+    """Collects lines, and writes them on `flush`.
 
-    The server flushes on a timer, in its own process: whatever becomes of its clients, no line of
-    theirs is lost.
+    The server calls `flush` regularly in its own process, so that no line is lost if a client dies.
     """
 
     def __init__(self, path: Path, limits: Iterable[Limit], now_s: float) -> None:
-        """Create the file, or empty it, readable by its owner alone.
+        """Create or empty the file. Only its owner can read it.
 
         Raises:
-            OSError: It cannot be created.
-            ResultsError: It cannot be written.
+            OSError: The file cannot be created.
+            ResultsError: The file cannot be written.
         """
         self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -127,14 +127,14 @@ class LogFile:
     def write(
         self, now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
     ) -> None:
-        """Add one event; it reaches the file with the next `flush`."""
+        """Add one event. The next `flush` writes it to the file."""
         self._lines.append(encode_line(now_s, event, request_id, names, status))
 
     def flush(self) -> None:
-        """Write all lines collected so far.
+        """Write all lines that were collected so far.
 
         Raises:
-            ResultsError: The disk is full, or worse. A judge without a record judges nothing.
+            ResultsError: The disk is full, or the write failed. Tests need a complete log.
         """
         if not self._lines:
             return

@@ -1,4 +1,4 @@
-"""What acts as a model behind the simulated provider, and the plainest of them."""
+"""Personas, which act as models in the simulated provider. The simplest one is defined here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pytest_ultrapar.apis.reply import ToolCall
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation as a persona sees it.
+    """One message in the conversation, as a persona sees it.
 
     Attributes:
-        role: `system`, `user`, `assistant`, `tool`, ...
-        content: The text; parts are joined, an absent content is empty.
-        name: Who speaks, where the request says so.
-        tool_call_id: The call that a `tool` message answers.
-        tool_calls: The native calls that an `assistant` message made.
-        attachments: Images, sounds and files, each as a text that stands for it.
+        role: The message role, such as `system`, `user`, `assistant` or `tool`.
+        content: The text. Parts are joined; missing content is an empty text.
+        name: The author's name, if the request contains one.
+        tool_call_id: The id of the call that a `tool` message answers.
+        tool_calls: The native calls in an `assistant` message.
+        attachments: Images, sounds and files, each as a digest.
     """
 
     role: str
@@ -33,18 +33,18 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
-    """What stands for some attachments, given as JSON; those that are absent are left out."""
+    """Return the digests of attachments, which are passed as JSON; missing ones are skipped."""
     given = (one for one in attachments if one and one != b"null")
     return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaReply:
-    """What a persona answers.
+    """The reply of a persona.
 
     Attributes:
         tool_calls: Native function calls.
-        finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
+        finish_reason: The finish reason in OpenAI's words: `stop`, `length` or `tool_calls`.
     """
 
     content: str
@@ -53,23 +53,23 @@ class PersonaReply:
 
 
 Persona = Callable[[Sequence[ChatMessage], random.Random, float], PersonaReply]
-"""Acts as a model. Holds no state: the same arguments give the same reply, in any order.
+"""Acts as a model, without state: the same arguments give the same reply, in any order of calls.
 
-It is called on the server's loop, so it must be quick (< 1 ms), with
+The server calls it on its event loop, so it must be quick (< 1 ms). Its arguments are
 
-- the whole conversation, at least one message;
-- the only source of chance, seeded by the conversation, the model's name and the pool's seed;
-- its skill, 0 (always fails where it can) to 1 (never does).
+- the whole conversation, with one or more messages;
+- the only source of randomness, seeded with the conversation, the model's name and the pool's seed;
+- its skill, from 0 (always fails if it can) to 1 (never fails).
 """
 _HEARD_CHARACTERS = 40
 
 
 def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Answer `echo: ` and the first 40 characters of the last user message, whatever its skill."""
+    """Answer `echo: ` and the first 40 characters of the last user message, at any skill."""
     return PersonaReply(f"echo: {heard(messages)}")
 
 
 def heard(messages: Sequence[ChatMessage]) -> str:
-    """The first 40 characters of the last user message; empty where no user spoke."""
+    """Return the first 40 characters of the last user message; empty without such a message."""
     last = next((one.content for one in reversed(messages) if one.role == "user"), "")
     return last[:_HEARD_CHARACTERS]

@@ -1,4 +1,4 @@
-"""The simulated provider as a process of its own, started and held here."""
+"""Starts the simulated provider in its own process and controls it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MODULE = "pytest_ultrapar.simulator"
 
 
 class SimulatorProcess:
-    """A running server. It ends with `stop`, and with this process however that ends.
+    """A running server. It ends at `stop`, and when this process ends for any reason.
 
     Attributes:
-        pid: Its process id.
+        pid: The server's process id.
     """
 
     def __init__(self, child: Child) -> None:
@@ -42,15 +42,15 @@ class SimulatorProcess:
         faults: FaultScript | None = None,
         port: int = 0,
     ) -> SimulatorProcess:
-        """Start a server; returns at once, while the process loads what it needs: see `port`.
+        """Start a server and return immediately; the property `port` waits until it listens.
 
         Args:
-            pool: Who is served, and the limits that callers are judged by.
-            log_path: Where the server's own log goes; emptied if it exists. See
+            pool: The providers to serve, and the limits to enforce.
+            log_path: The file for the server's log, which is emptied if it exists. To read it, see
                 `pytest_ultrapar.testing.read_server_log`.
-            tokens: Tokens by `PROVIDER/KEY`; a key that is not there has its `default_token`.
-            faults: What goes wrong, and when; see `faults.file.load_faults`.
-            port: 0 takes any free one.
+            tokens: Tokens by `PROVIDER/KEY`; all other keys have their `default_token`.
+            faults: The script of faults; see `faults.file.load_faults`.
+            port: The port; 0 means any free port.
         """
         settings = Settings(
             pool=served_part(pool),
@@ -63,7 +63,7 @@ class SimulatorProcess:
 
     @cached_property
     def port(self) -> int:
-        """Where it listens on 127.0.0.1; waits until it does.
+        """The port on 127.0.0.1. The first access waits until the server listens.
 
         Raises:
             ConfigError: The port is taken, the log cannot be written, or the pool cannot be served.
@@ -78,15 +78,15 @@ class SimulatorProcess:
         return ready.port
 
     def base_url(self, provider: str) -> str:
-        """The provider's base URL, to which clients add `/chat/completions`."""
+        """Return the provider's base URL; clients append `/chat/completions` and so on."""
         return f"http://127.0.0.1:{self.port}{base_path(provider)}"
 
     def stop(self) -> None:
-        """End the server; its log is complete when this returns. Does nothing at a second call."""
+        """End the server, and complete its log. A second call does nothing."""
         self._child.stop()
 
     def __enter__(self) -> Self:
-        """Wait until it listens; raises as `port` does."""
+        """Wait until the server listens. Raises the same errors as `port`."""
         self.port  # noqa: B018 - waits
         return self
 

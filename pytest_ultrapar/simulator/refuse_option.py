@@ -1,4 +1,4 @@
-"""`--refuse KEY=STATUS`: dead keys and missing deployments, as faults without a file."""
+"""`--refuse KEY=STATUS`: simulate dead keys and missing deployments without a faults file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LOWEST, _HIGHEST = 400, 599
 
 
 def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
-    """A fault for each refusal: its lanes answer every request with its status.
+    """Yield a fault for each refusal. Its lanes answer every request with the refusal's status.
 
     Args:
-        pool: Who is served.
-        status_of: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
+        pool: The pool to serve.
+        status_of: The status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
 
     Raises:
-        ConfigError: A name is not in the pool, or a status is none of an error.
+        ConfigError: A name is not in the pool, or a status is not an error status.
     """
     for name, status in status_of.items():
         if not _LOWEST <= status <= _HIGHEST:
@@ -41,12 +41,12 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
                 f"--refuse {name}={status}: no such key or instance; "
                 f"the pool has {', '.join(known)}"
             )
-        error = ApiError.of_status(status, f"Refused as asked for by {name}={status}")
+        error = ApiError.of_status(status, f"Refused as requested by {name}={status}")
         yield Fault(f"refuse {name}={status}", where, When(), Error(error))
 
 
 def parse_refusal(text: str) -> tuple[str, int]:
-    """Name and status of `NAME=STATUS`.
+    """Parse the name and the status in `NAME=STATUS`.
 
     Raises:
         ValueError: The text has another form.
@@ -58,7 +58,7 @@ def parse_refusal(text: str) -> tuple[str, int]:
 
 
 def _where(name: str) -> Where:
-    # Names of keys and instances have no `/`, so the first one ends the provider's.
+    # The names of keys and instances contain no `/`, so the first `/` ends the provider's name.
     place = name.removeprefix(_INSTANCE)
     provider, slash, rest = place.partition("/")
     owner, own = (provider, rest) if slash else (None, place)

@@ -1,10 +1,10 @@
 """The simulated provider's HTTP server: uvicorn with httptools and uvloop around `Simulator`.
 
-`aiohttp.web` would save two dependencies and was tried: the same answers after 2 ms, 50
-connections, two times five rounds in turn. A request takes 13 to 18 % more CPU with its low-level
-server and 37 to 52 % with an `Application` (51 us here; 60 and 78 us there), and the server runs
-beside all that is measured. Nor does it tell of a client's FIN before a turn of the loop later; see
-`Connection`.
+`aiohttp.web` would save two dependencies. But a request takes 13 to 18 % more CPU with its
+low-level server and 37 to 52 % more with an `Application` (51 us here; 60 and 78 us there). That
+matters because the server shares the machine with the code that is measured. (Measured with the
+same answers after 2 ms, 50 connections, two times five alternating rounds.) It also reports a
+client's FIN one turn of the event loop later; see `Connection`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.system.clock import MonotonicClock
 from pytest_ultrapar.system.files import cannot
 
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 
 class Connection(HttpToolsProtocol):
-    """Acts on the client's FIN in the very callback that brings it.
+    """Handles the client's FIN in the callback that reports it.
 
-    uvicorn waits for `connection_lost` (its `HttpToolsProtocol.eof_received` does nothing), which
-    uvloop calls one round of the loop later, and then a task must wake up. Meanwhile a request that
-    another connection sent after the FIN would be judged as if the departed one still held its
-    seat. Nor does the kernel report connections in order: one that was active in the round before
-    comes first. All callbacks of a round come before all tasks, so a seat freed here is free for
-    all of them.
+    uvicorn waits for `connection_lost` (its `HttpToolsProtocol.eof_received` does nothing). uvloop
+    calls `connection_lost` one turn of the loop later, and then a task must wake up. Until then,
+    the server would treat requests on other connections as if the disconnected client still held
+    its seat. The kernel does not report connections in order either: a connection that was active
+    in the last turn comes first. All callbacks of a turn run before all its tasks, so a seat that
+    is freed here is free for all these tasks.
     """
 
     def on_message_begin(self) -> None:
-        """Called by the parser at the first byte of a request."""
+        """Prepare the scope. The parser calls this at the first byte of a request."""
         super().on_message_begin()
         cast("Scope", self.scope)[CLOSE] = self.transport.close
 
     def eof_received(self) -> None:
-        """Called by the loop when the client has closed its side."""
+        """Free the seat. The event loop calls this when the client has closed its side."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return
@@ -68,18 +68,18 @@ HOST = "127.0.0.1"
 FLUSH_EVERY_S = 0.05
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
-"""Longer than the 60 s for which our own client keeps an idle connection, so that the server never
-closes one under a request that is on its way."""
+"""Longer than the 60 s for which the plugin's client keeps an idle connection. Therefore the server
+never closes a connection while a request is on its way."""
 
 
 class Server:
-    """A server that listens from its making on, and answers while `run` runs."""
+    """A server that listens as soon as it is constructed, and answers while `run` runs."""
 
     def __init__(self, settings: Settings) -> None:
-        """Check the settings, take the port, begin the log.
+        """Check the settings, open the port and begin the log.
 
         Raises:
-            ConfigError: The port is taken, the log cannot be made, or the pool cannot be served.
+            ConfigError: The port is taken, the log cannot be created, or the pool cannot be served.
             ResultsError: The log cannot be written.
         """
         clock = MonotonicClock()
@@ -96,12 +96,12 @@ class Server:
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until the awaitable that `until` makes on the server's loop is done; end at once.
+        """Serve until the awaitable that `until` returns is done. It runs on the server's loop.
 
-        Requests still in flight get no answer, and their seats no end in the log.
+        Requests that are in flight then get no answer, and the log contains no `end` for them.
 
         Raises:
-            ResultsError: The log cannot be written any more.
+            ResultsError: The log cannot be written.
         """
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run(until))
@@ -121,7 +121,8 @@ class Server:
             backlog=_BACKLOG,
         )
         uvicorn_server = _Uvicorn(config)
-        # What lives now lives for ever; looking through it again would stop the loop for 3 ms.
+        # All these objects live until the end. Without this call, a garbage collection stops the
+        # loop for 3 ms.
         gc.freeze()
         work = [
             asyncio.ensure_future(until()),
@@ -134,7 +135,7 @@ class Server:
                 ended.result()
         finally:
             self._log.flush()
-            # Else uvicorn answers 500 to everybody still in flight, as if the provider had.
+            # Otherwise uvicorn answers 500 to requests in flight, as if the provider had failed.
             for connection in uvicorn_server.server_state.connections:
                 connection.transport.abort()
 
@@ -145,7 +146,7 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its signal handlers: whoever runs the server says when it ends."""
+    """uvicorn without its signal handlers: the caller of `run` decides when the server ends."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -162,7 +163,7 @@ def _listen(port: int) -> socket.socket:
         listener.close()
         reason = error.strerror if isinstance(error, OSError) else "not 0 to 65535"
         refuse(
-            f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free one"
+            f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free port"
         )
     return listener
 

@@ -1,4 +1,4 @@
-"""What a simulator's process is told by whoever starts it, and what it answers."""
+"""The messages between the simulator's process and its parent: the settings and the port."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pytest_ultrapar.simulator.faults.script import FaultScript
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a server needs; goes through a pipe, since arguments and environments can be read.
+    """The settings of a server.
+
+    They are sent through a pipe, because others can read arguments and environments.
 
     Attributes:
-        pool: Who is served, and the limits that callers are judged by.
-        tokens: By `PROVIDER/KEY`; keys that are not here have their default token.
-        log_path: Where the server's own log goes; None for none.
-        port: On 127.0.0.1; 0 takes any free one.
-        faults: What goes wrong, and when.
+        pool: The providers to serve, and the limits to enforce.
+        tokens: Tokens by `PROVIDER/KEY`; all other keys have their default token.
+        log_path: The file for the server's log; None means no log.
+        port: The port on 127.0.0.1; 0 means any free port.
+        faults: The script of faults.
     """
 
     pool: Pool
@@ -30,15 +32,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def served_part(pool: Pool) -> Pool:
-    """All of a pool that a server needs: its providers, and the limits that these hold.
-
-    What a controller makes of the rest is no business of a server's.
-    """
+    """Return the part of a pool that a server needs: its providers and the limits to enforce."""
     return Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits)
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The one line that a server's process prints: its port, or why it has none."""
+    """The only line that the server's process prints: its port, or an error."""
 
     port: int = 0
     error: str | None = None

@@ -1,4 +1,4 @@
-"""Answers in pieces: how a text is cut, when each piece is due, how events are framed.
+"""Streamed answers: the pieces of a text, the times to send them, and the framing of events.
 
 Source: the HTML standard, section 9.2 (server-sent events).
 """
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 FIRST_SHARE = 0.25
-"""The part of the whole latency after which the first piece is sent."""
+"""The share of the latency before the first piece is sent."""
 TEXT_PIECES = 4  # each is a timer and a write: 20 us of CPU
 ARGUMENT_PIECES = 2
 
 Piece = tuple[float, bytes]
-"""Which share of the latency has passed when it is sent, 0 to 1, and its bytes."""
+"""A part of an answer: the share of the latency after which it is sent, 0 to 1, and its bytes."""
 
 
 def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
-    """The pieces of a stream, in order; the last one is due with the whole latency."""
+    """Spread the events of a stream over the latency; the last one is due when all has passed."""
     last = len(events) - 1
     if not last:
         return ((1.0, events[0]),)
@@ -31,12 +31,12 @@ def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
 
 
 def as_event(content: bytes, name: str | None = None) -> bytes:
-    """One event of a stream, with its name where the API gives one."""
+    """Write one event of a stream, with a name if the API uses names."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + content + b"\n\n"
 
 
 def cut(text: str, n_pieces: int) -> list[str]:
-    """The text in so many pieces or fewer, none of them empty."""
+    """Cut a text into at most `n_pieces` pieces without empty ones."""
     length = max(1, -(-len(text) // n_pieces))
     return [text[start : start + length] for start in range(0, len(text), length)]

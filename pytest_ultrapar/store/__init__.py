@@ -1,7 +1,7 @@
-"""What a run leaves behind: journal, tables, manifest, run directory.
+"""The files of a run: journal, tables, manifest, run directory.
 
-`journal.py` has an episode on disk before it is used; `recovered.py` says how each case stands by
-it. `run_directory.py` and `manifest.py` are the run itself. `tables.py` names the columns,
-`table_set.py` puts tables in their place together. Whatever is written passes `redact.py`, which
-knows all secrets.
+`journal.py` puts each episode on disk before it is used; `journal_history.py` reads the state of
+each case from it. `run_directory.py` and `manifest.py` describe the run itself. `tables.py` names
+the columns, and `table_set.py` publishes all tables together. All written text passes through
+`redact.py`, which knows all secrets.
 """

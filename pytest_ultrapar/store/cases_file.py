@@ -1,4 +1,4 @@
-"""The cases of a run, planned or as they come, and those that its suites take from one another."""
+"""The cases of a run, planned or as they arrive, and the cases that its suites take or reuse."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "manifest.json"
 CASES_NAME = "cases.json"
 NEXT_NAME = "cases.next.json"
-"""The plan of a session that resumes a run, until it stands in the manifest."""
+"""The plan of a session that resumes a run, until the manifest names it."""
 COMING_NAME = "cases.jsonl"
-"""In its place while nobody knows yet which cases there will be, one a line."""
+"""Used instead of a plan if the cases are not known in advance; one case per line."""
 CLAIMED_NAME = "claimed.txt"
-"""Where several hosts share a run: the ids of the cases that this one claimed, one a line; behind
-`GIVEN_UP` those that it left to others again."""
+"""If several hosts share a run: the ids of the cases that this host claimed, one per line. A line
+that begins with `GIVEN_UP` returns a case to the other hosts."""
 PLAN_NAMES = (CASES_NAME, NEXT_NAME, COMING_NAME, CLAIMED_NAME)
-"""All files that hold planned cases."""
+"""All files that contain planned cases."""
 GIVEN_UP = "-"
 _LONGEST = 120
-_WRONG = "does not hold the planned cases of a run"
+_WRONG = "does not contain the planned cases of a run"
 
 
 def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False) -> list[Case]:
-    """Put the planned cases into a run directory, whole or not at all; the first writer wins.
+    """Write the planned cases to a run directory, whole or not at all; the first writer wins.
 
     Args:
-        directory: The run's.
-        cases: As this process collected them.
-        resumes: Whether an earlier session may have planned some: then this plan comes beside the
-            one that stands there, until `settle_cases`.
+        directory: The run directory.
+        cases: The cases that this process collected.
+        resumes: Whether an earlier session may have planned cases: then this plan is written next
+            to the earlier one, until `settle_cases`.
 
     Returns:
-        What another process of this session collected, where that is not the same; else nothing.
+        The cases that another process of this session collected, if they differ; otherwise an empty
+        list.
 
     Raises:
-        ConfigError: A parameter holds a lone surrogate, which no file of results can hold.
+        ConfigError: A parameter contains an unpaired surrogate, which UTF-8 files cannot contain.
         ResultsError: The directory cannot be written.
     """
     content = _encode(cases)
@@ -69,10 +70,10 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(content)
-            # A link fails where a rename would replace what another worker has written.
+            # A link fails if another worker has written the file; a rename would replace it.
             os.link(temporary, path)
             if resumes:
-                # The manifest is going to name it.
+                # The manifest names this file later.
                 sync_path(path)
         except FileExistsError:
             return [] if read_file(path) == content else read_collected(directory)
@@ -82,13 +83,13 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
 
 
 def settle_cases(directory: Path) -> None:
-    """Let the plan of a resumed run take the place of the earlier one, if it was accepted.
+    """Replace the earlier plan with the plan of a resumed run, if it was accepted.
 
-    That is when the manifest names it. A session that was refused or killed before leaves the
-    earlier plan; one that was killed after it, the plan for the next session to settle.
+    It was accepted if the manifest names it. If a session was refused or killed before that, the
+    earlier plan stays. If it was killed after that, the next session settles the plan.
 
     Raises:
-        ResultsError: It cannot be read or moved.
+        ResultsError: The plan cannot be read or moved.
     """
     coming = directory / NEXT_NAME
     with cannot(f"write {directory / CASES_NAME}"):
@@ -99,25 +100,26 @@ def settle_cases(directory: Path) -> None:
 
 
 def _plan_path(directory: Path) -> Path:
-    """The file of planned cases that the run's manifest names."""
+    """The file of planned cases that the manifest names."""
     coming = directory / NEXT_NAME
     is_named = coming.exists() and digest_of(coming) == _named_digest(directory)
     return coming if is_named else directory / CASES_NAME
 
 
 def read_collected(directory: Path) -> list[Case]:
-    """What this session is going to plan; else as `read_plan`.
+    """The plan of this session, or the result of `read_plan` if there is no such plan.
 
     Raises:
-        ResultsError: There is no such file, or it holds something else.
+        ResultsError: The file does not exist or contains something else.
     """
     return read_whole(directory / NEXT_NAME, list[Case], None, _WRONG) or read_plan(directory)
 
 
 def changed_parameter(then: Case, now: Case) -> str | None:
-    """The first parameter of a case that holds something else now, as far as both plans tell."""
+    """The first parameter of a case whose content has changed, as far as both plans show."""
     for name in {**then.params, **now.params}:
-        # No parameter's text or number is a list. Runs of earlier versions kept no content.
+        # A missing parameter counts as a list, which no parameter's text or number is. Earlier
+        # versions did not store the content.
         before, after = (
             case.content.get(name) or msgspec.json.encode(case.params.get(name, []))
             for case in (then, now)
@@ -128,7 +130,7 @@ def changed_parameter(then: Case, now: Case) -> str | None:
 
 
 def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
-    """A clause about cases of both plans whose data are others now; None where none are."""
+    """A clause about cases in both plans with changed data; None if there are no such cases."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
     changed = [(case, name) for case, name in found if name is not None]
@@ -138,12 +140,12 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     case, name = changed[0]
     pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
     if all(pythons) and pythons[0] != pythons[1]:
-        more = f" has code, which {' and '.join(pythons)} tell differently{more}"
-    return f"the data of {_shortened(case.nodeid)} are others now: parameter {name!r}{more}"
+        more = f" contains code, which {' and '.join(pythons)} represent differently{more}"
+    return f"the data of {_shortened(case.nodeid)} have changed: parameter {name!r}{more}"
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
-    """A sentence about cases of the earlier plan that are not planned any more; None for none."""
+    """A sentence about planned cases that the new plan lacks; None if it contains all of them."""
     known = {(case.case_id, case.nodeid) for case in now}
     if all((case.case_id, case.nodeid) in known for case in then):
         return None
@@ -157,12 +159,12 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
     if not said:
         return (
             "the planned cases are not the same, though their names are: the run seed "
-            "(--ultrapar-seed) or the suite's folder was another"
+            "(--ultrapar-seed) or the suite's folder has changed"
         )
     return (
-        f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
+        f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): use the "
         "same suite, selection (-k, -m, --ultrapar-model, --ultrapar-sample) and repetitions, from "
-        "the same directory or with the same --rootdir"
+        "the same directory or --rootdir"
     )
 
 
@@ -177,19 +179,19 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: name, parameters or reason of this test hold half a "
-            "surrogate pair, which no file of results can hold; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has "
+            "half a surrogate pair, which result files cannot contain; use whole characters"
         ) from error
 
 
 class ComingCases:
-    """The cases of a run that plans none: written down as they come, each before its records.
+    """The cases of a run without a plan: written as they arrive, each before its records.
 
     Args:
-        directory: The run's.
+        directory: The run directory.
 
     Raises:
-        ResultsError: They cannot be written there.
+        ResultsError: The cases cannot be written there.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -202,14 +204,14 @@ class ComingCases:
             self._fd = os.open(self._path, flags, 0o600)
 
     def add(self, case: Case) -> None:
-        """Have a case written by the next `write`, which has to come before its first record."""
+        """Queue a case for the next `write`, which must come before the case's first record."""
         self._new.append(case)
 
     def write(self) -> None:
-        """Write those that were added; when this returns, they outlive this process.
+        """Write the queued cases; when this returns, they survive the end of this process.
 
         Raises:
-            ResultsError: They could not be written whole.
+            ResultsError: Not all of them could be written.
         """
         new, self._new = self._new, []
         if not new:
@@ -222,20 +224,20 @@ class ComingCases:
             raise ResultsError(f"cannot write {self._path}: is the disk full?")
 
     def sync(self) -> None:
-        """Wait until all that were written are on the disk itself; nothing after `close`.
+        """Wait until all written cases are on disk; do nothing after `close`.
 
         Raises:
-            ResultsError: The disk says no.
+            ResultsError: The disk reports an error.
         """
         if self._is_synced or self._fd < 0:
             return
-        # Before it: what is written meanwhile may be on the disk or not.
+        # Set it before the sync: a case that is written meanwhile may or may not be on disk.
         self._is_synced = True
         with cannot(f"write {self._path}"):
             os.fdatasync(self._fd)
 
     def finish(self) -> list[Case]:
-        """Put all of them into one file as a plan is; returns them.
+        """Write all cases to one file in the form of a plan, and return them.
 
         Raises:
             ResultsError: They cannot be written.
@@ -254,37 +256,37 @@ class ComingCases:
 
 
 def read_cases(directory: Path) -> list[Case]:
-    """The cases of a run, in the order of pytest's collection, or in that in which they came.
+    """The cases of a run, in the order of pytest's collection or of their arrival.
 
-    Where several hosts share it, those that this one claimed.
+    If several hosts share the run, only the cases that this host claimed.
 
     Raises:
-        ResultsError: There is no such file, or it holds something else.
+        ResultsError: The file does not exist or contains something else.
     """
     return [*iter_claimed(directory)]
 
 
 def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
-    """Those of all cases that this host claimed: all of them where it shares them with nobody.
+    """The cases that this host claimed; all of them if it does not share the run.
 
     Raises:
-        ResultsError: What it claimed cannot be read.
+        ResultsError: The claimed cases cannot be read.
     """
     claimed = _claimed(directory)
     return (case for case in cases if claimed is None or case.case_id in claimed)
 
 
 def iter_claimed(directory: Path) -> Iterator[Case]:
-    """As `read_cases`, a few in memory at a time.
+    """Like `read_cases`, with few cases in memory at a time.
 
     Raises:
-        ResultsError: There is no such file, or it holds something else.
+        ResultsError: The file does not exist or contains something else.
     """
     return claimed_of(directory, iter_plan(directory))
 
 
 def _claimed(directory: Path) -> frozenset[str] | None:
-    """Ids of the cases that this host claimed; None where it shares the run with nobody."""
+    """Ids of the cases that this host claimed; None if it does not share the run."""
     path = directory / CLAIMED_NAME
     with cannot(f"read {path}"):
         if not path.exists():
@@ -300,20 +302,20 @@ def _claimed(directory: Path) -> frozenset[str] | None:
 
 
 def read_plan(directory: Path) -> list[Case]:
-    """All cases of a run, those that other hosts claimed among them; else as `read_cases`.
+    """All cases of a run, as in `read_cases`, but including cases that other hosts claimed.
 
     Raises:
-        ResultsError: There is no such file, or it holds something else.
+        ResultsError: The file does not exist or contains something else.
     """
     return [*iter_plan(directory)]
 
 
 @contextmanager
 def _planned_cases(path: Path) -> Iterator[None]:
-    """Say what is wrong with the file of planned cases.
+    """Turn errors about the file of planned cases into one sentence.
 
     Raises:
-        ResultsError: It cannot be read, or holds something else.
+        ResultsError: The file cannot be read or contains something else.
     """
     try:
         with cannot(f"read the planned cases in {path}"):
@@ -323,28 +325,28 @@ def _planned_cases(path: Path) -> Iterator[None]:
 
 
 def _come(path: Path, lines: bytes) -> list[Case]:
-    """The cases of whole lines, each once; those of earlier versions have no checksums.
+    """The cases of whole lines, each once; lines of earlier versions have no checksums.
 
     Raises:
         ResultsError: A line was changed.
-        msgspec.DecodeError: A line is no case.
+        msgspec.DecodeError: A line is not a case.
     """
     decode = msgspec.json.Decoder(Case).decode
     found: dict[str, Case] = {}
     for number, line in enumerate(lines.splitlines(keepends=True), 1):
         payload = line if line.startswith(b"{") else unframe(line)
         if payload is None:
-            raise ResultsError(f"{path} is damaged in line {number}: put back the right one")
+            raise ResultsError(f"{path} is damaged in line {number}: restore the file")
         case = decode(payload)
         found[case.case_id] = case
     return [*found.values()]
 
 
 def cases_digest(directory: Path) -> str:
-    """SHA-256 (hex) of the file of cases that this session plans; empty where there is none.
+    """SHA-256 (hex) of this session's file of planned cases; empty without a file.
 
     Raises:
-        ResultsError: It cannot be read.
+        ResultsError: The file cannot be read.
     """
     path = directory / NEXT_NAME
     with cannot(f"read the planned cases in {path}"):
@@ -353,14 +355,14 @@ def cases_digest(directory: Path) -> str:
 
 
 class _Named(msgspec.Struct):
-    """What the manifest says of the file of planned cases; nothing in earlier versions."""
+    """The manifest's field about the file of planned cases; earlier versions do not have it."""
 
     cases_digest: str = ""
 
 
 def _named_digest(directory: Path) -> str:
-    """The digest of the planned cases that the run's manifest names; empty where it names none."""
-    # Who needs the manifest says what is wrong with it.
+    """The digest of the planned cases in the manifest; empty if it is missing."""
+    # Code that needs the manifest reports what is wrong with it.
     with suppress(ResultsError):
         return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
     return ""
@@ -368,21 +370,22 @@ def _named_digest(directory: Path) -> str:
 
 _BLOCK = 1 << 20
 _BETWEEN = b'},{"index":'
-"""What stands between two cases, and nowhere else: in a text a quote has a backslash before it."""
+"""Text that occurs only between two cases: within a JSON string, a quote follows a backslash."""
 
 
 def iter_plan(directory: Path) -> Iterator[Case]:
-    """As `read_plan`, a few in memory at a time.
+    """Like `read_plan`, with few cases in memory at a time.
 
     Raises:
-        ResultsError: There is no such file, or it holds something else.
+        ResultsError: The file does not exist or contains something else.
     """
     with cannot(f"read the planned cases in {directory}"):
         path = _plan_path(directory)
     coming = directory / COMING_NAME
     if not path.exists() and coming.exists():
         with _planned_cases(coming):
-            # A last line that is torn is of a process that died, before any record of that case.
+            # An incomplete last line is from a process that died before the first record of that
+            # case.
             whole, feed, _ = read_file(coming).rpartition(b"\n")
             yield from _come(coming, whole + feed)
         return
@@ -402,19 +405,19 @@ def iter_plan(directory: Path) -> Iterator[Case]:
     named = _named_digest(directory)
     if named and named != digest.hexdigest():
         raise ResultsError(
-            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
-            "was changed, or one of both is of another run; put back the right one"
+            f"{directory / CASES_NAME} does not match the digest in {MANIFEST_NAME}: the file was "
+            "changed, or one of the two is from another run; restore the right one"
         )
     yield from last
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
-    """SHA-256 (hex) of the case ids, the same in any order: whether two runs ran the same cases."""
+    """SHA-256 (hex) of the case ids, the same in any order: it identifies the cases of a run."""
     return digest_of_ids(case.case_id for case in cases)
 
 
 def digest_of_ids(case_ids: Iterable[str]) -> str:
-    """`suite_digest`, of the ids alone."""
+    """Compute `suite_digest` from case ids."""
     return hashlib.sha256("\n".join(sorted(case_ids)).encode()).hexdigest()
 
 
@@ -422,12 +425,12 @@ GENERATED_NAME = "generated.json"
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """The cases of all shards together before any was selected, or those a sample was drawn from.
+    """The cases of all shards before any was selected, or the cases that a sample was drawn from.
 
     Attributes:
-        n_cases: How many.
-        digest: Sum of their ids modulo 2**64 (hex): the same in any order, whatever the shard, and
-            different where the suite, its models or the seed are; empty for a sample.
+        n_cases: Their number.
+        digest: Sum of their ids modulo 2**64 (hex). It is the same in any order and for any shard,
+            and differs if the suite, its models or the seed differ; empty for a sample.
     """
 
     n_cases: int
@@ -435,36 +438,36 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Leave it in the run directory, whole or not at all; every worker writes the same.
+    """Write `generated` to the run directory, whole or not at all; every worker writes the same.
 
     Raises:
         ResultsError: The directory cannot be written.
     """
-    # The session before may have been a sample.
+    # An earlier session may have been a sample.
     text = None if generated is None else msgspec.json.encode(generated)
     write_whole(directory / GENERATED_NAME, text)
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """What the run has a part of; None where it is a whole one.
+    """The cases of which the run contains only a part; None for a whole run.
 
     Raises:
-        ResultsError: The file cannot be read, or holds something else.
+        ResultsError: The file cannot be read or contains something else.
     """
     path = directory / GENERATED_NAME
-    return read_whole(path, Generated, None, "does not hold what the shards were cut from")
+    return read_whole(path, Generated, None, "does not contain the cases of all shards")
 
 
 SHARED_NAME = "taken.json"
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What one suite took instead of asking it again.
+    """The cases that one suite took or reused, so that they sent no requests.
 
     Attributes:
-        suite: The one that took.
-        here: Ids of cases of another suite of the same run, each once.
-        reused: Ids of cases of the run that --ultrapar-reuse named, each once.
+        suite: The suite.
+        here: Ids of cases that it took from another suite of the same run, each once.
+        reused: Ids of cases of the run in --ultrapar-reuse, each once.
     """
 
     suite: str
@@ -473,25 +476,25 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
-    """Leave it in the run directory, whole or not at all; every worker writes the same.
+    """Write `taken` to the run directory, whole or not at all; every worker writes the same.
 
     A run whose suites took nothing has no such file.
 
     Raises:
         ResultsError: The directory cannot be written.
     """
-    # A session that never got as far as its first episode may have left one.
+    # A session that stopped before its first episode may have left one.
     write_whole(directory / SHARED_NAME, msgspec.json.encode(taken) if taken else None)
 
 
 def read_shared(directory: Path) -> list[Shared]:
-    """What the suites of a run took; empty when nothing.
+    """The taken and reused cases of a run, by suite; empty if no suite took any.
 
     Raises:
-        ResultsError: The file cannot be read, or holds something else.
+        ResultsError: The file cannot be read or contains something else.
     """
     return read_whole(
-        directory / SHARED_NAME, list[Shared], [], "does not hold what the suites of a run took"
+        directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
     )
 
 
@@ -499,7 +502,7 @@ TABLES_FILE = "tables.json"
 
 
 def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
-    """Leave the tests' wishes for the summary's layout; every worker writes the same.
+    """Write the tests' settings for the summary's layout; every worker writes the same.
 
     Raises:
         ResultsError: They cannot be written.
@@ -510,10 +513,10 @@ def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """By test, the names that its summary is laid out by; of earlier versions by suite.
+    """By test, the names that group its summary; in earlier versions by suite.
 
     Raises:
-        ResultsError: They cannot be read, or are something else.
+        ResultsError: The file cannot be read or contains something else.
     """
-    wrong = "does not hold what a run leaves there"
+    wrong = "is not a valid layout of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

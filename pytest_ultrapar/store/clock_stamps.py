@@ -1,8 +1,9 @@
-"""How a host's clock stands to that of the server that it shares limits by, noted at each renewal.
+"""The offset between a host's clock and the shared server's clock, noted at each renewal.
 
-The times of a run are on the boot clock of its host, which says nothing of another one's. The
-server told its own time somewhere between the begin and the end of a call, so two hosts that asked
-it have a clock in common, with an error that the calls themselves tell.
+The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
+hosts. The server reported its time at some moment between the beginning and the end of a call. So
+two hosts that called the same server have a common clock; the durations of the calls bound its
+error.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 CLOCKS_NAME = "clocks.jsonl"
 _FINEST_S = 1.0
 _SHARE = 1000
-"""Of each thousandth of the time so far one stamp is kept, so a week leaves 8,000 of them."""
+"""One stamp is kept per thousandth of the time so far: 8,000 stamps after a week."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """One call.
+    """The times of one call.
 
     Attributes:
-        epoch: The ledger's, within which its time never goes back.
-        lag_ms: By how much the ledger's time was behind the server's clock. Where it stays the
-            same, the ledger's time goes as that clock does; it changes when a clock was set, or
-            when the ledger did not believe how much time went by.
-        ledger_ms: The ledger's time when it answered.
-        begun_s: When the call began, by the host's boot clock, as times of attempts are.
-        ended_s: When its answer was there, likewise.
+        epoch: The ledger's epoch; within an epoch, the ledger's time never goes backwards.
+        lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
+            same, both advance equally. It changes if a clock was set, or if the ledger did not
+            accept how much time had passed.
+        ledger_ms: The ledger's time in its answer.
+        begun_s: When the call began, on the host's boot clock, like the times of attempts.
+        ended_s: When its answer arrived, on the same clock.
     """
 
     epoch: int
@@ -45,17 +46,17 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Names a clock that was not set: the ledger's times of stamps with this name are its."""
+        """Identifies a clock until it is set; stamps with equal values are on the same clock."""
         return self.epoch, self.lag_ms
 
 
 class StampFile:
-    """Notes stamps: of each stretch of time, and of each clock, that of the quickest call.
+    """Writes stamps: for each period and each clock, the stamp of the fastest call.
 
-    No run fails because it cannot be written; a merge says then that clocks cannot be compared.
+    A write error does not fail the run; a merge then reports that clocks cannot be compared.
 
     Args:
-        path: Is appended to.
+        path: The file to append to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +66,7 @@ class StampFile:
         self._until_s = 0.0
 
     def add(self, stamp: Stamp) -> None:
-        """Take a stamp; stamps come in the order of time."""
+        """Add a stamp. Stamps must be added in the order of time."""
         if self._first_s is None:
             self._first_s = stamp.begun_s
         best = self._best
@@ -79,7 +80,7 @@ class StampFile:
             self._best = stamp
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Write the stamp that is still in memory."""
         if self._best is None:
             return
         line = msgspec.json.encode(self._best) + b"\n"
@@ -91,7 +92,7 @@ class StampFile:
 
 
 def read_stamps(directory: Path) -> list[Stamp]:
-    """The stamps of a run; empty where it has none. What is no stamp is left out.
+    """The stamps of a run; may be empty. Lines that are not stamps are skipped.
 
     Raises:
         ResultsError: The file cannot be read.

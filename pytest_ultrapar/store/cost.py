@@ -1,4 +1,4 @@
-"""What requests cost, by the prices in the manifest, and what was asked of each role."""
+"""The cost of requests at the prices in the manifest, and the use of each role."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """What all requests of a run cost, those of episodes that do not count among them.
+    """The cost of all requests of a run, including requests of episodes that do not count.
 
     Attributes:
-        currency: Of all amounts.
-        total: Of the requests whose cost is known.
-        by_model: The same for each model that was asked.
-        n_unknown: Answered requests whose cost is not known: no price, or an answer that does not
-            say how many tokens it took.
-        unpriced: The models without a price among them.
-        origins: Who says what the prices are.
-        by_label: The same for each label that clients of a gateway gave their requests; without
-            those that had none.
+        currency: The currency of all amounts.
+        total: The cost of the requests whose cost is known.
+        by_model: The same for each model that got requests.
+        n_unknown: Answered requests of unknown cost: there is no price, or the answer does not
+            report its tokens.
+        unpriced: The models of these requests that have no price.
+        origins: The sources of the prices.
+        by_label: The known cost of each client label of a gateway, excluding unlabelled requests.
     """
 
     currency: str
@@ -42,17 +41,17 @@ class RunCost(msgspec.Struct, frozen=True):
 
 
 class Prices:
-    """What requests of a run cost, and what they cost so far.
+    """Adds up the cost of a run's requests.
 
-    A run that was finished later counts as a whole by the prices of its last session: the prices
-    are the manifest's, and the tables are made anew.
+    If a run was finished later, the prices of its last session apply to the whole run, because they
+    are in the manifest when the tables are made again.
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        """Know the prices.
+        """Read the prices.
 
         Args:
-            manifest: Of the run.
+            manifest: The manifest of the run.
         """
         self._currency = manifest.currency
         self._listed = {(one.provider, one.model): one for one in manifest.prices}
@@ -63,9 +62,9 @@ class Prices:
         self._unpriced: dict[str, None] = {}
 
     def of(self, attempt: Attempt) -> int | None:
-        """Units (`pool.money`) of one request; None where nobody knows.
+        """Units (`pool.money`) of one request; None if unknown.
 
-        What was refused or replayed costs nothing; what brought no answer may have cost something.
+        Refused and replayed requests cost nothing; a request without an answer may cost something.
         """
         return 0 if attempt.replayed is not None else self._sent(attempt)
 
@@ -79,9 +78,9 @@ class Prices:
         return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
-        """Units of the requests of an episode that were answered; None where one is not known.
+        """Units of the answered requests of an episode; None if one of them is unknown.
 
-        Those before it was cut off are the case's, too.
+        If the episode was interrupted, its earlier requests are included.
         """
         if not self._listed:
             return None
@@ -94,7 +93,7 @@ class Prices:
         return whole
 
     def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
-        """Count requests, with the label that their client gave them, if any."""
+        """Add the cost of requests, under the label of their client, if any."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue
@@ -110,7 +109,7 @@ class Prices:
                     self._unpriced[model] = None
 
     def cost(self) -> RunCost | None:
-        """What was counted; None where no price is known."""
+        """The cost added so far; None if no price is known."""
         if not self._listed:
             return None
         return RunCost(
@@ -124,7 +123,7 @@ class Prices:
         )
 
     def _model(self, attempt: Attempt) -> str:
-        # Empty for an instance that only an earlier session's pool had.
+        # Empty for an instance that only the pool of an earlier session contained.
         return self._model_of.get((attempt.provider, attempt.instance), "")
 
     def _price(self, attempt: Attempt) -> ModelPrice | None:
@@ -144,13 +143,13 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """Requests sent to one role, those of episodes that do not count among them.
+    """The requests sent to one role, including requests of episodes that do not count.
 
     Attributes:
-        n_attempts: How many were sent.
-        tokens_in: Sum over their answers; None when no answer said so.
-        tokens_out: Likewise.
-        cost: Of those whose cost is known, in the manifest's currency; None where it is of none.
+        n_attempts: Requests sent.
+        tokens_in: Prompt tokens of all answered requests; None if no answer reported a number.
+        tokens_out: Tokens of all answers; None if no answer reported a number.
+        cost: The known cost, in the manifest's currency; None if no cost is known.
     """
 
     n_attempts: int = 0
@@ -166,7 +165,7 @@ class RoleUses:
         self._sums: dict[str, _Sums] = {}
 
     def add(self, attempts: Iterable[Attempt], prices: Prices) -> None:
-        """Count requests that were sent; those to cases' own models are passed over."""
+        """Count requests that were sent to roles; ignore the cases' own models."""
         for one in attempts:
             if one.role and one.replayed is None:
                 n, tokens_in, tokens_out, units = self._sums.get(one.role, (0, None, None, None))
@@ -178,7 +177,7 @@ class RoleUses:
                 )
 
     def found(self) -> dict[str, RoleUse]:
-        """What was counted, sorted by role; empty where no role was asked."""
+        """The counted requests, sorted by role; empty if no role was used."""
         return {
             role: RoleUse(n, tokens_in, tokens_out, None if units is None else amount_of(units))
             for role, (n, tokens_in, tokens_out, units) in sorted(self._sums.items())

@@ -1,16 +1,16 @@
-"""The journal: what a run has paid for, on disk before anything else is done with it.
+"""The journal: all paid answers of a run, on disk before anything else is done with them.
 
-Each process that runs episodes appends to a file of its own, a segment, so that no two processes
-ever write into one. A segment has one record per line: length and CRC-32 of the JSON text, both as
-eight hex digits, and the text. So whatever becomes of a file, what is whole can be told from what
-is not, and a line that was damaged does not cost the next one.
+Each process that runs episodes appends to its own file, a segment, so two processes never write to
+the same file. A segment has one record per line: length and CRC-32 of the JSON text, both as eight
+hex digits, and the text. So readers can distinguish whole records from damage in any file, and a
+damaged line does not affect the next one.
 
-The first line says to which run a segment belongs: readers leave out the segments of other runs.
-Segments of earlier versions do not say it.
+The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
+versions do not have this line.
 
-A record has been handed to the system when `append` returns, which outlives the process but not a
-power cut. `sync` is called once a second and outlives that, too: an `fdatasync` per record would
-take milliseconds of each.
+When `append` returns, the operating system has the record. The record then survives the end of the
+process, but not a power loss. `sync` is called once a second, and synced records survive a power
+loss, too. An `fdatasync` for each record would take milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeWentOn, Exchange, JournalRecord
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeProgress, Exchange, JournalRecord
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
@@ -43,7 +43,7 @@ SEGMENT_PATTERN = re.compile(r"w-(?P<worker>\w+)-(?P<pid>\d+)-(?P<n>\d+)\.jsonl"
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A stretch of a segment that is no record although something was written there."""
+    """A stretch of a segment that was written but is not a whole record."""
 
     segment: str
     offset: int
@@ -52,7 +52,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a record stands: segment name, and offset and length of its line in bytes."""
+    """The place of a record: segment name, and offset and length of its line in bytes."""
 
     segment: str
     offset: int
@@ -62,23 +62,23 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.segment} at byte {self.offset}"
 
     def damaged(self, reason: str) -> Damage:
-        """What is said of it when no record is found there."""
+        """The damage to report if there is no whole record at this place."""
         return Damage(self.segment, self.offset, self.length, reason)
 
 
 class JournalWriter:
-    """Appends to one new segment; for any thread of one process.
+    """Appends to one new segment. Any thread of the process may use it.
 
-    After the first failed write or sync it refuses everything but `close`: a half-written line must
-    stay the last one, and a second fsync may succeed although the first one lost data.
+    After the first failed write or sync, it refuses everything except `close`. A half-written line
+    must remain the last one, and a second fsync may succeed although the first one lost data.
 
     Args:
-        directory: The run's `journal/` directory, which exists; the lock beside it names the run.
+        directory: The run's `journal/` directory, which exists; the lock next to it names the run.
         worker: xdist's worker id, or any word of letters, digits and underscores.
-        redact: Takes known secrets out of UTF-8 text (`Redactor.bytes`).
+        redact: Removes known secrets from UTF-8 text (`Redactor.bytes`).
 
     Raises:
-        ResultsError: The segment cannot be made.
+        ResultsError: The segment cannot be created.
     """
 
     def __init__(self, directory: Path, worker: str, redact: Callable[[bytes], bytes]) -> None:
@@ -90,15 +90,16 @@ class JournalWriter:
         self._offset = 0
         self._synced_offset = 0
         self._failure: str | None = None
-        # Attempts and exchanges of episodes that went on, without secrets: a search takes three
-        # times as long as all else here, and at the end only the others are searched.
+        # How many attempts and exchanges of an unfinished episode have been searched for secrets.
+        # The search takes three times as long as everything else, so at the end only the rest is
+        # searched.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
-        # Apart from the other lock: an fdatasync of some ms must not keep the engine waiting.
+        # Separate from the other lock: an fdatasync of some ms must not block the engine.
         self._sync_lock = threading.Lock()
 
     def append(self, record: JournalRecord) -> Position:
-        """Write one record; when this returns, the record outlives this process.
+        """Write one record; when this returns, the record survives the end of this process.
 
         Raises:
             ResultsError: It could not be written whole, or an earlier write or sync failed.
@@ -106,10 +107,10 @@ class JournalWriter:
         return self.append_all([record])[0]
 
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
-        """Write records one after the other; when this returns, they outlive this process.
+        """Write records in order; when this returns, they survive the end of this process.
 
-        A record that JSON cannot hold raises what its encoder says, after all others were written:
-        each of them was paid for.
+        If a record cannot be encoded as JSON, the encoder's error is raised after all other records
+        are written, because each of them was paid for.
 
         Raises:
             ResultsError: They could not be written whole, or an earlier write or sync failed.
@@ -119,7 +120,7 @@ class JournalWriter:
         for record in records:
             try:
                 lines.append(frame(self._payload(record)))
-            except Exception as error:  # noqa: BLE001 - of msgspec or the redactor
+            except Exception as error:  # noqa: BLE001 - an error of msgspec or the redactor
                 unfit = unfit or error
         positions = self._append_lines(lines)
         if unfit is not None:
@@ -129,11 +130,11 @@ class JournalWriter:
     def _append_lines(self, lines: Sequence[bytes]) -> list[Position]:
         with self._append_lock:
             self._refuse_after_failure()
-            # With the first record: an empty segment is of a run that never began.
+            # Written with the first record: an empty segment belongs to a run that never began.
             beginning = b"" if self._offset else self._beginning
             text = b"".join((beginning, *lines))
             try:
-                # One call for all: a process that is killed leaves each line whole or not at all,
+                # One call for all lines: if the process is killed, each line is whole or missing,
                 # unless the disk is full.
                 written = Disk.write(self._fd, text)
             except OSError as error:
@@ -150,20 +151,20 @@ class JournalWriter:
             return positions
 
     def sync(self) -> None:
-        """Wait until everything appended so far is on the disk itself; called every second.
+        """Wait until all appended records are on disk; called every second.
 
         Does nothing after `close`, which has synced.
 
         Raises:
-            ResultsError: The disk says no, and what it still holds of this segment is unknown; or
-                the segment is not in its place any more, and nobody would find what is appended.
+            ResultsError: The disk reports an error, and the content of this segment is unknown. Or
+                the segment was moved or removed, and appended records would be lost.
         """
         with self._sync_lock:
             if self._fd < 0:
                 return
             with self._append_lock:
                 self._refuse_after_failure()
-                # Read before the sync: what is appended during it may be on the disk or not.
+                # Read before the sync: records appended during the sync may or may not be on disk.
                 offset = self._offset
             self._refuse_when_gone()
             if offset == self._synced_offset:
@@ -179,7 +180,7 @@ class JournalWriter:
         """Sync and close the segment, once; later calls do nothing.
 
         Raises:
-            ResultsError: As `sync`; the segment is closed all the same.
+            ResultsError: As for `sync`; the segment is closed anyway.
         """
         try:
             if self._failure is None:
@@ -198,23 +199,23 @@ class JournalWriter:
             record = _map_text(record, without_surrogates)
             payload = self._encode(record)
         if self._holds_secret(record, payload):
-            # Seldom, so it may cost: field by field, a secret such as `returned` or `12345678`
-            # cannot break the JSON around it.
+            # This is rare, so it may be slow. Redacting single fields keeps the JSON valid, even
+            # for a secret such as `returned` or `12345678`.
             payload = self._encode(_map_text(record, self._redact_text))
         if b"\n" in payload:
-            # Only a value that the suite encoded itself may hold one.
+            # Only a value that the suite encoded itself may contain a line feed.
             payload = msgspec.json.format(payload, indent=-1)
         return payload
 
     def _holds_secret(self, record: JournalRecord, payload: bytes) -> bool:
-        if not isinstance(record, EpisodeEnded | EpisodeWentOn):
+        if not isinstance(record, EpisodeEnded | EpisodeProgress):
             return self._redact(payload) is not payload
         n, m = self._clean.pop(episode := (record.case_id, record.started_at_us), (0, 0))
         if isinstance(record, EpisodeEnded) and m:
             new = replace(record, attempts=record.attempts[n:], exchanges=record.exchanges[m:])
             payload = self._encode(new)
         holds = self._redact(payload) is not payload
-        if isinstance(record, EpisodeWentOn) and not holds and m == record.n_before:
+        if isinstance(record, EpisodeProgress) and not holds and m == record.n_before:
             self._clean[episode] = n + len(record.attempts), m + len(record.exchanges)
         return holds
 
@@ -226,45 +227,46 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refuse_when_gone(self) -> None:
-        # Whoever removes the run's directory leaves us a file without a name, to which one can
-        # write and sync for ever without an error.
+        # If the run's directory is removed, the file still exists without a name, and writes and
+        # syncs continue to succeed.
         try:
             is_here = os.path.samestat(Disk.stat(self._path), Disk.fstat(self._fd))
         except OSError:
             is_here = False
         if not is_here:
-            self._failure = f"{self._path} is not there any more: is the run's directory gone?"
+            self._failure = f"{self._path} is gone: was the run's directory removed?"
             raise ResultsError(self._refusal())
 
     def _refusal(self) -> str:
-        return f"journal segment {self.segment} takes no more records: {self._failure}"
+        return f"journal segment {self.segment} accepts no more records: {self._failure}"
 
 
 def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
-    # A resumed run may get a process id that was used before, and never continues a segment: its
-    # last line may be torn.
+    # A resumed run may get a process id that was used before. It never continues a segment, whose
+    # last line may be incomplete.
     for n in count():
         name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         path = directory / name
-        with cannot(f"make the journal segment {path}"), suppress(FileExistsError):
+        with cannot(f"create the journal segment {path}"), suppress(FileExistsError):
             return name, os.open(path, flags, 0o600)
     raise AssertionError
 
 
 _MOST_OPEN = 64
-"""Segments; a merged run has those of all workers of all hosts."""
+"""The maximum number of open segments: a merged run has the segments of all workers of all
+hosts."""
 
 
 class JournalReader:
-    """Reads single records by position; keeps some segments it has read from open."""
+    """Reads single records by position, and keeps some segments open."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fds: dict[str, int] = {}
 
     def read(self, position: Position) -> JournalRecord:
-        """The record at `position`, after its checksum was found right.
+        """The record at `position`; its checksum is verified.
 
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
@@ -273,11 +275,11 @@ class JournalReader:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
             raise ResultsError(
-                f"the journal record in {position} is of another version: {error}"
+                f"the journal record in {position} is from another version: {error}"
             ) from error
 
     def payload(self, position: Position) -> bytes:
-        """Its JSON text, likewise.
+        """The JSON text of the record; its checksum is verified.
 
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
@@ -302,10 +304,10 @@ class JournalReader:
     def _fd(self, segment: str) -> int:
         fd = self._fds.get(segment)
         if fd is None:
-            # Positions are read from files, and must not lead out of the journal.
+            # Positions come from files, and must not lead out of the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
-                raise ResultsError(f"{segment!r} is no name of a journal segment")
-            # A pipe is not waited for; what is read at a position of it fails.
+                raise ResultsError(f"{segment!r} is not a journal segment's name")
+            # Do not wait for a pipe; reading at a position of a pipe fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
             if len(self._fds) >= _MOST_OPEN:
                 self.close()
@@ -315,11 +317,11 @@ class JournalReader:
 
 _decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
 decode_record = _decoder.decode
-"""The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
+"""The record in one line's JSON; raises `DecodeError` if it is not a record of this version."""
 
 
 class _Segment(msgspec.Struct, frozen=True, tag="run"):
-    """The first line of a segment: whose it is."""
+    """The first line of a segment: the run that it belongs to."""
 
     run_id: str = ""
 
@@ -328,12 +330,12 @@ _OF_A_RUN = b'{"type":"run",'
 
 
 def beginning_of(run_id: str) -> bytes:
-    """The first line of a segment of a run; none where its id is not known."""
+    """The first line of a segment of a run; empty if the run's id is unknown."""
     return frame(msgspec.json.encode(_Segment(run_id))) if run_id else b""
 
 
 def run_of(journal: Path) -> str:
-    """Id of the run that a journal belongs to, by the lock beside it; empty without one."""
+    """Id of the run that a journal belongs to, from the lock next to it; empty without a lock."""
     holder = read_holder(journal.absolute().parent)
     return "" if holder is None else holder.run_id
 
@@ -344,18 +346,18 @@ _BROKEN = "the checksum or the form of this line is wrong"
 def scan_segment(
     path: Path, decode: Callable[[bytes], T], *, at: int = 0
 ) -> Iterator[tuple[Position, T | Damage]]:
-    """The records of one segment, in the order written, with one line in memory at a time.
+    """Yield the records of one segment, in the order written, with one line in memory at a time.
 
-    A last line that ends before its line feed is torn: whoever wrote it died while writing, and
-    nobody was told that it is there. It is left out. Every other stretch that is no whole record
-    comes as `Damage`, as does a whole record that cannot be understood (written by another version)
-    and the rest of a file that cannot be read; the line after a damaged one is found again. What
-    follows the first line of another run's segment is one `Damage`.
+    A last line without a line feed is incomplete: its writer died while writing, and never reported
+    the record. Such a line is skipped. Every other stretch that is not a whole record is yielded as
+    `Damage`. The same applies to a whole record that cannot be decoded, because another version
+    wrote it, and to the rest of a file that cannot be read. Reading continues at the line after a
+    damaged one. If the first line of another run's segment appears, the rest is one `Damage`.
 
     Args:
         path: The segment.
-        decode: Makes of a line's JSON what is wanted of it, or raises `msgspec.DecodeError`.
-        at: Byte at which the first line that is wanted begins.
+        decode: Decodes a line's JSON, or raises `msgspec.DecodeError`.
+        at: Byte at which the first wanted line begins.
     """
     own, name = "", path.name
     try:
@@ -375,7 +377,7 @@ def scan_segment(
                     own = own or run_of(path.parent) or other
                     if other != own:
                         rest = Position(name, at, file.seek(0, os.SEEK_END) - at)
-                        yield rest, rest.damaged(f"left out: it is of run {other}, this is {own}")
+                        yield rest, rest.damaged(f"skipped: it is from run {other}, not {own}")
                         return
                 else:
                     try:
@@ -384,7 +386,7 @@ def scan_segment(
                         yield position, position.damaged(f"not understood: {error}")
                 at += length
                 if payload is not None and line[length - 1 : length] != b"\n":
-                    # Only the line feed was changed: this line is good, the next hangs on to it.
+                    # Only the line feed was changed: this line is good, the next one follows it.
                     feed = Position(name, at - 1, 1)
                     yield feed, feed.damaged(_BROKEN)
                 line = line[length:] or file.readline()
@@ -397,48 +399,48 @@ def segments(directory: Path) -> list[Path]:
     """The files of all segments, sorted by name.
 
     Raises:
-        ResultsError: There is no such directory, or it cannot be read.
+        ResultsError: The directory does not exist, or cannot be read.
     """
     with cannot(f"read the journal {directory}"):
         return sorted(path for path in directory.iterdir() if SEGMENT_PATTERN.fullmatch(path.name))
 
 
 def segment_size(path: Path) -> int:
-    """Bytes that a segment holds.
+    """The size of a segment in bytes.
 
     Raises:
-        ResultsError: It is not there any more, or cannot be asked.
+        ResultsError: The segment does not exist any more, or cannot be read.
     """
     with cannot(f"read {path}"):
         return path.lstat().st_size
 
 
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of each segment of a journal when it was largest, by its name.
+    """The largest known size of each segment of a journal in bytes, by its name.
 
-    The manifest keeps them: a file that is cut off after a line feed looks as whole as one that
-    was never longer, and one that is gone cannot be told from one that never was.
+    The manifest stores them, because a file that was cut off after a line feed looks whole, and a
+    missing file leaves no trace.
 
     Args:
         directory: The journal.
-        known: Sizes that segments once had, those that are gone among them.
+        known: Earlier sizes of segments, including missing ones.
 
     Raises:
-        ResultsError: The directory, or a segment that it lists, cannot be read.
+        ResultsError: The directory, or a segment in it, cannot be read.
     """
     sizes = {path.name: segment_size(path) for path in segments(directory)}
     return {name: max(sizes.get(name, 0), known.get(name, 0)) for name in {**known, **sizes}}
 
 
 def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
-    """What segments have lost at their ends, or as a whole.
+    """The lost ends of segments, and missing segments.
 
     Args:
         directory: The journal.
-        known: Sizes that segments once had, in bytes; they only grow.
+        known: Earlier sizes of segments in bytes; segments only grow.
 
     Raises:
-        ResultsError: The directory, or a segment that it lists, cannot be read.
+        ResultsError: The directory, or a segment in it, cannot be read.
     """
     left = largest_sizes(directory, {})
     found = []
@@ -455,19 +457,19 @@ _OVERHEAD = _HEADER_LENGTH + 1
 
 
 def frame(payload: bytes) -> bytes:
-    """The line of one JSON text.
+    """The journal line for one JSON text.
 
     Args:
-        payload: Without a line feed, and less than 4 GiB.
+        payload: Text without a line feed, less than 4 GiB.
     """
-    # One copy: sums would hold an answer of 10 MB twice more for a moment.
+    # Copy only once: adding strings would briefly need 20 MB more for an answer of 10 MB.
     return b"%b%b\n" % (_header(payload), payload)
 
 
 def unframe(line: bytes) -> bytes | None:
-    """The payload of a line that is whole and unchanged, else None.
+    """The payload of a line that is whole and unchanged, otherwise None.
 
-    What stands in the place of the line feed does not matter: the checksum does not cover it.
+    The byte in the place of the line feed does not matter: the checksum does not cover it.
     """
     payload = _leading_payload(line)
     return payload if payload is not None and len(line) == len(payload) + _OVERHEAD else None
@@ -482,7 +484,7 @@ def _leading_payload(line: bytes) -> bytes | None:
     except ValueError:
         return None
     payload = line[_HEADER_LENGTH:end]
-    # `int` takes signs, capitals and spaces; the header of what is there says all that is right.
+    # `int` accepts signs, capitals and spaces; comparing with a new header rejects those.
     return payload if len(line) > end and line.startswith(_header(payload)) else None
 
 
@@ -506,19 +508,19 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
     if isinstance(record, EpisodeEnded):
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
-    elif isinstance(record, EpisodeWentOn):
-        # They are parts of bodies that other records have: the episode's last record will do.
+    elif isinstance(record, EpisodeProgress):
+        # They are parts of bodies in other records; the episode's last record contains them, too.
         changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)
 
 
 def without_surrogates(text: str) -> str:
-    r"""`text` with lone surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
+    r"""`text` with unpaired surrogates, which UTF-8 cannot encode, shown as `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _map_exchanges(exchanges: Sequence[Exchange], change: Callable[[str], str]) -> list[Exchange]:
-    """Exchanges with each body, as a whole, changed in its strings; it stays the JSON it was."""
+    """Exchanges with `change` applied to the strings of each body, which stays valid JSON."""
 
     def body(text: str) -> str:
         try:

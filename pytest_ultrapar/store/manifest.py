@@ -1,6 +1,6 @@
-"""The manifest: under which conditions results came about.
+"""The manifest: the conditions under which results were produced.
 
-It holds no secret, and the name of a host only where a run has several.
+It contains no secrets, and the name of a host only if a run has several hosts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, answer_setti
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.store.bound import Bound
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, Generated
+from pytest_ultrapar.store.lower_bound import Bound
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder
 from pytest_ultrapar.store.timing import MeasuredPart
 from pytest_ultrapar.system.files import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its zone: without one, nobody can tell how long ago it was."""
+"""A time with its zone: without a zone, its age is unknown."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",
@@ -63,7 +63,7 @@ _MOST_BYTES = 50_000_000
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What of the machine matters to speed.
+    """The facts about a machine that affect speed.
 
     Attributes:
         cpus: Cores that this process may run on.
@@ -78,16 +78,16 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is part of a merged one.
 
     Attributes:
-        run_id: Its own.
+        run_id: The id of the part.
         host: Its manifest's `host`.
         shard: Its manifest's `shard`.
-        n_cases: Cases that it planned; hosts of one run all plan the same.
-        n_results: Cases whose result in the whole comes from this part. None where an earlier
-            version merged.
-        started_at: When it began, by the wall clock of its host.
-        ended_at: When it ended; None: it never did.
+        n_cases: Cases that it planned; all hosts of one run plan the same cases.
+        n_results: Cases whose merged result comes from this part. None if an earlier version merged
+            the runs.
+        started_at: When it began, according to the wall clock of its host.
+        ended_at: When it ended; None: it did not end.
         resumed: Whether it ran in more than one session.
-        exceeded: Limits of its own that its own requests exceeded, such as `lab/key0 (qps)`.
+        exceeded: Its limits that its own requests exceeded, such as `lab/key0 (qps)`.
     """
 
     run_id: str
@@ -102,19 +102,20 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was merged of.
+    """The sources of a merged run.
 
     Attributes:
-        parts: The runs, shards in their order.
-        missing: Shards of which there was no run, such as `3/4`.
-        n_missing: Cases that these had at most, all together; None where nobody knows.
-        n_repeated: Cases that more than one part had a result of.
-        n_clocks: Clocks whose times were set beside each other.
-        clock_error_s: By how much two times of different hosts may be wrong beside each other,
-            where all asked one server; None: they were set beside each other by the time of day.
-        not_compared: Why a run of several hosts could not be set on its server's clock; empty where
-            it was, and of other runs.
-        asked_otherwise: What the pools of the parts say otherwise of the answers, a clause each.
+        parts: The runs, shards in order.
+        missing: Missing shards, such as `3/4`.
+        n_missing: The maximum number of cases in all missing shards together; None if unknown.
+        n_repeated: Cases with a result in more than one part.
+        n_clocks: Clocks whose times were compared.
+        clock_error_s: The largest error between times of different hosts, if all called one server;
+            None if their times were compared by the time of day.
+        not_compared: Why the clocks of several hosts could not be compared through their server;
+            empty if they were compared, or for other runs.
+        asked_otherwise: Differences between the pools of the parts that affect answers, one clause
+            each.
     """
 
     parts: tuple[MergedPart, ...]
@@ -128,56 +129,59 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to read, resume and compare a run.
+    """All facts needed to read, resume and compare a run.
 
     Attributes:
-        run_id: The run: when it began, and six hex digits.
+        run_id: The id of the run: the time when it began, and six hex digits.
         mode: `serial`, `rotate`, `phase` or `ultra`.
         rate_mode: `fixed` or `adaptive`.
         models: Names of the pool's models, in the order of its file.
-        answered_by: Who answers for each model, in the words of `pool.answered_by`.
+        answered_by: The provider of each model's answers, in the words of `pool.answered_by`.
         simulated: Whether any answer came from the simulated provider.
         policy: Name of the assignment policy.
         seed: The run seed.
         repeats: Repetitions of each cell.
-        n_planned: Cases that were to run.
+        n_planned: Planned cases.
         suite_digest: `suite_digest` of the planned cases.
-        cases_digest: SHA-256 (hex) of their file, `cases.json`; empty while there is none.
-        arguments: pytest's command line, secrets masked; without what configuration files add.
-        effective: Each number or word in force, and where it came from.
-        record: What of conversations is kept; of a run that was resumed, since then.
-        data: What the suites say of their data, such as digests, by name.
-        files: What `describe_files` says of the suites.
-        reused: Id of the run whose answers were taken over; None when there is none.
-        regraded: Id of the run whose episodes were graded anew: times, requests and limits are its
-            own. None when these are.
-        replayed: Id of the run whose answers were given again; nothing of a replay is measured.
-            None where the pool's lanes gave all.
-        summary_by: The names (`model`, `suite`, `repeat` or parameters) that the summary counts by.
-        collected_s: Seconds that pytest took to collect; None where nobody looked.
-        asked_by_others: Whether cases are what others asked when they liked (`ultrapar gateway`):
-            their pauses are in its time, so nothing is said of makespan, bound and speed-up.
-        restricted: Whether rules of the assignment may have kept episodes from free lanes.
-        measured_from: Episodes that began earlier (of a resumed run) count in the scores but not in
-            makespan, throughput and speed-up; None measures all.
-        serial_sample: Ids of the cases that ran one at a time first. They count in the scores, and
-            the speed-up of the others is measured against them.
+        cases_digest: SHA-256 (hex) of the file of planned cases, `cases.json`; empty while there is
+            no file.
+        arguments: pytest's command line with masked secrets, without options from configuration
+            files.
+        effective: Each setting in force and its source.
+        record: Which parts of conversations are stored; in a resumed run, since its last session.
+        data: Facts that the suites report about their data, such as digests, by name.
+        files: The result of `describe_files` for the suites.
+        reused: Id of the run whose answers were reused; None if there is no such run.
+        regraded: Id of the run whose episodes were graded again: times, requests and limits belong
+            to that run. None if they belong to this one.
+        replayed: Id of the run whose answers were replayed; a replay has no measured times. None if
+            all answers came from the pool's lanes.
+        summary_by: The names (`model`, `suite`, `repeat` or parameters) that group the summary.
+        collected_s: Seconds that pytest took to collect; None if not measured.
+        asked_by_others: Whether other programs sent the requests at their own times
+            (`ultrapar gateway`). The run's time then includes pauses between requests, so makespan,
+            bound and speed-up are not reported.
+        restricted: Whether assignment rules may have kept episodes from free lanes.
+        measured_from: Scores of a resumed run include episodes before this time, but makespan,
+            throughput and speed-up do not; None: all episodes are measured.
+        serial_sample: Ids of the cases that first ran one at a time. They are included in the
+            scores, and the speed-up of the other cases is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
-        currency: Of all prices.
-        prices: What tokens cost, as far as known, each with who says so.
-        faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
-        generated: What all shards together are of, or a sample is; None for a whole run.
-        bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
-            until the tables are made, and where nothing was measured.
-        lanes: What became of each lane; empty until the end.
-        segments: Bytes of each segment of the journal when this was last written, by its name. A
-            segment that is shorter now has lost records.
-        ended_at: None while the run goes on or when it was killed.
-        host: Name of this host in a run of several hosts or shards; None in a run of its own.
-        shard: Which part of the cases it asks, such as `2/4`; None: all.
-        cluster_run: Name of the run that several hosts share; None: it is on one host alone.
-        merged: The runs that it was merged of; None where it ran itself.
+        currency: The currency of all prices.
+        prices: The known prices of tokens, each with its source.
+        faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
+        generated: The cases of which all shards or the sample are a part; None for a whole run.
+        bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
+            until the tables are made, and if nothing was measured.
+        lanes: The final state of each lane; empty until the end.
+        segments: The size of each journal segment in bytes, by its name, when the manifest was last
+            written. A segment that is shorter now has lost records.
+        ended_at: None while the run is in progress or if it was killed.
+        host: Name of this host in a run of several hosts or shards; otherwise None.
+        shard: The part of the cases that this run contains, such as `2/4`; None: all cases.
+        cluster_run: Name of the run that several hosts share; None: it runs on one host.
+        merged: The sources of a merged run; None if the run was not merged.
     """
 
     run_id: str
@@ -232,29 +236,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drawn_from(self) -> int:
-        """How many cases the run is a sample of; 0 where it is none."""
+        """The number of cases that the run is a sample of; 0 if it is not a sample."""
         found = self.generated
         return 0 if found is None or found.digest else found.n_cases
 
     @property
     def measured_part(self) -> MeasuredPart:
-        """What of the run counts in its makespan."""
+        """The part of the run that its makespan includes."""
         since = self.measured_from
         from_us = int(since.timestamp() * 1e6) if since is not None else 0
         return MeasuredPart(from_us, frozenset(self.serial_sample), self.replayed is not None)
 
 
 def describe_machine() -> Machine:
-    """This machine."""
+    """The facts about this machine."""
     system = os.uname()
     libc = "".join(platform.libc_ver())
-    # As `platform.platform()` has it, which starts a process (`uname -p`) and waits for it.
+    # The text of `platform.platform()`, which starts a process (`uname -p`) and waits for it.
     parts = [system.sysname, system.release, system.machine, *(["with", libc] if libc else ())]
     return Machine(len(os.sched_getaffinity(0)), "-".join(parts).replace(" ", "_"))
 
 
 def conditions(pool: Pool) -> dict[str, Any]:
-    """Fields of a manifest that every run has of its pool and of this machine."""
+    """The fields of every run's manifest that describe its pool and this machine."""
     return {
         "pool_path": pool.path,
         "pool_digest": pool.digest,
@@ -269,7 +273,7 @@ def conditions(pool: Pool) -> dict[str, Any]:
 
 
 def describe_versions() -> dict[str, str]:
-    """Versions of the packages that a run's behaviour and speed depend on, those installed."""
+    """Versions of the installed packages that affect a run's behaviour and speed."""
     versions = {}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -278,14 +282,15 @@ def describe_versions() -> dict[str, str]:
 
 
 def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
-    """Digests of what suites are made of: files beside tests and one folder below, and conftests.
+    """Digests of the files of suites: files next to tests and one folder below, and conftests.
 
     Args:
-        root: pytest's.
+        root: pytest's root directory.
         tests: Node ids.
 
     Returns:
-        By paths from the root, of files that can be read, `_MOST_BYTES` all together; none of runs.
+        By path from the root: the digests of readable files up to `_MOST_BYTES` in total, excluding
+        the files of runs.
     """
     folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
     above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
@@ -324,29 +329,29 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest of a run directory.
 
     Raises:
-        ResultsError: There is none, it was changed, or it is of another version or another run.
+        ResultsError: It is missing or damaged, or belongs to another version or another run.
     """
     path = directory / FILE_NAME
     with cannot(f"read {path}"):
         text = read_file(path)
     try:
-        # First: a newer one may lack what this one needs.
+        # First: a newer manifest may lack fields that this version needs.
         schema = msgspec.json.decode(text, type=_Version).schema
         if schema > SCHEMA:
             raise ResultsError(
-                f"{path} is of a newer version: its schema is {schema}, and this version reads"
+                f"{path} comes from a newer version: its schema is {schema}, and this version reads"
                 f" {SCHEMA}; update pytest-ultrapar"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
     except NOT_THAT_JSON as error:
         raise ResultsError(f"{path} is not a manifest of this version: {error}") from error
     if is_changed(text):
-        raise ResultsError(f"{path} is damaged: its checksum is wrong; put back the right one")
+        raise ResultsError(f"{path} is damaged: its checksum is wrong; restore the file")
     holder = read_holder(directory)
     if holder is not None and holder.run_id != manifest.run_id:
         raise ResultsError(
-            f"{path} is of run {manifest.run_id}, and {LOCK_NAME} beside it of run "
-            f"{holder.run_id}; put back the files of one run"
+            f"{path} is from run {manifest.run_id}, but {LOCK_NAME} next to it is from run "
+            f"{holder.run_id}; restore the files of one run"
         )
     return manifest
 
@@ -356,12 +361,12 @@ class _Version(msgspec.Struct):
 
 
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
-    """What keeps `new` from finishing `old`: one sentence each, empty when it may.
+    """The reasons why `new` cannot finish `old`: one sentence each, empty if it can.
 
-    The cases, their seeds, the models that answer, what bounds their answers and the models in
-    roles must be the same, and what all rows of the run have in common: mode, currency and storage
-    format. Limits, keys, instances, policy and the number of workers may differ: no case depends on
-    them. Nor is another address refused: a server of one's own moves between two sessions.
+    The cases, their seeds, the models, the bounds of answers and the models of roles must be the
+    same. So must the facts that all rows of a run share: mode, currency and storage format. Limits,
+    keys, instances, policy and the number of workers may differ: no case depends on them. A new
+    address is allowed, too: a server of your own may move between two sessions.
     """
     differences: list[str] = []
     if set(old.models) != set(new.models):
@@ -380,35 +385,35 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _facts(manifest: Manifest) -> dict[str, str]:
-    """What all rows of a run have in common, each by its name for people."""
+    """The facts that all rows of a run share, by their names for display."""
     return {
         "run seed": str(manifest.seed),
         "mode": manifest.mode,
         "format of tables": manifest.storage_format,
         "kind of answers": "simulated" if manifest.simulated else "real",
-        "run whose answers are given": manifest.replayed or "none",
+        "replayed run": manifest.replayed or "none",
         "currency of prices": manifest.currency,
         **answer_settings(manifest.effective, manifest.pool_lanes),
     }
 
 
 def shards_differ(old: str | None, new: str | None) -> str:
-    """A sentence about a run that was one part of a whole and would be another now."""
-    then, now = (f"shard {one}" if one else "all shards in one" for one in (old, new))
-    return f"the run was {then} and would be {now} now (--ultrapar-shard)"
+    """A sentence about a run of one shard that is resumed as another shard."""
+    then, now = (f"shard {one}" if one else "all shards" for one in (old, new))
+    return f"the run had {then} and has {now} now (--ultrapar-shard)"
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each model of both that somebody else answers for now."""
+    """A sentence for each common model whose provider has changed."""
     return [
-        f"{model} was answered by {old[model]}, and is by {who} now"
+        f"{model} was answered by {old[model]} and is answered by {who} now"
         for model, who in new.items()
         if model in old and old[model] != who
     ]
 
 
 def settings_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each fact that both runs know (`answer_settings`) and that is another now."""
+    """A sentence for each fact (`answer_settings`) of both runs that has changed."""
     return [
         f"the {name} was {old[name]} and is {now} now"
         for name, now in new.items()

@@ -1,7 +1,7 @@
-"""Tables as Parquet files with page checksums, read back before they count.
+"""Write tables as Parquet files with page checksums, and read them back before use.
 
-Parquet's own readers do not verify checksums unless they are told to, and take a flipped byte for a
-value. So the pages have them, and are read back once with them.
+Parquet's readers verify checksums only on request, and otherwise treat a flipped byte as a value.
+So the pages are written with checksums, and each file is read back once to verify them.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ def arrow_array(column: Column, values: Iterable[object]) -> pa.Array:
 
 
 def field_of(column: Column, records: Iterable[object]) -> pa.Array:
-    """A column that is a field of these records."""
+    """A column with the values of a field of these records."""
     return arrow_array(column, map(attrgetter(column.field), records))
 
 
 def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
-    """The Arrow schema of a table, with the mark of simulated answers in its metadata."""
+    """The Arrow schema of a table; its metadata says whether answers are simulated."""
     fields = [pa.field(each.name, _TYPES[each.kind], each.nullable) for each in columns]
     return pa.schema(fields, {SIMULATED_KEY: "true" if simulated else "false"})
 
 
 _ROWS_PER_BATCH = 500
-"""Converting so many of the widest table takes 3 ms, for which nobody else gets the interpreter."""
+"""Converting this many rows of the widest table takes 3 ms, which blocks the other threads."""
 
 
 class Rows:
-    """Rows of a table in the order in which they come, kept as columns; given out in any order.
+    """Rows of a table, stored as columns in order of arrival; `take` returns them in any order.
 
     Args:
-        columns: Of the table.
-        kinds: A row is made of one record of each of these types, in this order.
-        simulated: Whether its answers are.
+        columns: The columns of the table.
+        kinds: A row consists of one record of each of these types, in this order.
+        simulated: Whether the answers are simulated.
 
     Attributes:
-        schema: Of the table.
+        schema: The schema of the table.
         n: Rows so far.
     """
 
@@ -77,7 +77,7 @@ class Rows:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, *records: object) -> int:
-        """Take what one row is made of, and return which row that is."""
+        """Add the records of one row, and return the row's number."""
         self._pending.append(records)
         self.n += 1
         if len(self._pending) >= _ROWS_PER_BATCH:
@@ -87,13 +87,13 @@ class Rows:
     def take(self, places: Sequence[int]) -> pa.Table:
         """The rows at these places, in the order given."""
         self.convert()
-        # Put together once: else each time that some are taken.
+        # Combine once, not for each call.
         whole = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
         self._batches = whole.to_batches()
         return whole.take(pa.array(places, pa.int64()))
 
     def convert(self) -> int:
-        """Make columns of the rows that are none yet; returns how many there are."""
+        """Convert pending rows to columns; return the number of all rows."""
         if self._pending:
             given = list(zip(*self._pending, strict=True))
             arrays = [field_of(column, given[at]) for column, at in self._columns]
@@ -102,7 +102,7 @@ class Rows:
         return self.n
 
     def forget(self, n: int) -> None:
-        """Let go of all rows that came since `convert` returned `n`."""
+        """Drop all rows that were added since `convert` returned `n`."""
         kept = pa.Table.from_batches(self._batches, self.schema).slice(0, n)
         self._batches = kept.to_batches()
         self._pending.clear()
@@ -110,14 +110,14 @@ class Rows:
 
 
 class Table:
-    """A table on its way to disk: rows go to a temporary file, which `publish` puts in place.
+    """A table in progress: rows go to a temporary file, which `publish` moves to its place.
 
     Attributes:
-        path: Where the table will stand.
+        path: The final path of the table.
     """
 
     _file: Any
-    """What writes into the temporary file."""
+    """The writer of the temporary file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,16 +133,16 @@ class Table:
         """Close the temporary file and read it back.
 
         Raises:
-            ResultsError: It does not hold what was written.
+            ResultsError: The file does not contain the written rows.
         """
         raise NotImplementedError
 
     def publish(self) -> None:
-        """Let the finished file take the place of an earlier one; whole or not at all."""
+        """Replace the earlier file with the finished one; whole or not at all."""
         publish(self._temporary, self.path)
 
     def discard(self) -> None:
-        """Remove the temporary file; harmless after `publish`."""
+        """Remove the temporary file; does nothing after `publish`."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ class ParquetTable(Table):
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         super().__init__(directory / f"{name}.parquet")
         self._schema = schema
-        # zstd finds what repeats by itself: with dictionaries writing takes twice as long.
+        # zstd finds repetitions itself: with dictionaries, writing takes twice as long.
         self._file = pq.ParquetWriter(
             self._temporary,
             schema,
@@ -169,21 +169,21 @@ class ParquetTable(Table):
             self._n_rows += rows.num_rows
 
     def finish(self) -> None:
-        """Close the temporary file and read every page of it back.
+        """Close the temporary file and read back every page.
 
         Raises:
-            ResultsError: Rows, schema or a page's checksum are not those written.
+            ResultsError: The rows, the schema or a page's checksum differ from the written ones.
         """
         self._file.close()
         verify(self._temporary, self._schema, self._n_rows)
 
 
 def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
-    """Read a Parquet file whole, a row group in memory at a time.
+    """Read a whole Parquet file, one row group in memory at a time.
 
     Raises:
         ResultsError: Its rows or schema differ, or a page does not match its checksum. Without the
-            check, a flipped byte of a page is read back as if nothing had happened.
+            check, a flipped byte of a page goes unnoticed.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -195,6 +195,6 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
     except (OSError, pa.ArrowException) as error:
         raise ResultsError(f"{path} cannot be read back: {error}") from error
     if n_found != n_rows:
-        raise ResultsError(f"{path} holds {n_found} rows of {n_rows} written")
+        raise ResultsError(f"{path} has {n_found} rows, {n_rows} were written")
     if not found.equals(schema, check_metadata=True):
         raise ResultsError(f"{path} does not have the schema it was written with")

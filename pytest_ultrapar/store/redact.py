@@ -1,8 +1,8 @@
-"""Takes known secrets out of everything that is written or shown.
+"""Remove known secrets from all text that is written or shown.
 
-Which secrets are known says `session.process.redactor`. Who writes goes through a `Redactor`: the
-journal, manifest and summary of a run, the debug log, and what pytest itself shows
-(`session.secrecy`, `session.reports`).
+`session.run_config.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
+and summary of a run, the debug log, and pytest's own output (`session.secret_masking`,
+`session.reports`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 BASE64_SHIFTS = range(3)
-"""How many bytes before a secret belong to its first group: RFC 4648 makes four characters of three
-bytes, so each shift has a base64 of its own."""
+"""How many bytes of other text precede a secret in its first base64 group. RFC 4648 encodes three
+bytes as four characters, so each shift has a different base64."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
-"""Before the first character: a run from its beginning or, of those in URLs, the last one."""
+"""Before the first character: a whole run of backslashes or, in URLs, its last one."""
 _MOST_IN_URL = 32
-"""Backslashes in a URL that may be too many before a secret that begins with one."""
+"""The maximum number of extra backslashes in a URL before a secret that begins with one."""
 _PERCENT = 0x25
 _ASCII_END = 0x80
 _BYTE_END = 0x100
@@ -36,11 +36,11 @@ _ENTITY_OF = {'"': "quot", "<": "lt", ">": "gt", "'": "apos"}
 
 
 def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
-    """A pattern for `text` as it stands or as JSON, `repr`, URLs, HTML and XML escape it.
+    """A pattern for `text`, plain or escaped as in JSON, `repr`, URLs, HTML and XML.
 
     Args:
         text: Not empty.
-        equals: Characters that may stand in place of others.
+        equals: Characters that may replace others.
     """
     pieces: list[str] = []
     after_backslashes = False
@@ -64,29 +64,29 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
 
 def _first_run(n: int) -> str:
-    """`n` backslashes or more at the beginning of a text."""
-    # A run in a URL has no beginning that a pattern can see: it is bounded, so that trying it from
+    """`n` or more backslashes at the beginning of a text."""
+    # A pattern cannot see the beginning of a run in a URL. The run is bounded, so that trying it at
     # each place stays linear.
     in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
     return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """What of the base64 of `raw` does not depend on the bytes around it, `shift` of them before.
+    """The part of `raw`'s base64 that does not depend on other bytes, `shift` of which precede it.
 
-    In the standard alphabet; in that of URLs `-` and `_` stand for `+` and `/`.
+    In the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
     """
     text = base64.b64encode(b"\0" * shift + raw).decode("ascii")
     return text[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6]
 
 
 def _escapes(char: str) -> Iterator[str]:
-    """What may follow a backslash to mean `char`."""
+    """The texts that mean `char` after a backslash."""
     code = ord(char)
     if char in _LETTER_OF:
         yield _LETTER_OF[char]
     if code >= _ASCII_END:
-        # Before the number of the character, which may be that of its first byte.
+        # Before the number of the character, which may equal the number of its first byte.
         raw = char.encode("utf-8", "surrogatepass")
         yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
     if code < _BYTE_END:
@@ -100,9 +100,9 @@ def _escapes(char: str) -> Iterator[str]:
 
 
 def _spellings(char: str) -> Iterator[str]:
-    """`char` as a URL, HTML, XML or pytest's JUnit file has it, and itself.
+    """`char` in the forms of URLs, HTML, XML and pytest's JUnit file, and plain.
 
-    Itself comes last: `%` is also how its own escape `%25` begins.
+    The plain form comes last: `%` is also the beginning of its own escape `%25`.
     """
     code = ord(char)
     raw = char.encode("utf-8", "surrogatepass")
@@ -121,22 +121,22 @@ def _spellings(char: str) -> Iterator[str]:
 
 
 Utf8 = bytes
-"""Text in bytes; the class below has a method of the name `bytes`."""
+"""Text as bytes; the class below has a method with the name `bytes`."""
 MASK = "***"
 MIN_SECRET_LENGTH = 8
-"""Shorter values are left alone: they would also hit words and numbers that are no secret."""
+"""Shorter values are not masked: they would also match ordinary words and numbers."""
 PIECE_LENGTH = 12
-"""A piece of a secret at least this long, its beginning or its end, is masked like the whole: a
-server or a library may have cut the text. Shorter ones are left alone, or ordinary words would
-disappear where a key begins with one."""
+"""A beginning or end of a secret with at least this length is masked like the whole secret: a
+server or a library may have cut the text. Shorter ones are not masked, since ordinary words would
+disappear if a key begins with one."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
-"""So long must a piece be beside an ellipsis, where something was certainly cut."""
+"""The minimum length of a beginning or end next to an ellipsis, which shows that text was cut."""
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
-# What may stand between the characters of a secret. No pattern here may look at a run of characters
-# once for each of them: texts of 64 KiB come from servers and are searched on the engine's loop.
+# Text that may come between the characters of a secret. No pattern here may scan a run of
+# characters once for each of them: servers send texts of 64 KiB, and the engine's loop scans them.
 _COLOUR = r"[0-?]*+[ -/]*+[@-~]"
-"""Of a terminal's control sequence, what follows `ESC [`."""
+"""The rest of a terminal's control sequence after `ESC [`."""
 _AFTER_BACKSLASH = (
     rf"(?:[bfnrtv]|(?:x1[bB]|u001[bB]|033|e)\[{_COLOUR}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}})"
 )
@@ -151,28 +151,29 @@ _GAPS = (
         rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
     ),
 )
-"""In texts whose unseen characters are blanks (`_blanked`). The second, for texts with escapes, is
-not enough for these: what looks like an escape may be the end of a path before a secret."""
+"""For texts whose invisible characters were replaced with blanks (`_blanked`). The second is for
+texts with escapes. It is not enough alone: text that looks like an escape may be the end of a path
+before a secret."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
-# One pattern each: a fixed first character is found in a third of the time that any of three takes.
+# One pattern each: a fixed first character is found three times faster than any of three.
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
 )
 _HEX = "([2-7][0-9a-fA-F])"
 _compiled = cache(re.compile)
-"""For what few texts need: to compile it takes a millisecond of each process's start."""
+"""For patterns that few texts need: compiling them takes a millisecond of each process's start."""
 _SPELLED = (
     rf"(?<!\\)\\++(?:(?:x|u00|U0{{6}}){_HEX}|([!-/:-@\[\]-`{{-~])|(?<=\\\\))"
     rf"|%(?:25)*+{_HEX}|%(?:25)++"
     rf"|&(?:amp;)*+(?:#[xX]0*+{_HEX};|#0*+([0-9]{{2,3}});|(quot|lt|gt|apos);)|&(?:amp;)++"
 )
-"""A printable character of ASCII that is escaped, however often in one way, or an escape's own
-first character."""
+"""A printable ASCII character that is escaped, possibly several times in the same way, or the first
+character of an escape."""
 _CHAR_OF = {"quot": '"', "lt": "<", "gt": ">", "apos": "'"}
 _MOST_WAYS = 4
-"""Ways of escaping in each other that are undone: an entity in JSON in a URL is three."""
+"""The maximum number of nested escapes that are undone: an entity in JSON in a URL has three."""
 _TELLING = rb"(?:2[356]|3[0-9bB]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
-"""Letters, digits and what escapes begin and end with: nothing else hides a needle."""
+"""Letters, digits, and the first and last characters of escapes: only these can hide a needle."""
 _TELLING_NUMBER = rb"0*+(?:3[578]|4[89]|5[0-79]|6[5-9]|[78][0-9]|9[0-27-9]|1[01][0-9]|12[0-2]);"
 _HIDING = (
     (rb"\x", rb"\\x" + _TELLING),
@@ -182,34 +183,34 @@ _HIDING = (
     (b"&", b"&(?:amp;)*+#(?:[xX]0*+" + _TELLING + b"|" + _TELLING_NUMBER + b")"),
 )
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Called letters and symbols by Unicode, and blank."""
+"""Blank characters that Unicode calls letters and symbols."""
 _RUN = re.compile("[a-z0-9._~-]+")
-"""What stands for itself in every escaped form."""
+"""Characters that are the same in every escaped form."""
 _KEPT = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _PIECE_BYTES, _OVERLAP_BYTES = 1 << 20, 1 << 16
 _LOWER_BYTES = bytes(range(256)).lower()
 _OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-"""Of ASCII only: what becomes of other letters may be longer."""
+"""For ASCII only: other letters may become longer."""
 
 
 class Redactor:
-    """Replaces the secrets it knows by `***`, in each form in which they travel.
+    """Replaces the secrets that it knows, in each of their usual forms, with `***`.
 
-    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML, also one in the other and
-    every character; hexadecimal; base64, also inside a longer base64 text such as that of an
-    `Authorization: Basic` header. Each is found in any case, and where only its beginning or its
-    end is left (12 characters or more; 8 beside an ellipsis). There may be blanks, controls,
-    invisible characters, combining marks and a terminal's colours in it, also escaped by a
-    backslash or as in URLs. Time is linear in the text. Its `repr` shows nothing, and it cannot be
-    pickled.
+    Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML; hexadecimal; base64.
+    Escapes may be nested and may include every character. Base64 is also found inside a longer
+    base64 text such as an `Authorization: Basic` header. Case is ignored. The beginning or end of a
+    secret matches, too, if it has at least 12 characters (8 next to an ellipsis). Blanks, control
+    characters, invisible characters, combining marks and terminal colours may come between the
+    characters of a secret, even if they are escaped with a backslash or as in URLs. Time is linear
+    in the text. Its `repr` shows nothing, and it cannot be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         told = {*secrets}
-        # What looks like an escape is searched in texts whose escapes are undone.
+        # If a secret looks like an escape, search for it in texts whose escapes are undone.
         odd = [one for one in told if any(char in one for char in "\\%&")]
         told |= {plain for secret in odd for plain, _ in _unescaped(secret)}
         known = sorted(secret for secret in told if len(secret) >= MIN_SECRET_LENGTH)
@@ -221,10 +222,10 @@ class Redactor:
         return "Redactor(***)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Redactor holds secrets and does not leave its process")
+        raise TypeError("a Redactor contains secrets and cannot leave its process")
 
     def bytes(self, data: Utf8) -> Utf8:
-        """UTF-8 `data` without secrets; the same object when it holds none."""
+        """UTF-8 `data` without secrets; the same object if it contains none."""
         if not self._needles:  # as on a simulated provider
             return data
         if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
@@ -234,7 +235,7 @@ class Redactor:
         return data if plain is text else plain.encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
-        """`text` without secrets; the same object when it holds none."""
+        """`text` without secrets; the same object if it contains none."""
         if not self._needles:
             return text
         squeezed = _squeezed(text.encode("utf-8", "surrogatepass"))
@@ -244,8 +245,8 @@ class Redactor:
         """The beginning of a foreign text on one line, for messages: without secrets, then cut.
 
         Args:
-            text: Whole, or the beginning that `apis.failure` takes of it: what was cut
-                otherwise may end in a part of a secret that is too short to be known.
+            text: The whole text, or the beginning that `apis.failure` takes from it. A text that
+                was cut in another way may end in a part of a secret that is too short to match.
             most: Longest result in characters, > 0.
         """
         return " ".join(self.text(text).split())[:most]
@@ -281,9 +282,9 @@ class _Form:
     """One form of a secret.
 
     Attributes:
-        needles: Of these, every text that holds the form, its beginning or (of the plain form) its
-            end holds one when it is squeezed. They are looked for first: 2 us for a text of 5 kB,
-            where the pattern takes 30 us and more.
+        needles: Short texts to look for first. Every squeezed text that contains the form, its
+            beginning or (plain form only) its end contains one of them. Looking for them in a text
+            of 5 kB takes 2 us; the pattern takes at least 30 us.
     """
 
     def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
@@ -292,7 +293,7 @@ class _Form:
         self._least = min(len(self._plain), PIECE_LENGTH)
         lower = plain.translate(_LOWER)
         ends = (lower[:_MARKED_LENGTH], lower[-_MARKED_LENGTH:])
-        # Each needle costs every text: those for the ends of coded forms are saved.
+        # Each needle costs time in every text, so the ends of coded forms get none.
         self.needles = tuple(dict.fromkeys(map(_needle, ends[:1] if coded else ends)))
 
     @cached_property
@@ -300,14 +301,14 @@ class _Form:
         return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the form stands whole; places may overlap."""
+        """The places of the whole form; they may overlap."""
         match = self._pattern.search(text)
         while match is not None:
             yield match.span()
             match = self._pattern.search(text, match.start() + 1)
 
     def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
-        """Where its beginning or its end stands in a text without gaps, in lower case."""
+        """The places of its beginning or its end in a lower-case text without gaps."""
         plain, least = self._plain, self._least
         if len(plain) < MIN_SECRET_LENGTH:
             return
@@ -326,7 +327,7 @@ class _Form:
 
     @cached_property
     def _marked(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """Shorter beginnings before an ellipsis, shorter ends behind one."""
+        """Patterns for shorter beginnings before an ellipsis and shorter ends after one."""
         plain, most = self._plain, self._least - 1
         beginning = end = ""
         for char in reversed(plain[_MARKED_LENGTH:most]):
@@ -351,7 +352,7 @@ def _forms(secret: str) -> Iterator[_Form]:
 
 
 def _n_common(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """The length of the common beginning of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -363,7 +364,7 @@ def _needle(text: str) -> str:
 
 
 def _pieces(data: Utf8) -> Iterator[Utf8]:
-    """All of it, large data in overlapping parts: a squeezed copy of 10 MB is held by nobody."""
+    """Yield all data; if it is large, in overlapping parts, so that squeezed copies are small."""
     if len(data) <= _PIECE_BYTES:
         yield data
         return
@@ -372,9 +373,10 @@ def _pieces(data: Utf8) -> Iterator[Utf8]:
 
 
 def _squeezed(data: Utf8) -> str:
-    """Letters and digits of ASCII only, in lower case.
+    """Reduce text to its ASCII letters and digits, in lower case.
 
-    Then once more without what escapes hold, and once more with what they mean.
+    If the text contains escapes, the result also contains the same text with its escapes removed,
+    and with its escapes undone.
     """
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
     plain, n_escapes = data, 0
@@ -393,9 +395,9 @@ def _squeezed(data: Utf8) -> str:
 
 
 def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """`text`, then with its escapes of ASCII undone, then with those undone that this made.
+    """Yield `text`, then `text` with its ASCII escapes undone, and again if that makes new escapes.
 
-    With each comes where its characters begin in `text`, and the end.
+    Each version comes with the places in `text` at which its characters begin, and with the end.
     """
     starts: Sequence[int] = range(len(text) + 1)
     yield text, starts
@@ -417,7 +419,7 @@ def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
 
 
 def _meant(match: re.Match[str]) -> str:
-    """The character that an escape stands for."""
+    """The character that an escape means."""
     by_x, char, by_percent, by_entity, number, name = match.groups()
     if code := by_x or by_percent or by_entity:
         return chr(int(code, 16))
@@ -427,7 +429,7 @@ def _meant(match: re.Match[str]) -> str:
 
 
 def _blanked(text: str) -> str:
-    """`text` with a blank for each character that is unseen or only changes the one before it."""
+    """`text` with a blank for each character that is invisible or modifies the one before it."""
     if text.isascii():
         return text
     return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})
@@ -438,7 +440,7 @@ def _is_unseen(char: str) -> bool:
 
 
 def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
-    """`text` in lower case without its gaps, and where each character of that stands."""
+    """`text` in lower case without its gaps, and the place of each remaining character."""
     kept: list[str] = []
     places: list[int] = []
     at = 0
@@ -450,7 +452,7 @@ def _without(gap: re.Pattern[str], text: str) -> tuple[str, list[int]]:
 
 
 def _masked(text: str, spans: list[tuple[int, int]]) -> str:
-    """`text` with each stretch of overlapping spans replaced; they are sorted."""
+    """`text` with each group of overlapping spans masked; the spans are sorted."""
     pieces: list[str] = []
     kept_from = 0
     start, end = spans[0]

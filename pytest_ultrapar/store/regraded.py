@@ -1,7 +1,7 @@
-"""The episodes of an earlier run in the directory of a new one, to be graded anew.
+"""Copy the episodes of an earlier run to the directory of a new run, to grade them again.
 
-The new journal gets what the old one says of episodes, line by line, and nothing of grades: so all
-figures of requests and times are those of the run that made them, however often it is graded.
+The new journal gets the old records of episodes, line by line, without grades. So all figures about
+requests and times belong to the run that measured them, however often it is graded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pytest_ultrapar.store.journal import (
     scan_segment,
     segments,
 )
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
+from pytest_ultrapar.store.journal_history import JournalHistory, RecoveredIndex, decode_head
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
-    """Copy what a run says of its episodes, and index the one that counts of each case.
+    """Copy a run's episodes, and index the one episode of each case that is graded again.
 
     Args:
-        run: The earlier run, held (`run_directory.held`).
-        directory: The new run's, with an empty journal.
+        run: The earlier run, locked with `run_directory.held`.
+        directory: The directory of the new run, with an empty journal.
 
     Returns:
-        Where that episode stands now, by case id; and what of the journal could not be read.
+        The new positions of these episodes, by case id; and the damage of the journal.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -90,7 +90,7 @@ def _copy_segment(
 
 
 def as_measured(manifest: Manifest, earlier: Manifest) -> Manifest:
-    """The manifest of a run that grades an earlier one: what was measured is the earlier one's."""
+    """The manifest of a run that grades an earlier one, with the earlier run's measurements."""
     return msgspec.structs.replace(
         manifest, regraded=earlier.run_id, **{name: getattr(earlier, name) for name in _MEASURED}
     )

@@ -1,7 +1,7 @@
-"""What an earlier run has for the cases of a replay: which case is which, and where its episode is.
+"""The data that a replay needs about the earlier run: its cases and where their episodes are.
 
-The coordinator looks that up once and leaves it in the run's directory; every process that runs
-cases reads it there. So all agree, though the earlier run may have been named `latest`.
+The coordinator looks this up once and writes it to the run's directory. Every process that runs
+cases reads it there. So all processes agree, even if the earlier run was named `latest`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pytest_ultrapar.errors import ResultsError, refuse
 from pytest_ultrapar.records import Case, EpisodeEnded, by_key
 from pytest_ultrapar.store.cases_file import changed_parameter, read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
+from pytest_ultrapar.store.journal_history import read_history
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.files import read_whole, write_whole
 
@@ -26,8 +26,8 @@ class Origin(msgspec.Struct, frozen=True):
     """A case of the earlier run.
 
     Attributes:
-        case: As it was planned then, with its seed.
-        position: Where its episode stands in that run's journal; None where it has none.
+        case: The case as it was planned then, with its seed.
+        position: The position of its episode in that run's journal; None if it has no episode.
     """
 
     case: Case
@@ -38,7 +38,7 @@ class ReplayedRun(msgspec.Struct, frozen=True):
     """The earlier run of a replay.
 
     Attributes:
-        directory: Its own.
+        directory: The run's directory.
         run_id: Its id.
         origins: Its cases.
     """
@@ -49,25 +49,25 @@ class ReplayedRun(msgspec.Struct, frozen=True):
 
 
 def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, list[Damage]]:
-    """Look up what an earlier run has, and leave that in the directory of the replay.
+    """Look up the data of an earlier run, and write it to the directory of the replay.
 
     Args:
-        run: The earlier run, held (`run_directory.held`).
-        directory: The replay's own.
-        option: Who asks, for messages.
+        run: The earlier run, locked with `run_directory.held`.
+        directory: The directory of the replay.
+        option: The option that named the run, for messages.
 
     Returns:
-        Its manifest, and what of its journal could not be read.
+        Its manifest, and the damage of its journal.
 
     Raises:
-        ConfigError: It keeps no answers.
-        ResultsError: It cannot be read, or the directory cannot be written.
+        ConfigError: The run did not store answers.
+        ResultsError: The run cannot be read, or the directory cannot be written.
     """
     manifest = read_manifest(run)
     if manifest.record != "full":
         refuse(
-            f"{option}: {run} keeps no whole requests and answers (its --ultrapar-record is "
-            f"{manifest.record}); only a run recorded with full can be replayed"
+            f"{option}: {run} does not contain whole requests and answers (its --ultrapar-record "
+            f"is {manifest.record}); only a run with --ultrapar-record full can be replayed"
         )
     history = read_history(run / JOURNAL_NAME)
     origins = []
@@ -81,13 +81,13 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
 
 
 def read_replayed(directory: Path) -> ReplayedRun | None:
-    """What `prepare_replay` left in a run's directory; None where the run is no replay.
+    """The data that `prepare_replay` wrote to a run's directory; None if the run is not a replay.
 
     Raises:
         ResultsError: It cannot be read.
     """
     return read_whole(
-        directory / FILE_NAME, ReplayedRun, None, "does not hold what a replay leaves there"
+        directory / FILE_NAME, ReplayedRun, None, "does not contain the data of a replay"
     )
 
 
@@ -103,10 +103,10 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """The case with the same id, else the only one that is the same but for its place.
+        """The case with the same id, or the single case that differs only in its place.
 
         Returns:
-            Or why there is none, as a sentence without its end.
+            The case; or the reason for a miss, as a sentence without a full stop.
         """
         if (own := self._by_id.get(case.case_id)) is not None:
             return own
@@ -119,11 +119,11 @@ class Origins:
                 f"{len(alike)} of its cases have this function, these parameters, this model and "
                 "this repetition"
             )
-        return "it has no such case"
+        return "the run has no such case"
 
 
 def _what_stays(case: Case) -> bytes:
-    """What a case keeps when its test is moved: function, parameters, model and repetition."""
+    """A case without its place: function, parameters, model and repetition."""
     function = case.test.partition("::")[2]
     params = {name: [type(value).__name__, value] for name, value in case.params.items()}
     return msgspec.json.encode([function, params, case.model, case.repeat], order="sorted")
@@ -141,9 +141,9 @@ class ReplayedEpisodes:
         self._reader = JournalReader(self.directory / JOURNAL_NAME)
 
     def read(self, origin: Origin) -> EpisodeEnded | str:
-        """The episode of a case, or why there is none, as a sentence without its end."""
+        """The episode of a case, or the reason for a miss, as a sentence without a full stop."""
         if origin.position is None:
-            return "its case has no episode that came to its end"
+            return "its case has no finished episode"
         try:
             record = self._reader.read(origin.position)
         except ResultsError as error:

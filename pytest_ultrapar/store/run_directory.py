@@ -1,4 +1,4 @@
-"""A run's own directory: made, locked against a second run, and found again."""
+"""The directory of a run: create it, lock it against a second run, and find it again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, PLAN_NAMES
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
+from pytest_ultrapar.store.journal_history import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder, run_id_of, write_holder
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file, sweep_temporaries
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ DEFAULT_PARENT = Path(".ultrapar")
 OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
 COMPACT_LOCK_NAME = "compact.lock"
-"""Held by who makes the tables: a process of its own that may outlive the run's."""
+"""Held by the process that makes the tables, which may outlive the run's own process."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe that has a lock's name is not waited for."""
+"""Do not block if a pipe has the name of a lock."""
 JOURNAL_NAME = "journal"
 SPENDING_FILE = "spending.log"
-"""In the run's directory."""
+"""A file in the run directory."""
 SUMMARY_FILE = "summary.json"
-"""Holds the `RunSummary`; written last of all tables, and as a new file each time."""
+"""Contains the `RunSummary`; written after all tables, each time as a new file."""
 
 
 _UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
-"""What a run leaves, beside lock and journal, that never got as far as its first episode."""
+"""Files, apart from the lock and the journal, of a run that stopped before its first episode."""
 
 
 def new_run_id(now: datetime) -> str:
@@ -52,12 +52,12 @@ def new_run_id(now: datetime) -> str:
 class RunDirectory:
     """The directory of one run, locked from `create` or `open_existing` to `close`.
 
-    The kernel ends the lock with the process, however that ends.
+    The kernel releases the lock when the process ends for any reason.
 
     Attributes:
-        path: Absolute.
-        run_id: `<UTC time>-<six hex digits>`, kept when the run is resumed.
-        journal: Where segments stand; exists.
+        path: The absolute path.
+        run_id: `<UTC time>-<six hex digits>`; a resumed run keeps it.
+        journal: The directory of the segments; it exists.
     """
 
     def __init__(
@@ -66,10 +66,11 @@ class RunDirectory:
         """Take over the lock.
 
         Args:
-            path: Absolute.
-            run_id: As the attribute.
-            lock_fd: Of the locked file.
-            others: What stood there before and is not a run's; None: there was no directory.
+            path: The absolute path.
+            run_id: The run's id.
+            lock_fd: File descriptor of the locked file.
+            others: Entries from before the run that belong to no run; None: the directory did not
+                exist.
         """
         self._others = others
         self.path = path
@@ -86,19 +87,19 @@ class RunDirectory:
         option: str = OUT_OPTION,
         can_be_finished: bool = True,
     ) -> Self:
-        """Make and lock the directory of a new run.
+        """Create and lock the directory of a new run.
 
-        A directory whose run never got as far as its first episode is taken over.
+        If an earlier run stopped before its first episode, its directory is used again.
 
         Args:
-            out: The directory itself; None makes a new one in `DEFAULT_PARENT`.
-            now: An aware time; names the run.
-            option: By which `out` was given, for messages.
+            out: The directory itself; None creates a new one in `DEFAULT_PARENT`.
+            now: The current time with its zone; becomes part of the run's id.
+            option: The option that gave `out`, for messages.
             can_be_finished: Whether this kind of run can finish an earlier one.
 
         Raises:
-            ConfigError: The directory cannot be made or written, or `out` is no directory, in use,
-                or holds something else or an earlier run.
+            ConfigError: The directory cannot be created or written. Or `out` is not a directory, is
+                in use, or contains an earlier run or other files.
         """
         run_id = new_run_id(now)
         path = (DEFAULT_PARENT / run_id if out is None else out).absolute()
@@ -109,7 +110,7 @@ class RunDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 refuse(
-                    f"{option}: {path} is not empty and holds no run;"
+                    f"{option}: {path} is not empty and contains no run;"
                     " name an empty or a new directory"
                 )
             others = frozenset(entry.name for entry in path.iterdir())
@@ -128,12 +129,12 @@ class RunDirectory:
         """Lock the directory of an earlier run, to finish it or to grade it again.
 
         Raises:
-            ConfigError: There is no run, it is in use by another process, or it cannot be written.
+            ConfigError: It contains no run, is in use by another process, or cannot be written.
         """
         path = path.absolute()
         with _usable(path, "--ultrapar-resume"):
             if not (path / LOCK_NAME).is_file():
-                refuse(f"{path} holds no run: it has no {LOCK_NAME}")
+                refuse(f"{path} contains no run: it has no {LOCK_NAME}")
             lock_fd = _lock(path)
             try:
                 holder = read_holder(path)
@@ -146,13 +147,13 @@ class RunDirectory:
         return cls(path, run_id, lock_fd, others)
 
     def point_latest(self) -> None:
-        """Let `latest` point here; once the run has cases to run, and not before.
+        """Let `latest` point here; call it once the run has cases to run, and not before.
 
-        A session that ends while it collects would else hide the interrupted run that
-        `--ultrapar-resume=latest` is meant for.
+        Otherwise a session that ends during collection would hide the interrupted run that
+        `--ultrapar-resume=latest` is meant to find.
 
         Raises:
-            ResultsError: The link cannot be made; the run itself does not need it.
+            ResultsError: The link cannot be created; the run itself does not need it.
         """
         link = DEFAULT_PARENT / LATEST
         temporary = link.with_name(f".{LATEST}.{os.getpid()}")
@@ -164,14 +165,14 @@ class RunDirectory:
             temporary.replace(link)
 
     def runs_beside(self) -> set[Path]:
-        """Directories of all runs beside this one and in `DEFAULT_PARENT`, its own among them."""
+        """Directories of all runs next to this one and in `DEFAULT_PARENT`, including this one."""
         parents = {self.path.parent, DEFAULT_PARENT.absolute()}
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
-        """Remove what the run wrote; for a session that had nothing to run.
+        """Remove the files of the run; for a session that had nothing to run.
 
-        A directory that was there stays, with all that is somebody else's. Idempotent.
+        If the directory existed before, it stays with its other files. Idempotent.
         """
         if self._lock_fd < 0:
             return
@@ -185,11 +186,11 @@ class RunDirectory:
                     entry.unlink(missing_ok=True)
             if self._others is None:
                 self.path.rmdir()
-        # Last: until then nobody else begins a run here.
+        # Close it last: until then no other process can begin a run here.
         self.close()
 
     def close(self) -> None:
-        """Let others use the directory; later calls do nothing."""
+        """Release the lock; later calls do nothing."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
         self._lock_fd = -1
@@ -197,14 +198,14 @@ class RunDirectory:
 
 @contextmanager
 def held(run: Path, option: str) -> Iterator[None]:
-    """Keep others from writing into an earlier run that is read; it may be where nobody can write.
+    """Lock an earlier run for reading, so that no process writes to it; works on read-only files.
 
     Args:
-        run: Its directory.
-        option: Who reads it, for messages.
+        run: The directory of the run.
+        option: The option that named the run, for messages.
 
     Raises:
-        ConfigError: Another process writes into it.
+        ConfigError: Another process is writing to it.
     """
     fd = -1
     with suppress(OSError):
@@ -214,9 +215,9 @@ def held(run: Path, option: str) -> Iterator[None]:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                refuse(f"{option}: {run} is in use; wait for its end")
+                refuse(f"{option}: {run} is in use; wait until it ends")
             except OSError:
-                pass  # a file system without locks: nobody else has one there either
+                pass  # a file system without locks: no other process has a lock there either
         yield
     finally:
         if fd >= 0:
@@ -224,7 +225,7 @@ def held(run: Path, option: str) -> Iterator[None]:
 
 
 def in_use(run: Path) -> bool:
-    """Whether another process writes into a run now, as far as its lock tells."""
+    """Whether another process is writing to a run, as far as its lock shows."""
     try:
         with held(run, ""):
             return False
@@ -233,25 +234,25 @@ def in_use(run: Path) -> bool:
 
 
 def remove_run(run: Path, seen_at: datetime) -> None:
-    """Remove the directory of a run and all in it; links are removed, what they lead to is not.
+    """Remove the directory of a run and its content; links are removed, but not their targets.
 
-    What is left where this is stopped is still known as a run, and may be removed again.
+    If this is interrupted, the rest is still recognised as a run and can be removed again.
 
     Args:
-        run: Its directory.
-        seen_at: When it was judged; an aware time.
+        run: The directory of the run.
+        seen_at: When the run was selected for removal; a time with its zone.
 
     Raises:
-        ConfigError: It is no run, holds another, is used by another process or was since it was
-            judged, or it cannot be removed.
+        ConfigError: It is not a run, contains another run, is in use, was used since `seen_at`, or
+            cannot be removed.
     """
     if run_id_of(run) is None:
-        refuse(f"{run} is no run directory; it stays")
+        refuse(f"{run} is not a run directory; it was not removed")
     flags = _READ | os.O_NOFOLLOW
     fds = []
     with cannot(f"remove {run}", error=ConfigError):
         try:
-            # All by this descriptor: nobody can put another directory in its place meanwhile.
+            # Use this descriptor for everything: a process might replace the directory meanwhile.
             fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
             for name in (LOCK_NAME, COMPACT_LOCK_NAME):
                 with suppress(FileNotFoundError):
@@ -259,22 +260,22 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                refuse(f"{run} was used meanwhile; it stays")
+                refuse(f"{run} was used meanwhile; it was not removed")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
-                refuse(f"{run} holds another run, {below[0]}; it stays")
+                refuse(f"{run} was not removed: it contains another run, {below[0]}")
             _empty(folder)
             os.unlink(LOCK_NAME, dir_fd=folder)
             run.rmdir()
         except BlockingIOError:
-            refuse(f"{run} is in use; it stays")
+            refuse(f"{run} is in use; it was not removed")
         finally:
             for fd in fds:
                 os.close(fd)
 
 
 def _empty(folder: int) -> None:
-    """Remove all that stands in an open directory but the lock by which a run is known."""
+    """Remove the content of an open directory, except the lock that marks it as a run."""
     with os.scandir(folder) as entries:
         for entry in [*entries]:
             if entry.name == LOCK_NAME:
@@ -285,12 +286,12 @@ def _empty(folder: int) -> None:
                 os.unlink(entry.name, dir_fd=folder)
 
 
-def unpoint_latest(parent: Path, removed: Collection[Path]) -> None:
-    """Remove `latest` in a folder where it points at one of these runs, which are gone.
+def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
+    """Remove `latest` in a folder if it points to one of these removed runs.
 
     Args:
         parent: The folder.
-        removed: Absolute.
+        removed: Absolute paths of the runs.
     """
     link = parent.absolute() / LATEST
     with suppress(OSError):
@@ -302,10 +303,10 @@ def resolve_run(name: str) -> Path:
     """The directory of an earlier run: `latest`, a path, or a run's id in `DEFAULT_PARENT`.
 
     Raises:
-        ConfigError: There is no such run, or nobody may look for it there.
+        ConfigError: There is no such run, or the place cannot be read.
     """
     if not name:
-        refuse(f"an empty name names no run; {_NAME_ONE}")
+        refuse(f"the name of a run is empty; {_NAME_ONE}")
     in_parent = DEFAULT_PARENT / name
     candidates = [in_parent] if name == LATEST else [Path(name), in_parent]
     with cannot(f"look for the run {name}", error=ConfigError):
@@ -315,7 +316,7 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(f"{candidate} is not a run but holds {len(below)}; name one: {named}")
+                refuse(f"{candidate} is a folder of runs ({len(below)}); name one of them: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
@@ -324,14 +325,14 @@ _NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LAT
 
 
 def new_directory(out: Path | None, now: datetime) -> Path:
-    """A new, private directory for several runs; absolute.
+    """Create a private directory for several runs, and return its absolute path.
 
     Args:
-        out: The directory itself, new or empty; None makes `bench-<UTC time>-<id>` beside runs.
-        now: An aware time.
+        out: The directory itself, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
+        now: The current time with its zone.
 
     Raises:
-        ConfigError: `out` is no directory or not empty, or nothing can be made there.
+        ConfigError: `out` is not a directory or not empty, or cannot be created.
     """
     path = (DEFAULT_PARENT / f"bench-{new_run_id(now)}" if out is None else out).absolute()
     with cannot(f"use {path} as a directory", option="--out", error=ConfigError):
@@ -344,8 +345,8 @@ def new_directory(out: Path | None, now: datetime) -> Path:
 
 
 def _usable(path: Path, option: str, out: str = OUT_OPTION) -> AbstractContextManager[None]:
-    """Turns what the system says against a run directory into a `ConfigError`."""
-    advice = f"; point {out} at a writable directory"
+    """Turn a system error about a run directory into a `ConfigError`."""
+    advice = f"; set {out} to a writable directory"
     what = f"use {path} as a run directory"
     return cannot(what, advice, option=option, error=ConfigError)
 
@@ -353,7 +354,7 @@ def _usable(path: Path, option: str, out: str = OUT_OPTION) -> AbstractContextMa
 def _make_parent() -> None:
     if not DEFAULT_PARENT.is_dir():
         DEFAULT_PARENT.mkdir(mode=0o700)
-        # Prompts may be confidential and tables are large: keep them out of commits made in haste.
+        # Prompts may be confidential and tables are large: keep them out of accidental commits.
         (DEFAULT_PARENT / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
@@ -365,7 +366,7 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
         os.close(lock_fd)
         holder = read_holder(path)
         who = "another process" if holder is None else f"the run with process id {holder.pid}"
-        refuse(f"{path} is in use by {who}; wait for its end or use another {option}")
+        refuse(f"{path} is in use by {who}; wait until it ends or use another {option}")
     return lock_fd
 
 
@@ -374,7 +375,7 @@ class _Named(msgspec.Struct):
 
 
 def _named_by_manifest(path: Path) -> str:
-    """The run's id where its lock was damaged; its directory had that for a name."""
+    """The run's id if its lock is damaged: from the manifest, or the directory's name."""
     try:
         return msgspec.json.decode(read_file(path / MANIFEST_NAME), type=_Named).run_id
     except (OSError, *NOT_THAT_JSON):
@@ -386,7 +387,7 @@ def _refuse_earlier_run(path: Path, option: str, *, can_be_finished: bool) -> No
     if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
         finish = f", or finish that run with pytest --ultrapar-resume={path}"
         refuse(
-            f"{option}: {path} holds an earlier run; use another directory"
+            f"{option}: {path} contains an earlier run; use another directory"
             f"{finish if can_be_finished else ''}"
         )
     for name in _UNBEGUN:

@@ -1,4 +1,4 @@
-"""The lock file of a run's directory: which run the directory belongs to, and who had it last."""
+"""The lock file of a run's directory: the run it belongs to, and the last process that held it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LOCK_NAME = "run.lock"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What stands in the lock file."""
+    """The content of the lock file."""
 
     run_id: str
     pid: int
 
 
 def read_holder(path: Path) -> Holder | None:
-    """What the lock of a run's directory says; None where there is none that can be read."""
+    """The content of the lock of a run's directory; None if it is missing or unreadable."""
     try:
         return msgspec.json.decode(read_file(path / LOCK_NAME), type=Holder)
     except (OSError, *NOT_THAT_JSON):
@@ -31,7 +31,7 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def write_holder(lock_fd: int, run_id: str) -> None:
-    """Say in an open lock file that the run is this process's.
+    """Record in an open lock file that this process holds the run.
 
     Raises:
         OSError: It cannot be written.
@@ -41,7 +41,7 @@ def write_holder(lock_fd: int, run_id: str) -> None:
 
 
 def mark_as_run(path: Path, run_id: str) -> None:
-    """Let a directory that holds all files of a run be known as one; the last step of making it.
+    """Mark a directory that contains all files of a run as a run; call this last.
 
     Raises:
         OSError: It cannot be written.
@@ -55,7 +55,7 @@ def mark_as_run(path: Path, run_id: str) -> None:
 
 
 def run_id_of(path: Path) -> str | None:
-    """Id of the run that a directory belongs to; None where it is none, or a symbolic link."""
+    """Id of the run in a directory; None if it is not a run, or a symbolic link."""
     if path.is_symlink() or (path / LOCK_NAME).is_symlink():
         return None
     holder = read_holder(path)

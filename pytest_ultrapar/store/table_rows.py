@@ -1,4 +1,4 @@
-"""The tables of a finished run, read back; with pyarrow, so never in the coordinator."""
+"""Read the tables of a finished run. This needs pyarrow, so the coordinator never does it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 4_096
 Table = Any
-"""Arrow's."""
+"""An Arrow table."""
 Beginning = str | tuple[str, ...] | None
 
 
@@ -29,18 +29,18 @@ def read_columns(
     beginning: Beginning = None,
     of_cases: Collection[str] | None = None,
 ) -> Table:
-    """Columns of one table of a finished run, Parquet or JSON lines.
+    """Read columns of one table of a finished run, from Parquet or JSON lines.
 
     Args:
         run_dir: The run directory.
-        name: Of the table, one of `tables.TABLES`.
-        columns: Their names.
-        beginning: All columns whose names begin so are read, too: some runs have none.
-        of_cases: Case ids; rows of others are not kept, so that a table may be larger than memory.
-            None: all rows. `columns` must have `case_id`.
+        name: The name of the table, one of `tables.TABLES`.
+        columns: Names of the columns.
+        beginning: Also read all columns whose names begin with this; some runs have no such column.
+        of_cases: Case ids. Only their rows are kept, so a table may be larger than memory; None:
+            all rows. `columns` must contain `case_id`.
 
     Raises:
-        ResultsError: There is no such table, it cannot be read, or is not as it was written.
+        ResultsError: The table does not exist, cannot be read, or was changed.
     """
     path, lines = run_dir / f"{name}.parquet", run_dir / f"{name}.jsonl"
     try:
@@ -51,11 +51,11 @@ def read_columns(
             _refuse_another(lines)
             return _of_json(lines, columns, beginning, of_cases)
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
-        # The last two are what pyarrow says of a column of a type that it cannot read.
+        # pyarrow raises the last two for a column whose type it cannot read.
         why = str(error) or type(error).__name__
         if isinstance(error, KeyError):
             how = f"python -m pytest_ultrapar.analysis.compact {run_dir}"
-            why = f"they have no column {error}, as they are older; {how} makes them anew"
+            why = f"they are too old and have no column {error}; {how} makes them again"
         raise ResultsError(f"cannot read the {name} of {run_dir}: {why}") from error
     raise ResultsError(
         f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
@@ -70,13 +70,13 @@ def read_rows(
     beginning: Beginning = None,
     of_cases: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """`read_columns` as rows, by name.
+    """The rows of `read_columns`, by column name.
 
     Raises:
-        ResultsError: As there.
+        ResultsError: As for `read_columns`.
     """
     table = read_columns(run_dir, name, columns, beginning=beginning, of_cases=of_cases)
-    # Equal texts become one object: 100,000 rows take half as much memory.
+    # Equal texts share one object: 100,000 rows take half as much memory.
     seen: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     for batch in table.to_batches(_ROWS_AT_ONCE):
@@ -91,35 +91,35 @@ def read_rows(
 
 
 class _Named(msgspec.Struct):
-    """What the summary says of its tables; nothing in earlier versions."""
+    """The digests of tables in the summary; earlier versions do not have them."""
 
     digests: dict[str, str] = {}
 
 
 def _refuse_another(path: Path) -> None:
-    """Compare a table with the one that the run's summary was made with.
+    """Compare a table with its digest in the run's summary.
 
     Raises:
-        ValueError: It is another: nothing tells that of JSON, or of Parquet's last part.
-        OSError: It cannot be read.
+        ValueError: They differ. JSON, and the last part of Parquet, have no other check.
+        OSError: The table cannot be read.
     """
     try:
         summary = read_file(path.parent / SUMMARY_FILE)
         named = msgspec.json.decode(summary, type=_Named).digests.get(path.name)
     except (FileNotFoundError, *NOT_THAT_JSON):
-        # Who needs the summary says so.
+        # Code that needs the summary reports the error.
         return
     if named is not None and named != digest_of(path):
         raise ValueError(
-            f"{path.name} is not the one that {SUMMARY_FILE} names by its digest: it was changed, "
-            "or the run was killed as it ended; make both again (--ultrapar-resume)"
+            f"{path.name} does not match the digest in {SUMMARY_FILE}: it was changed, or the run "
+            "was killed as it ended; make both again (--ultrapar-resume)"
         )
 
 
 def _of_parquet(
     path: Path, columns: Sequence[str], beginning: Beginning, of_cases: Collection[str] | None
 ) -> Table:
-    import pyarrow as pa  # noqa: PLC0415 - heavy, and those who lead a run import this file
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and processes that lead a run import this file
     import pyarrow.compute as pc  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -129,12 +129,12 @@ def _of_parquet(
         if missing:
             raise KeyError(*missing)
         names = _names(columns, known.names, beginning)
-        # Each time that a batch is looked through, all ids of cases are.
+        # Each filtered batch is compared with all ids: use few, large batches for many ids.
         size = max(_ROWS_AT_ONCE, len(of_cases or ()))
         groups = [*range(file.num_row_groups)]
         if of_cases is not None:
             has = partial(pc.is_in, value_set=pa.array(of_cases, pa.string()))
-            # Cases that are asked for together often stand together.
+            # Cases that are read together are often next to each other.
             ids = (file.read_row_group(at, ["case_id"])["case_id"] for at in groups)
             groups = [at for at, own in enumerate(ids) if pc.any(has(own)).as_py()]
         batches = file.iter_batches(size, row_groups=groups, columns=names)

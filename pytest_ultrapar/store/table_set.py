@@ -1,8 +1,8 @@
-"""The tables of a run, written side by side and put in place together.
+"""The tables of a run, written to temporary files and published together.
 
-Every table is written beside its place, closed and read back before any of them takes the place of
-an earlier one: whoever reads a run finds tables that were whole when they came, all of one
-compaction. Readers of Parquet take a flipped byte for a value, so its pages have checksums.
+Each table is written next to its final place, closed and read back before any table replaces an
+earlier one. So a reader finds whole tables, all from the same compaction. Readers of Parquet treat
+a flipped byte as a value, so its pages have checksums.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import read_history
+from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
     ASKED_FOR,
@@ -71,28 +71,29 @@ if TYPE_CHECKING:
 
 CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
-"""Characters of conversation; whichever comes first ends a row group, to keep memory bounded."""
+"""A row group ends after `CASES_PER_GROUP` cases, or earlier if it contains this many characters of
+conversation. This limits memory."""
 TEXT_KEPT = 64 * 2**20
-"""So many characters of conversation are kept as columns while a run goes on; what came after them
-is read from the journal once more when the tables are written."""
+"""How many characters of conversation are kept as columns during a run. The rest is read from the
+journal again when the tables are written."""
 
 _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""What was asked beside the messages may be longer than what was said."""
+"""Texts other than the content may be longer than the content."""
 
 
-class KeptEpisode(NamedTuple):
-    """What is kept of an episode.
+class StoredEpisode(NamedTuple):
+    """The kept facts about an episode.
 
     Attributes:
-        position: Where it stands in the journal.
-        row: Where it is among those kept.
-        requests: Where they are in the log of requests.
+        position: Its position in the journal.
+        row: Its row among the kept episodes.
+        requests: The range of its requests in the log of requests.
         attempts: Its rows of `attempts`.
-        messages: Its rows of `transcripts`; None where they are not kept.
-        n_characters: Of its conversation.
+        messages: Its rows of `transcripts`; None if they are not kept.
+        n_characters: Characters of its conversation.
     """
 
     position: Position
@@ -104,20 +105,20 @@ class KeptEpisode(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """One case that left something behind.
+    """A case that left records.
 
     Attributes:
-        number: Of the case among those planned; -1 for one that is not.
-        grade: The one that stands; None for a case that has no row of `results`.
-        episodes: All that can be read, in the order of their ends.
-        graded: The one that its grade is about, if that is one of them.
-        row: Of `graded`, or what stands in its place.
+        number: The number of the planned case; -1 if it is not planned.
+        grade: The grade that is used; None for a case without a row in `results`.
+        episodes: All readable episodes, in the order of their ends.
+        graded: The episode that was graded, if it is one of them.
+        row: The row of `graded`, or of its substitute.
     """
 
     number: int
     grade: Grade | None
-    episodes: Sequence[KeptEpisode]
-    graded: KeptEpisode | None
+    episodes: Sequence[StoredEpisode]
+    graded: StoredEpisode | None
     row: int
 
 
@@ -125,18 +126,18 @@ class TableSet:
     """Takes episodes in any order, and makes `results`, `attempts` and `transcripts`.
 
     Args:
-        manifest: Of the run.
-        params: What `parameter_columns` found in all planned cases.
-        messages: What was said in an episode.
+        manifest: The manifest of the run.
+        params: The result of `parameter_columns` for all planned cases.
+        messages: Returns the messages of an episode.
 
     Attributes:
         params: As given.
-        n_maybe_billed: Requests so far that brought no answer and may have been billed.
-        prices: What its requests cost so far.
-        replayed: How often stored answers were given so far, by `Attempt.replayed`.
-        n_resumed: Conversations so far that were cut off and went on from their answers.
-        n_strayed: Those that were cut off and asked something else then.
-        roles: What was asked of roles so far.
+        n_maybe_billed: Requests so far that got no answer but may have been billed.
+        prices: The cost of requests so far.
+        replayed: How often stored answers were used so far, by `Attempt.replayed`.
+        n_resumed: Interrupted conversations so far that continued from their answers.
+        n_strayed: Interrupted conversations that then sent other requests.
+        roles: The requests to roles so far.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class TableSet:
         self.clear()
 
     def clear(self) -> None:
-        """Let go of all rows; what is known of them in sum stays."""
+        """Drop all rows, but keep the sums."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
         self._episodes = rows(KEPT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
@@ -173,19 +174,19 @@ class TableSet:
 
     def add_episode(
         self, case: Case | None, position: Position, episode: EpisodeEnded, requests: range
-    ) -> KeptEpisode:
-        """Take one episode, graded or not.
+    ) -> StoredEpisode:
+        """Add one episode, graded or not.
 
         Args:
-            case: Its case; None for one that is not planned any more.
-            position: Where it stands in the journal.
-            episode: As it stands there.
-            requests: Where they are in the log of requests.
+            case: Its case; None if it is not planned any more.
+            position: Its position in the journal.
+            episode: The record of the episode.
+            requests: The range of its requests in the log of requests.
         """
         manifest, attempts, prices = self._manifest, episode.attempts, self.prices
         place = placed(manifest, episode)
         begin = self._attempts.n
-        # Rows wait for others, and must not keep all that was said.
+        # Pending rows must not keep whole conversations in memory.
         head = msgspec.structs.replace(
             episode, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
         )
@@ -206,7 +207,7 @@ class TableSet:
         n_characters = sum([len(text) for each in messages for text in _texts_of(each) if text])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
-        return KeptEpisode(
+        return StoredEpisode(
             position,
             self._episodes.add(
                 spent_by(episode), head, charged(prices.of_all(episode.own_attempts)), place
@@ -239,19 +240,19 @@ class TableSet:
         )
 
     def add_without_episode(self, grade: Grade, *, had_episode: bool) -> int:
-        """Keep what stands in the place of a graded episode; returns where it is.
+        """Keep a substitute for a graded episode, and return its row.
 
-        A case that had no episode (skipped by a mark) has zero times, both of its timestamps are
-        those of its grade, and the names of its lane are empty. All of that is null where there was
-        an episode and its record cannot be read any more.
+        If the case had no episode (skipped by a mark), its times are zero, both timestamps come
+        from its grade, and the names of its lane are empty. If it had an episode whose record
+        cannot be read any more, all these values are null.
         """
         spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
         place = placed(self._manifest, grade)
         return self._episodes.add(UNREADABLE if had_episode else spent, grade, UNKNOWN, place)
 
     def plan(self, cases: Sequence[Case]) -> None:
-        """Know the cases that rows are about, by their numbers from 0."""
-        # In parts, since a column of text has at most 2 GiB.
+        """Set the cases that rows refer to by their numbers, from 0."""
+        # In parts, since a text column has at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
 
@@ -267,14 +268,15 @@ class TableSet:
         return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def spent(self, ended: Iterable[Ended]) -> pa.Table:
-        """What is kept of the graded episodes of those cases that have a result."""
+        """The kept columns of the graded episodes of those cases that have a result."""
         return self._episodes.take([one.row for one in ended if one.grade is not None])
 
     def _result_rows(self, group: Sequence[Ended], said: Sequence[Column]) -> pa.Table:
         own = [one for one in group if one.grade is not None]
         grades = [one.grade for one in own if one.grade is not None]
         values = [*map(grade_values, grades)]
-        # In a resumed run another worker may have graded it, and it is the requests that count.
+        # In a resumed run another worker may have graded it; the worker that sent the requests is
+        # shown.
         rows = by_key(divmod(one.number, CASES_PER_GROUP) for one in own)
         parts = [self._cases[at].take(pa.array(its, pa.int64())) for at, its in rows.items()]
         known = pa.concat_tables(parts or [self._cases[0].slice(0, 0)]), self.spent(own)
@@ -311,11 +313,11 @@ class TableSet:
 
 
 class TableFiles:
-    """`results`, `attempts` and `transcripts` while they are written, beside their places.
+    """`results`, `attempts` and `transcripts` while they are written to temporary files.
 
     Args:
-        run_dir: Where they are to stand.
-        manifest: Of the run.
+        run_dir: The directory for the tables.
+        manifest: The manifest of the run.
         params: From `parameter_columns`.
         said: From `grade_columns`.
     """
@@ -324,7 +326,7 @@ class TableFiles:
         self, run_dir: Path, manifest: Manifest, params: Sequence[Column], said: Sequence[Column]
     ) -> None:
         self._said = said
-        # What is left where one cannot be opened goes with the next compaction.
+        # If one cannot be opened, the next compaction removes the temporary files of the others.
         self._tables = [
             _open_table(run_dir, manifest, "results", results_columns(params, said)),
             _open_table(run_dir, manifest, "attempts", ATTEMPTS_COLUMNS),
@@ -341,10 +343,10 @@ class TableFiles:
         """Write the rows of some cases.
 
         Args:
-            rows: Has them.
+            rows: The set with the rows.
             cases: In the order of their rows.
-            read: Gives an episode of the journal, or None where it cannot be read any more.
-            written: Called before each row group with how many of the cases are written.
+            read: Returns an episode of the journal, or None if it cannot be read any more.
+            written: Called before each row group with the number of cases written.
         """
         n_written = 0
         for group in _groups(cases):
@@ -355,10 +357,10 @@ class TableFiles:
             n_written += len(group)
 
     def publish(self) -> list[Path]:
-        """Read all back and put them in their places together; returns where they stand.
+        """Read back all tables, publish them together, and return their paths.
 
         Raises:
-            ResultsError: One does not hold what was written; none was put in place.
+            ResultsError: A table does not contain the written rows; no table was published.
         """
         for table in self._tables:
             table.finish()
@@ -367,7 +369,7 @@ class TableFiles:
         return [table.path for table in self._tables]
 
     def discard(self) -> None:
-        """Remove what was not put in place; harmless after `publish`."""
+        """Remove all temporary files; does nothing after `publish`."""
         for table in self._tables:
             table.discard()
 
@@ -387,10 +389,10 @@ def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
 
 
 def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
-    """Write `limits` and `pauses` of a run, each where it has rows; returns what was written.
+    """Write `limits` and `pauses` of a run if they have rows; return the paths of the written ones.
 
     Raises:
-        ResultsError: A table did not read back as written.
+        ResultsError: A table does not contain the written rows.
     """
     changes = read_history(run_dir / LIMITS_FILE, LimitRecord)
     pauses = read_history(run_dir / PAUSES_FILE, PauseRecord)
@@ -438,11 +440,11 @@ class _JsonLinesTable(Table):
         """Close the temporary file and read every line of it back.
 
         Raises:
-            ResultsError: It does not hold as many rows as were written.
+            ResultsError: It does not contain as many rows as were written.
         """
         self._file.close()
         decode = msgspec.json.Decoder(dict[str, object]).decode
         with open_file(self._temporary) as file:
             n_found = sum(bool(decode(line)) for line in file)
         if n_found != self._n_rows:
-            raise ResultsError(f"{self._temporary} holds {n_found} rows of {self._n_rows} written")
+            raise ResultsError(f"{self._temporary} has {n_found} rows, {self._n_rows} were written")

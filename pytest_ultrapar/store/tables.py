@@ -1,10 +1,10 @@
-"""The tables of a run: which columns they have, and what in records they are made of.
+"""The tables of a run: their columns, and the records that fill them.
 
-A column is a field of a record, with its name and type: `attempts` has those of `Attempt`,
-`transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, `pauses` those of
-`LanePause`, each with a few that say of which run and case a row is. `results` joins what the case,
-its grade and its episode say. Whoever adds a field to `Attempt` has added a column; the order of
-the columns there are is part of the format and stays.
+A column is a field of a record, with its name and type. The fields come from `Attempt` for
+`attempts`, from `TurnMessage` for `transcripts`, from `LimitChange` for `limits`, and from
+`LanePause` for `pauses`. Each table also has a few columns that name the run and case of a row.
+`results` joins the case, its grade and its episode. A new field of `Attempt` is a new column. The
+order of existing columns is part of the format and does not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
 """`timestamp` is microseconds since the epoch, UTC."""
 SIMULATED_KEY = "ultrapar.simulated"
-"""Key of the tables' own metadata that says `true` or `false`."""
+"""Key in the tables' own metadata with the value `true` or `false`."""
 TABLES = ("results", "attempts", "transcripts", "limits", "pauses")
 _INT64_BOUND = 2**63
 _KINDS: dict[object, Kind] = {
@@ -66,7 +66,7 @@ class Column(NamedTuple):
         name: Its name.
         kind: The kind of its values.
         nullable: Whether a value may be missing.
-        record: The record that has it as a field; None for what a suite names.
+        record: The record that has it as a field; None for a column that a suite names.
     """
 
     name: str
@@ -81,11 +81,12 @@ class Column(NamedTuple):
 
 
 def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
-    """The columns that the fields of a record are.
+    """The columns for the fields of a record.
 
     Args:
-        record: Its fields are text, numbers, `Long` or `Microseconds`, perhaps or None.
-        names: Those wanted, in this order; without any, all that are not marked `NoColumn`.
+        record: A record whose fields are text, numbers, `Long` or `Microseconds`, or one of these
+            or None.
+        names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
     found = []
@@ -105,42 +106,44 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Columns of another record where earlier versions have put them."""
+    """Insert columns of another record at the place that earlier versions gave them."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an episode took, as `results` has it of the graded one.
+    """The figures of a graded episode in `results`.
 
-    Requests and tokens are those of the case's own model; times are the whole episode's, roles
-    included. As it stands here it is that of a case without an episode, but for both timestamps.
-    All is None where there was an episode whose record was damaged since.
+    Requests and tokens cover only the case's own model; times cover the whole episode, including
+    roles. Except for the timestamps, the defaults are for a case without an episode. All values are
+    None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: Requests sent to the case's own model, those that failed included and replayed
-            ones not. Of one that was cut off also those before whose answers it went on from.
-        n_turns: Calls of `llm.chat`, or what SDKs asked in its place.
-        tokens_in: Tokens of all prompts; null where the provider does not say.
-        tokens_out: Tokens of all answers; null where the provider does not say.
-        queue_wait_s: All waiting for seats, also for the first lease, which comes before
+        n_attempts: How many requests were sent to the case's own model, including failed requests,
+            but excluding replayed requests. For a resumed episode, the earlier requests whose
+            answers it used are included.
+        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent instead.
+        tokens_in: The number of tokens in all prompts; null if the provider does not report them.
+        tokens_out: The number of tokens in all answers; null if the provider does not report them.
+        queue_wait_s: The total time spent waiting for seats, including the time before
             `started_at`.
-        rate_wait_s: All waiting for rates and pauses, likewise.
-        backoff_s: All waiting before further attempts.
-        service_s: What is left of `duration_s` without waiting, back-off and refused requests: what
-            the episode would take alone.
-        duration_s: From the episode's first lease to its end, of one that was cut off from where it
-            went on; the summary's latencies are those of it.
-        started_at_us: The first lease, UTC, of one that was cut off that of its first try; without
-            one, when the case was given up or skipped.
-        ended_at_us: The episode's end, UTC.
-        provider: Of the last request to the case's own model; empty where none was sent.
-        instance: Of the last request, likewise.
-        key: Name of the last request's key, likewise.
-        first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
-        sent_in: Of `tokens_in` those of `n_attempts`.
-        value: What the episode returned, as JSON, its first 2,000 characters; null where that is
-            nothing, as of an async test.
+        rate_wait_s: The total time spent waiting for rates and pauses, including the time before
+            `started_at`.
+        backoff_s: The total time spent waiting before further attempts.
+        service_s: `duration_s` excluding waiting, back-off and refused requests.
+        duration_s: The time from the episode's first lease to its end; for a resumed episode, from
+            its continuation. The latencies in the summary are these times.
+        started_at_us: When the episode got its first lease, UTC; for a resumed episode, the first
+            lease of its first try. Without a lease, when the case was given up or skipped.
+        ended_at_us: When the episode ended, UTC.
+        provider: The provider of the last request to the case's own model; may be empty.
+        instance: The instance of the last request to the case's own model.
+        key: The name of the key of the last request to the case's own model.
+        first_send_s: When it sent its first request, in monotonic seconds of the host. Like
+            `end_s`, None if it sent no request.
+        sent_in: The part of `tokens_in` in the requests of `n_attempts`.
+        value: The first 2,000 characters of the value that the episode returned, as JSON; null if
+            there is no value, as for an async test.
     """
 
     n_attempts: int | None = 0
@@ -165,12 +168,11 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Charged(msgspec.Struct, frozen=True):
-    """What requests cost, as `results` and `attempts` have it.
+    """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: What it cost in the manifest's `currency`, without requests that got no answer and, in
-            `results`, without those to roles; null where a price is not known or an answer does not
-            say how many tokens it took.
+        cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
+            `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
         units: The same in units (`pool.money`).
     """
 
@@ -179,18 +181,18 @@ class Charged(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where it ran, as `results`, `attempts`, `limits` and `pauses` have it.
+    """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: Name of the host in a run of several hosts or shards; null where it has none, as in a
-            run of its own.
+        host: The name of the host, in a run on several hosts or in several shards; null in other
+            runs.
     """
 
     host: str | None = None
 
 
 def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
-    """In a merged run each record says it, in the run of one host the manifest does."""
+    """The host: in a merged run from the record, otherwise from the manifest."""
     return Placed(record.host or manifest.host)
 
 
@@ -199,10 +201,10 @@ UNREADABLE = Spent(**_NULL)
 
 
 def spent_by(episode: EpisodeEnded) -> Spent:
-    """What an episode took."""
+    """The figures of an episode."""
     waited_s = refused_s = queue_wait_s = rate_wait_s = 0.0
     for one in episode.attempts:
-        # The wait for the first lease is no part of the duration.
+        # The wait for the first lease is not part of the duration.
         waited_s += max(0.0, one.t_lease_s - one.t_ready_s)
         queue_wait_s += one.seat_wait_s
         rate_wait_s += one.rate_wait_s
@@ -264,15 +266,15 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
         return None, None
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
-    # Its duration runs from the lease with which it began, and has what it does after its last
-    # answer. One that prepared for long gave that lease back.
+    # The duration begins with the first lease and includes the episode's work after the last
+    # answer. An episode that prepared for a long time has given that lease back.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s
 
 
 def charged(units: int | None) -> Charged:
-    """What so many units (`pool.money`) are in `results` and `attempts`."""
+    """The columns for an amount in units (`pool.money`)."""
     return UNKNOWN if units is None else Charged(amount_of(units), units)
 
 
@@ -280,7 +282,7 @@ UNKNOWN = Charged()
 
 
 EPISODE_COLUMNS = columns_of(Spent)
-"""Of `results`: what the graded episode says."""
+"""The columns of `results` from the graded episode."""
 KEPT_COLUMNS = (
     *EPISODE_COLUMNS,
     *columns_of(EpisodeEnded, "worker"),
@@ -288,7 +290,7 @@ KEPT_COLUMNS = (
     *columns_of(Placed),
     *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
-"""What is kept of an episode, in case that it is the graded one."""
+"""The columns kept for each episode, in case it is the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -304,27 +306,27 @@ ATTEMPTS_COLUMNS = (
     + columns_of(Placed)
     + tuple(one._replace(nullable=True) for one in columns_of(Case, "model", "suite"))
 )
-"""Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host; of a merged
-run on that of its first host."""
+"""The columns of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host;
+in a merged run, on the clock of its first host."""
 TRANSCRIPTS_COLUMNS = (
     *columns_of(Manifest, "run_id"),
     *columns_of(EpisodeEnded, "case_id"),
     *columns_of(TurnMessage),
 )
-"""Of `transcripts`, a row per message of the graded episode."""
+"""The columns of `transcripts`, a row per message of the graded episode."""
 LIMITS_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
     *columns_of(LimitRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""Of `limits`, a row per change of a limit that was estimated; `t_s` is on the clock of
+"""The columns of `limits`, a row per change of an estimated limit; `t_s` is on the clock of
 `attempts`."""
 PAUSES_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LanePause)),
     *columns_of(PauseRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""Of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
+"""The columns of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
 _RESULTS_BEFORE = (
     *columns_of(Manifest, "run_id"),
     *columns_of(Case, "case_id", "nodeid", "suite", "model", "repeat"),
@@ -348,8 +350,8 @@ def results_columns(params: Iterable[Column], said: Iterable[Column]) -> tuple[C
     """The columns of `results`, a row per case.
 
     Args:
-        params: What `parameter_columns` found.
-        said: What `grade_columns` has.
+        params: The result of `parameter_columns`.
+        said: The result of `grade_columns`.
     """
     return (*_RESULTS_BEFORE, *params, *said, *_RESULTS_AFTER)
 
@@ -361,13 +363,14 @@ COLUMNS = {
     "limits": LIMITS_COLUMNS,
     "pauses": PAUSES_COLUMNS,
 }
-"""Of each table, without what a suite names."""
+"""The columns of each table, excluding the columns that a suite names."""
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
-    All its values decide its kind: `bool`, `int64`, `double` (also of both numbers), else `string`.
+    A column's kind depends on all its values: `bool`, `int64`, `double` (including mixed numbers)
+    or `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:
@@ -379,12 +382,12 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
 
 
 def case_values(case: Case) -> dict[str, Scalar]:
-    """What a case has in the columns of `parameter_columns`, by their names."""
+    """The values of a case in the columns of `parameter_columns`, by their names."""
     return {f"param.{name}": value for name, value in case.params.items()} | case.said
 
 
 def grade_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """A column for each name that `grade_values` has of any grade, sorted by name."""
+    """A column for each name in `grade_values` of any grade, sorted by name."""
     kinds: dict[str, Kind] = {"label": "string", "score": "double"}
     return tuple(
         Column(name, kinds[name.partition(".")[0]], nullable=True) for name in sorted({*names})
@@ -398,7 +401,7 @@ def grade_values(grade: Grade) -> dict[str, str | float]:
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:
-    """A parameter's value as its column holds it; in a mixed column it becomes text."""
+    """A parameter's value in the type of its column; in a mixed column it becomes text."""
     if value is None or kind in {"bool", "int64"}:
         return value
     if kind == "double":

@@ -1,8 +1,8 @@
-"""The messages in exchanges: what was new in each request, and each answer beside it.
+"""The messages in exchanges: the new messages of each request, each followed by its answer.
 
-Requests are read by the fields in which APIs have what is said. Whole answers in the shape of chat
-completions are taken as they are, so that no field of a message gets lost; all others, and all
-streams, are read by their own API.
+Requests are read through the fields in which APIs put messages. Whole answers in the form of chat
+completions keep all fields of a message. All other answers, and all streams, are read with the
+reader of their own API.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.apis.as_chat import conversation_of
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
-from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
+from pytest_ultrapar.apis.server_json import has_too_many_objects, repaired
+from pytest_ultrapar.apis.server_sent_events import EventReader
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.exchanges import said, unheard
+from pytest_ultrapar.exchanges import new_messages, said
 from pytest_ultrapar.records import TurnMessage
-from pytest_ultrapar.store.parts import PARTS_NAME, read_part
+from pytest_ultrapar.store.string_parts import PARTS_NAME, read_part
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -45,19 +45,20 @@ _OF_MESSAGES = frozenset(
 )
 _PLAIN = frozenset({"role", "content"})
 _MOST_SHOWN = 64 * 1024
-"""Bytes of a body that nobody here can read."""
+"""How many bytes of an unreadable body are shown."""
 _LOOKED_AT = 1024
-"""Bytes of a part; base64 has neither blanks nor backslashes in so many, and little else has."""
+"""How many bytes of a part are checked: base64 contains neither spaces nor backslashes, but other
+text does."""
 
 
 def conversation(run_dir: Path, episode: EpisodeEnded) -> Sequence[TurnMessage]:
-    """What was said in an episode, however it was kept.
+    """The messages of an episode, from exchanges or stored messages.
 
-    A part that is no text for people is shown by its name, as is one that cannot be read any more.
+    If a part is not text, or cannot be read, its name is shown instead of its content.
 
     Args:
         run_dir: The directory of its run.
-        episode: As the journal has it.
+        episode: The record in the journal.
     """
     if not episode.exchanges:
         return episode.messages
@@ -78,27 +79,27 @@ def _shown_part(run_dir: Path, name: str) -> bytes:
 def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[TurnMessage]:
     """The conversations of an episode, with its model and with each role, in the order of turns.
 
-    What a request repeats of the one before it in its conversation is left out.
+    Messages that a request repeats from the previous one of its conversation are left out.
 
     Args:
-        exchanges: As the journal has them.
-        part: Gives the content of a part by its name.
+        exchanges: The exchanges in the journal.
+        part: Returns the content of a part by its name.
     """
     noted: list[TurnMessage] = []
-    # By role: the messages of its request before, and all that was said with it.
+    # By role: the messages of its previous request, and all messages so far.
     before: dict[str, list[Fields]] = {}
     heard: dict[str, list[TurnMessage]] = {}
     try:
         found = said(exchanges, part)
     except ValueError as error:
-        # Of another version, since its record is whole by its checksum.
+        # Its checksum shows that the record is whole, so it comes from another version.
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
         turn, role = one.exchange.turn, one.exchange.role
         request = _read(one.sent)
         asked = conversation_of(request) if isinstance(request, dict) else [_shown(one.sent)]
         earlier = heard.setdefault(role, [])
-        new = unheard(asked, before.get(role, ()), earlier, partial(_message, turn))
+        new = new_messages(asked, before.get(role, ()), earlier, partial(_message, turn))
         before[role] = asked
         if one.exchange.status == _OK:
             new += _answers(one, request)
@@ -110,13 +111,13 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """What a body says; None where it cannot be read, or would be too many objects."""
+    """The content of a body; None if it cannot be read, or has too many objects."""
     if not body or has_too_many_objects(body):
         return None
     try:
         return _decode(body)
     except NOT_THAT_JSON:
-        whole = sanitised(body)
+        whole = repaired(body)
         return None if whole is None else _read(whole)
 
 
@@ -189,7 +190,7 @@ def _other(message: Fields) -> str | None:
 
 
 def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
-    """A message per choice of an answer that can be read."""
+    """A message for each readable choice of an answer."""
     body = _end(one.came) if one.is_stream else _read(one.came)
     choices = body.get("choices") if isinstance(body, dict) else None
     facts: Fields = {"parameters": _parameters(request)}
@@ -233,7 +234,7 @@ def _parameters(request: object) -> str | None:
 
 
 def _reply(one: Said) -> Reply | None:
-    """What the API itself makes of an answer; None where nobody can read it."""
+    """The reply as the API reads it; None if it cannot be read."""
     try:
         reader = reader_named(one.exchange.api)
         if one.is_stream:
@@ -243,7 +244,7 @@ def _reply(one: Said) -> Reply | None:
             found = stream.reply("", 0.0)
         else:
             found = reader.reply(one.came, "", 0.0)
-    except Exception:  # noqa: BLE001 - of a package that may be gone, or of another version
+    except Exception:  # noqa: BLE001 - an API package may be missing, or have another version
         return None
     return found.came if isinstance(found, Failure) else found
 
@@ -266,7 +267,7 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
 
 
 def _end(came: bytes) -> Fields | None:
-    """What the last event of a stream says that counts the tokens, or else the last one."""
+    """The last event of a stream that counts the tokens, or simply the last event."""
     reader = EventReader()
     last = None
     for event in reversed([*reader.feed(came), *reader.end()]):

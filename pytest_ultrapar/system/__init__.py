@@ -1,5 +1,6 @@
-"""Processes, files and time, as the operating system has them.
+"""Access to the operating system: processes, files and time.
 
-`child.py` starts a module of ours as a process that ends with its parent; `parent.py` is that
-module's half. `files.py` puts a file in its place whole or not at all. `clock.py` reads time.
+`child.py` starts a module of this package as a process that ends with its parent; `parent.py` is
+the code for that process. `files.py` publishes a file either whole or not at all. `clock.py` reads
+time.
 """

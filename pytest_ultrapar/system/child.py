@@ -1,10 +1,10 @@
-"""A module of this package as a process of its own, which ends with whoever started it.
+"""Run a module of this package as a child process that ends with its parent.
 
-`Child` is our interpreter, settings on the standard input, a line on the
-standard output when it is ready, the last of its standard error when it fails. Nobody else can read
-what is written to that input, unlike arguments and environments.
+`Child` starts the same interpreter and writes settings to its standard input. The child prints one
+line when it is ready. If it fails, the end of its standard error becomes the error message.
+Settings are not passed as arguments or in the environment, because other processes can read those.
 
-The child's half is `system/parent.py`.
+`system/parent.py` contains the code that runs in the child.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 READY_S = 60.0
-"""A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
+"""A process that imports msgspec and uvloop starts in 0.2 s, but a machine that swaps is slower."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
 
 
 class Child:
-    """A process while it is of use. It ends with `stop`, and with this process however that ends.
+    """A child process. It ends at `stop`, or when this process ends for any reason.
 
     Attributes:
-        module: What it runs.
-        pid: The process.
+        module: The module that the process runs.
+        pid: The process id.
     """
 
     def __init__(self, module: str, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
@@ -58,30 +58,31 @@ class Child:
         inherited: Sequence[int] = (),
         own_session: bool = True,
     ) -> Child:
-        """Start `python -m MODULE ARGUMENTS`; returns at once.
+        """Start `python -m MODULE ARGUMENTS` and return immediately.
 
         Args:
-            module: Full name of a module of this package.
-            arguments: Its command line; no place for secrets.
-            stdin: What it is told at once; the pipe stays open.
-            environ: Its environment; None takes ours.
-            cwd: Its working directory; None takes ours.
-            inherited: File descriptors that it keeps open.
-            own_session: Whether it is a session of its own or only a process group, which also
-                keeps our Ctrl-C away. Linux divides the CPU between sessions first
-                (`sched_autogroup_enabled`), so one of its own gets as much as all of ours together.
+            module: The full name of a module in this package.
+            arguments: The command-line arguments. Never put secrets here.
+            stdin: The first bytes on its standard input. The pipe stays open.
+            environ: The environment; None means the environment of this process.
+            cwd: The working directory; None means the directory of this process.
+            inherited: File descriptors that stay open in the child.
+            own_session: Whether to start a new session instead of only a process group. In both
+                cases the child gets no Ctrl-C. Linux first divides the CPU between sessions
+                (`sched_autogroup_enabled`), so a child with its own session gets as much CPU as
+                this whole session.
         """
         stderr = _without_a_name()
         try:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-                # -P: a msgspec.py in the user's directory must not become ours.
+                # -P: do not import a msgspec.py from the user's directory.
                 [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=_environment(os.environ if environ is None else environ),
                 cwd=cwd,
-                # Ctrl-C goes to our whole group, and what it means we decide.
+                # The terminal sends Ctrl-C to a whole group, but only the parent must handle it.
                 start_new_session=own_session,
                 process_group=None if own_session else 0,
                 pass_fds=inherited,
@@ -96,22 +97,22 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def tell(self, text: bytes) -> None:
-        """Write to its standard input; one that has ended hears nothing."""
+        """Write to the child's standard input; do nothing if the child has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(text)
             self._process.stdin.flush()
 
     def ready_line(self) -> bytes:
-        """The first line that it prints.
+        """Wait for the first line that the child prints, and return it.
 
         Raises:
-            UltraparError: It ended instead or took longer than `READY_S`, with what it said; it is
-                stopped.
+            UltraparError: The child ended before that, or took longer than `READY_S`. The message
+                contains its standard error, and the child is stopped.
         """
         assert self._process.stdout is not None
         try:
@@ -125,36 +126,36 @@ class Child:
         self.stop()
         code = self._process.returncode
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        # The end of its output without a word: it was about to end, or had.
+        # If the output ended without a line, the child was about to end, or had already ended.
         what = (
             f"ended before it was ready: {how}" if readable else f"was not ready in {READY_S:g} s"
         )
-        raise UltraparError(f"{what}; it said {self.said() or 'nothing'}")
+        raise UltraparError(f"{what}; it printed {self.said() or 'nothing'}")
 
     def lines(self) -> Iterator[bytes]:
-        """The lines that it prints, until its end."""
+        """Iterate over the lines that the child prints, until it ends."""
         assert self._process.stdout is not None
         return (line.rstrip(b"\n") for line in self._process.stdout)
 
     def printed(self, stdin: bytes = b"") -> bytes:
-        """All that it prints after the end of its input, which ends with `stdin`."""
+        """Send `stdin` as the last input, close the input, and return the child's whole output."""
         return self._process.communicate(stdin)[0]
 
     def wait(self) -> int:
-        """Its exit code, when it has ended by itself."""
+        """Wait until the child ends by itself, and return its exit code."""
         return self._process.wait()
 
     def said(self) -> str:
-        """The last 4 KiB of its standard error."""
+        """The last 4 KiB of the child's standard error."""
         if not self._stderr.closed:
-            # Seeking would move the place at which the child writes, too.
+            # Do not seek: that would also move the position at which the child writes.
             size = os.fstat(self._stderr.fileno()).st_size
             last = os.pread(self._stderr.fileno(), _SHOWN_BYTES, max(0, size - _SHOWN_BYTES))
             self._said = last.decode("utf-8", "replace").strip()
         return self._said
 
     def stop(self) -> None:
-        """Let it end, by the end of its input, or else make it; any number of times."""
+        """Close the child's input so that it ends; kill it after `STOP_S`. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -168,32 +169,34 @@ class Child:
         self._stderr.close()
 
     def kill(self) -> None:
-        """End it whatever it does, and wait for nothing."""
+        """Kill the child without waiting for its end."""
         self._process.kill()
 
 
 def run_child(module: str, *arguments: str) -> bytes:
-    """What `python -m MODULE ARGUMENTS` prints, run to its end: pyarrow weighs 50 MB in a process.
+    """Run `python -m MODULE ARGUMENTS` and return its output.
+
+    Use it for modules that import pyarrow, which takes 50 MB in a process.
 
     Args:
-        module: Full name of a module of this package.
-        arguments: Its command line.
+        module: The full name of a module in this package.
+        arguments: The command-line arguments.
 
     Raises:
-        ResultsError: It ended with another exit code than 0; the message is what it said.
+        ResultsError: The exit code was not 0. The message is the child's standard error.
     """
     return output_of(Child.start(module, *arguments))
 
 
 def output_of(child: Child, stdin: bytes = b"") -> bytes:
-    """What a child prints once it knows all that it is told; it ends with that.
+    """Send a child the rest of its input, wait until it ends, and return its output.
 
     Args:
-        child: One that reads its standard input to the end.
-        stdin: That.
+        child: A child that reads its standard input to the end.
+        stdin: The last bytes of the input.
 
     Raises:
-        ResultsError: It ended with another exit code than 0; the message is what it said.
+        ResultsError: The exit code was not 0. The message is the child's standard error.
     """
     try:
         printed = child.printed(stdin)
@@ -208,7 +211,7 @@ def output_of(child: Child, stdin: bytes = b"") -> bytes:
 
 
 def _without_a_name() -> IO[bytes]:
-    """Where a child's errors go: a pipe that nobody reads yet would stop it in the end."""
+    """A file for the child's standard error: a full pipe without a reader would block the child."""
     try:
         return tempfile.TemporaryFile()
     except OSError:  # a machine without any directory for temporary files
@@ -216,7 +219,7 @@ def _without_a_name() -> IO[bytes]:
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    # The package may have been found through sys.path alone (pytest's `pythonpath`).
+    # The package may have been found only through sys.path (pytest's `pythonpath`).
     root = str(Path(pytest_ultrapar.__file__).parents[1])
     known = given.get("PYTHONPATH", "")
     path = f"{known}{os.pathsep}{root}" if known else root

@@ -1,4 +1,4 @@
-"""What keeps a run's records on the disk, taken when this is imported: a test may fake it later."""
+"""Functions of `os` that write a run's records, bound at import: a test may fake them later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Disk:
-    """Functions of `os`; in a class, where pyfakefs looks for none that it could replace."""
+    """Functions of `os`. pyfakefs does not replace functions that are in a class."""
 
     close, fdatasync, fstat, mkdir = os.close, os.fdatasync, os.fstat, os.mkdir
     open_fd, pread, replace, stat, write = os.open, os.pread, os.replace, os.stat, os.write

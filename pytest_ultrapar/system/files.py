@@ -1,8 +1,8 @@
-"""Puts a file in its place whole or not at all, also across a power loss; reads files.
+"""Publish files whole or not at all, even if the power fails; read files.
 
-The order is what holds this up: content on the disk, then the name, then the directory. Renamed
-before it was synced, a file may be there after a power cut with nothing in it; without the sync of
-the directory the old one may be back.
+The order matters: sync the content, then rename the file, then sync the directory. A file that was
+renamed before its sync may be empty after a power failure. If the directory was not synced, the old
+file may return.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ M = TypeVar("M")
 def cannot(
     do: str, advice: str = "", *, option: str = "", error: type[UltraparError] = ResultsError
 ) -> Iterator[None]:
-    """Say in a sentence what the system says against a file: `cannot <do>: <why>`.
+    """Turn an `OSError` about a file into one sentence: `cannot <do>: <why>`.
 
     Args:
-        do: What is tried. Where it does not name the file that the system complains of, that is
-            said, too.
-        advice: What stands behind the sentence.
-        option: What named the file, to stand before the sentence.
-        error: Of which kind it is.
+        do: The action. If it does not name the file that the error is about, the message adds it.
+        advice: Text to append to the sentence.
+        option: The option that named the file. The sentence begins with the option.
+        error: The class to raise.
 
     Raises:
         UltraparError: The block raised an `OSError`.
@@ -48,31 +47,32 @@ def cannot(
     try:
         yield
     except OSError as cause:
-        # A descriptor's number names nothing.
+        # A file descriptor's number is not a file name.
         name = cause.filename if isinstance(cause.filename, str) else ""
         is_named = any(f"{name}{end}" in f"{do} " for end in (" ", ","))
-        # A temporary file stands for the one that is named.
+        # For a temporary file, `do` names the file that it replaces.
         is_said = not name or is_named or name.endswith(TEMPORARY_SUFFIX)
         where = "" if is_said else f"{name}: "
-        # Errors of pyarrow have neither a number nor a file name.
+        # Errors from pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
         raise error(f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}") from cause
 
 
 TEMPORARY_SUFFIX = ".tmp"
 NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are no JSON of the wanted form: too deep, or no text, too."""
+"""The errors that msgspec raises if bytes are not the expected JSON: no text or nested too deep."""
 
 
 def temporary_for(path: Path) -> Path:
-    """A name beside `path` for a file that is not yet whole: the same file system, this process."""
+    """Return a name for this process's unfinished file: next to `path`, in the same file system."""
     return path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
 
 def sweep_temporaries(directory: Path) -> None:
-    """Remove what killed processes had not yet published in a directory.
+    """Remove the temporary files of killed processes from a directory.
 
-    A temporary file of a process that lives stays, as does one whose process id was taken again.
+    The temporary files of live processes stay. A killed process's file also stays if another
+    process now has the same id.
     """
     for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
         pid = path.stem.rpartition(".")[2]
@@ -91,10 +91,10 @@ def _lives(pid: int) -> bool:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Let a finished temporary file take the place of `path`.
+    """Move a finished temporary file to `path`.
 
     Raises:
-        OSError: It cannot be synced or moved; `path` is then as it was before.
+        OSError: The file cannot be synced or moved. Then `path` is unchanged.
     """
     sync_path(temporary)
     os.replace(temporary, path)  # noqa: PTH105 - as its neighbours
@@ -102,11 +102,11 @@ def publish(temporary: Path, path: Path) -> None:
 
 
 def replace_content(path: Path, content: bytes, temporary: Path) -> None:
-    """Let a new file, readable by its owner only, take the place of `path`.
+    """Replace `path` with a new file that only its owner can read.
 
     Raises:
-        OSError: It cannot be written, synced or moved. What stands at `temporary` then is the
-            caller's to remove; one that was killed there writes over it the next time.
+        OSError: The file cannot be written, synced or moved. The caller must then remove
+            `temporary`. If the process is killed, the next call overwrites that file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
@@ -115,10 +115,10 @@ def replace_content(path: Path, content: bytes, temporary: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes | None) -> None:
-    """Write a small file, readable by its owner only; None removes it if it is there.
+    """Write a small file that only its owner can read. With None, remove the file if it exists.
 
     Raises:
-        ResultsError: It cannot be written; an earlier file of the name is as it was before.
+        ResultsError: The file cannot be written. An earlier file with the same name is unchanged.
     """
     temporary = temporary_for(path)
     with cannot(f"write {path}"):
@@ -135,27 +135,27 @@ _SUMMED = b'{"checksum":"'
 
 
 def with_checksum(text: bytes) -> bytes:
-    """The text of a JSON object that is not empty, with the CRC-32 of the rest in front."""
+    """Add the CRC-32 of a JSON object that is not empty to its text, as the first field."""
     return b'%b%08x",%b' % (_SUMMED, crc32(text[1:]), text[1:])
 
 
 def is_changed(text: bytes) -> bool:
-    """Whether a text of `with_checksum` is not as it was made; one of earlier versions has none."""
+    """Whether a text was changed after `with_checksum`. Earlier versions wrote no checksum."""
     rest = b"{" + text[len(with_checksum(b"")) :]
     return text.startswith(_SUMMED) and text != with_checksum(rest)
 
 
 def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
-    """What a small JSON file of a run holds; `missing` where there is none.
+    """Return the content of a small JSON file of a run.
 
     Args:
         path: The file.
-        kind: What it must hold.
-        missing: What stands for a file that is not there.
-        wrong: What is said of a file that holds something else, such as "is no summary".
+        kind: The type that the file must contain.
+        missing: The value to return if the file does not exist.
+        wrong: The words for other content in the error, such as "is not a summary".
 
     Raises:
-        ResultsError: It cannot be read, was changed, or holds something else.
+        ResultsError: The file cannot be read, is damaged, or contains something else.
     """
     try:
         text = read_file(path)
@@ -171,57 +171,58 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file to read it, links followed; the one way to open a file by a given name.
+    """Open a regular file for reading; links are followed.
 
-    A pipe that has a file's name would never answer, and `/dev/zero` never end.
+    Use this function for every file that a user names: reading a pipe might block forever, and
+    `/dev/zero` never ends.
 
     Raises:
-        OSError: It cannot be read, or is no regular file.
+        OSError: The file cannot be read, or is not a regular file.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(fd, "rb")
     os.close(fd)
-    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+    kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
     raise OSError(errno.EINVAL, f"it is {kind}", str(path))
 
 
 def read_file(path: Path | str) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Raises:
-        OSError: As `open_file`.
+        OSError: As for `open_file`.
     """
     with open_file(path) as file:
         return file.read()
 
 
 def check_private(directory: Path) -> None:
-    """Make sure that only this user can put files into a directory or see their names.
+    """Check that only this user can create files in a directory or see their names.
 
     Raises:
-        OSError: Others can, it is a link, or it is not there.
+        OSError: Other users have access, the directory is a link, or it does not exist.
     """
     found = directory.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if not is_ours or found.st_mode & 0o077:
-        why = "it must be a directory of yours with mode 0700, and no link"
+        why = "it must be a directory that you own, with mode 0700, and not a link"
         raise OSError(errno.EACCES, why, str(directory))
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 (hex) of a file.
+    """Return the SHA-256 (hex) of a file.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_path(path: Path) -> None:
-    """Wait until a file's content, or a directory's entries, are on the disk itself."""
+    """Wait until a file's content, or a directory's entries, are on disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

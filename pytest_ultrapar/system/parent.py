@@ -1,9 +1,9 @@
-"""What a process of `system/child.py` hears from whoever started it, says to them, and ends with.
+"""The code for the children of `system/child.py`: read from the parent, write to it, end with it.
 
-The kernel closes the pipe however the parent ends, SIGKILL included. The parent's id is looked at
-as well, since a process that the parent forked (by `multiprocessing`, say) and that outlives it
-holds the pipe open. Imports next to nothing: what a child does while a run starts, the run waits
-for.
+The kernel closes the pipe however the parent ends, even after SIGKILL. The child also checks its
+parent's id: a process that the parent forked (for example with `multiprocessing`) may outlive the
+parent and keep the pipe open. This module imports almost nothing, because a run waits until its
+children have started.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARENT_PID = "ULTRAPAR_PARENT_PID"
-"""Told, since a child whose parent died before it could look would take another for its parent."""
+"""Set by the parent. If the parent died before the first check, the child's parent id differs."""
 _LOOK_EVERY_S = 0.5
 
 
 def tell_parent(line: bytes) -> None:
-    """Print one line at once, if there is still somebody to read it."""
+    """Print one line immediately, if the parent can still read it."""
     with suppress(OSError):
         os.write(sys.stdout.fileno(), line)
 
 
 def answer_parent(answer: Callable[[], bytes]) -> int:
-    """The exit code of what `run_child` runs: the answer is printed, or why there is none."""
+    """Print the answer or the error, and return the exit code, in modules that `run_child` runs."""
     try:
         said = answer()
     except UltraparError as error:
@@ -42,11 +42,11 @@ def answer_parent(answer: Callable[[], bytes]) -> int:
 
 
 async def parent_gone() -> None:
-    """Return at the end of our standard input, at SIGTERM, or when our parent is another.
+    """Return when the standard input ends, at SIGTERM, or when this process has another parent.
 
-    Called on the loop that the process serves on.
+    Call it on the event loop on which the process serves.
     """
-    import asyncio  # noqa: PLC0415 - only those that serve need it
+    import asyncio  # noqa: PLC0415 - only processes that serve need it
     import signal  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -69,13 +69,13 @@ async def parent_gone() -> None:
 
 
 def line_from_parent(within_s: float) -> bytes | None:
-    """The next line of our standard input, without its end.
+    """Return the next line from the standard input, without its end.
 
     Args:
-        within_s: How long to wait for one, seconds.
+        within_s: How long to wait for the line, in seconds.
 
     Returns:
-        The line; empty when the parent has gone, None when it said nothing in that time.
+        The line; empty if the parent has ended, None if it wrote nothing in that time.
     """
     if not _has_parent():
         return b""
@@ -85,11 +85,11 @@ def line_from_parent(within_s: float) -> bytes | None:
 
 
 def _next_byte() -> bytes:
-    # A buffer would take the line after this one, too, of which `select` knows nothing then. What
-    # ends without a line feed ends the line.
+    # A buffer would read the next line, too, and `select` would not report it. The end of the input
+    # also ends a line.
     return os.read(sys.stdin.fileno(), 1) or b"\n"
 
 
 def _has_parent() -> bool:
-    """Whether the process that started us is there; taken to be for one started by hand."""
+    """Whether the parent is alive. Also true if a person started this process."""
     return os.environ.get(PARENT_PID) in {None, str(os.getppid())}

@@ -1,4 +1,4 @@
-"""What the lower bound of the full plan costs: 12,200 cases of 6.6 requests on 300 lanes."""
+"""Time the lower bound of the full plan: 12,200 cases of 6.6 requests on 300 lanes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lanes():
 
 
 def limits(draw):
-    """All alike without `draw`, all different with it."""
+    """The limits of the lanes: all the same without `draw`, all different with it."""
     choose = draw.randint if draw else lambda low, high: (low + high) // 2
     found = [Limit(f"i{n}", "instance", choose(1, 60), choose(5, 50)) for n in range(100)]
     return found + [Limit(f"k{n}", "key", choose(2, 400), choose(20, 200)) for n in range(3)]

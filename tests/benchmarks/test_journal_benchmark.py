@@ -1,4 +1,4 @@
-"""What the journal costs per record; run with `pytest tests/benchmarks --benchmark-only`."""
+"""Time the journal per record; run with `pytest tests/benchmarks --benchmark-only`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from pytest_ultrapar.records import Attempt, EpisodeEnded, TurnMessage
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter
-from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.journal_history import RecoveredIndex
 from pytest_ultrapar.store.redact import Redactor
 
 ATTEMPT = Attempt(
@@ -29,7 +29,7 @@ ATTEMPT = Attempt(
 
 @pytest.fixture
 def episode():
-    """A one-turn episode of 5 kB, as a workflow case leaves it behind."""
+    """A one-turn episode of 5 kB, like that from a workflow case."""
     return EpisodeEnded(
         "0123456789abcdef",
         "gw0",

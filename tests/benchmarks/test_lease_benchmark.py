@@ -1,4 +1,4 @@
-"""What a lease costs in-process: 24 lanes, 15 workers, hundreds waiting (no timing assertion)."""
+"""Time a lease in-process: 24 lanes, 15 workers, hundreds waiting (no timing assertion)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODELS = [f"m{n}" for n in range(8)]
 
 
 def lanes_of_24(**rates: float | None) -> Pool:
-    """Three models with three deployments each, five that share three keys: the root pool."""
+    """The root pool: three models with three deployments each, and five with three shared keys."""
     limits = [Limit("pool", "pool", 500, **rates)]
     lanes = []
     for model in MODELS[:3]:
@@ -49,7 +49,7 @@ def homes(of: Pool) -> Assignment:
 def closed_loop(
     of: Pool, assignment: Assignment | None, n_waiting: int, step_s: float
 ) -> Callable[[], None]:
-    """Rounds of release and request on a broker where `n_waiting` requests wait at all times."""
+    """Release and request in rounds on a broker where `n_waiting` requests wait at all times."""
     broker = LaneBroker(of)
     now_s = 0.0
     if assignment is not None:

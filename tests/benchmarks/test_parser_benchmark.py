@@ -1,6 +1,7 @@
-"""What reading a reply costs; run with `pytest tests/benchmarks --benchmark-only`.
+"""Time the parser of replies; run with `pytest tests/benchmarks --benchmark-only`.
 
-Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen is not.
+Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen
+times is quadratic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The browser, which ends with its module: while it runs, no test of its process can run a loop."""
+"""The browser of one module: while it runs, no test in this process can run an event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def chromium():
-    from playwright.sync_api import sync_playwright  # 0.4 s, in every collection
+    from playwright.sync_api import sync_playwright  # 0.4 s in each collection
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -21,7 +21,7 @@ def chromium():
 
 @contextmanager
 def watched(chromium, path, ready):
-    """A page, when it shows `ready`; nothing may be sent, and nothing said on the console."""
+    """Open a page and wait for `ready`; fail on any request and any console message."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     said, sent = [], []
@@ -37,7 +37,7 @@ def watched(chromium, path, ready):
 
 
 def serious_faults(page):
-    """What axe finds that bars somebody from the page."""
+    """The violations by which axe says that a user cannot use the page."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [

@@ -1,4 +1,4 @@
-"""The page of a comparison in a browser, with what models might write to do harm."""
+"""The page of a comparison in a browser, with text of models that tries to do harm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTCOMES = {
 
 
 def write(path, outcomes):
-    """A run whose cases say what may do harm, each its own."""
+    """Write a run in which each case has a different harmful text."""
     flaws = ("drop", "order", "late")
     cases = [case(n, model=("m1", "m2")[n % 2], flaw=flaws[n % 3]) for n in range(N)]
     run = make_run(path, cases)
@@ -63,7 +63,7 @@ def opened(chromium, pages, request):
         yield page
 
 
-def test_filters_find_what_flipped(opened):
+def test_filters_find_the_cases_that_flipped(opened):
     n = sum(before != now for before, now in zip(OUTCOMES["first"], OUTCOMES["third"], strict=True))
     expect(opened.locator("#count")).to_have_text(f"{n} of {n} flips")
     opened.select_option("#turn", label="no grade now")
@@ -73,7 +73,7 @@ def test_filters_find_what_flipped(opened):
     expect(opened.locator("#count")).to_have_text(re.compile(f"^{n} of"))
 
 
-def test_a_press_on_a_cell_shows_what_flipped_there(opened):
+def test_a_click_on_a_cell_shows_the_flips_of_the_cell(opened):
     opened.select_option(".dimension", label="flaw")
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1")).last
     (at,) = (
@@ -89,7 +89,7 @@ def test_a_press_on_a_cell_shows_what_flipped_there(opened):
     assert graded.count() == sum(map(int, told))
 
 
-def test_each_cell_shows_as_many_flips_as_it_says(chromium, tmp_path):
+def test_a_click_on_a_cell_shows_as_many_flips_as_its_count(chromium, tmp_path):
     names = [" lead", "tail ", "a  b", "a b", "tab\there", "nb\xa0sp", "\x1b", r"\x1b"]
     cases = [
         case(n, model=name, flaw=names[-n - 1], extra=None if n % 2 else "x" * (n % 4))
@@ -120,14 +120,14 @@ def test_each_cell_shows_as_many_flips_as_it_says(chromium, tmp_path):
     page.close()
 
 
-def test_search_looks_into_both_conversations(opened):
+def test_search_covers_both_conversations(opened):
     opened.fill("#search", "example.com")
     expect(opened.locator("#count")).to_have_text(re.compile("^0 of"))
     opened.check("#deep")
     expect(opened.locator("#count")).to_have_text(re.compile("^[1-9]"))
 
 
-def test_what_models_wrote_is_text_on_both_sides(opened):
+def test_output_of_models_is_text_on_both_sides(opened):
     shown = opened.locator(".case").count()
     for number in range(shown):
         opened.locator(".case").nth(number).click()
@@ -154,7 +154,7 @@ def test_theme_can_be_chosen(opened):
 
 
 @pytest.mark.parametrize(("scheme", "n_runs"), [("light", 2), ("dark", 3)])
-def test_axe_finds_no_serious_fault(chromium, pages, scheme, n_runs):
+def test_axe_finds_no_serious_violation(chromium, pages, scheme, n_runs):
     context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
     page.goto(pages[n_runs].as_uri())

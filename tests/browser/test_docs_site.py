@@ -1,4 +1,4 @@
-"""The documentation as a site, built once by what `tox -e docs` says, as a reader sees it."""
+"""The documentation as a reader sees it: a site, built once by the command of `tox -e docs`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TOO_WIDE = """() => [...document.querySelectorAll('article *')].filter(one =>
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Says nothing of what it serves."""
+    """A request handler without a log."""
 
     def log_message(self, *_: object) -> None:
-        """Leave standard error alone."""
+        """Write nothing to standard error."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_no_page_is_wider_than_the_window(site, tab):
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), page
 
 
-def test_search_finds_a_word_and_the_navigation_its_page(site, tab):
+def test_search_finds_a_word_and_the_navigation_finds_its_page(site, tab):
     address, pages = site
     tab.goto(f"{address}search.html?q=lease")
     tab.wait_for_selector("#search-results li")
@@ -86,7 +86,7 @@ def test_search_finds_a_word_and_the_navigation_its_page(site, tab):
     }
 
 
-def test_axe_finds_no_serious_fault_on_first_pages(site, tab):
+def test_axe_finds_no_serious_violation_on_first_pages(site, tab):
     address, _ = site
     for page in ("index.html", "explanation/how-it-works.html", "explanation/why-not.html"):
         tab.goto(address + page)

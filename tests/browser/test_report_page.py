@@ -1,4 +1,4 @@
-"""The page of a run in a browser, with what models might write to do harm."""
+"""The report of a run in a browser, with text of models that tries to do harm."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import TurnMessage
-from pytest_ultrapar.report.file import PAGE
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.pages.page import write_page
+from pytest_ultrapar.report.report_file import PAGE
 from tests.browser.conftest import serious_faults, watched
 from tests.unit.finished_run import (
     attempt,
@@ -39,7 +39,7 @@ HOSTILE = (
 
 
 def page_of(directory, texts, *, n_cases=None):
-    """The page of a run with a case for each text."""
+    """The report of a run with a case for each text."""
     n_cases = n_cases or len(texts)
     cases = [
         case(n, model=("m1", "m2")[n % 2], flaw=("drop", "order", "late")[n % 3])
@@ -91,27 +91,27 @@ def test_every_plot_has_marks(opened):
         assert box["height"] > 0
 
 
-def test_plots_of_what_a_run_may_have_beside_have_marks(chromium, tmp_path):
+def test_optional_plots_have_marks(chromium, tmp_path):
     run = run_of_repetitions(tmp_path / "repeated")
     compact(run.path)
     write_page(run.path, run.path / PAGE)
     with watched(chromium, run.path / PAGE, "#list .case") as page:
         for key in ("passes", "costs", "limits", "first-tokens"):
             expect(page.locator(f"#plot-{key}").locator(MARKS).first).to_be_visible()
-        # Of each model and k a point, and as many intervals; no two lie on each other.
+        # A point and an interval for each model and k; no two points overlap.
         points = page.locator("#plot-passes circle").evaluate_all(
             "all => all.map((one) => one.getBoundingClientRect()).map((at) => `${at.x} ${at.y}`)"
         )
         assert len(points) == len(set(points)) == 6
         expect(page.locator("#plot-passes .interval")).to_have_count(6)
-        # Two pauses, and a breaker that was open.
+        # Two pauses, and a circuit breaker that was open.
         expect(page.locator("#plot-lanes :is(.paused, .opened)")).to_have_count(3)
 
 
-def test_a_drawing_says_what_is_pointed_at(opened):
+def test_a_plot_shows_the_values_below_the_pointer(opened):
     strip = opened.locator("#plot-lanes .drawn[data-values]").first
     strip.scroll_into_view_if_needed()
-    # Where a page scrolls, its tip goes.
+    # A tip moves with the page when it scrolls.
     opened.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     box = strip.bounding_box()
     opened.mouse.move(box["x"] + box["width"] * 0.999, box["y"] + box["height"] / 2)
@@ -134,7 +134,7 @@ def test_contents_lead_to_each_part(opened):
     expect(links.first).to_be_in_viewport()
 
 
-def test_an_opened_case_says_how_it_runs_again(opened):
+def test_an_opened_case_shows_the_command_that_runs_it_again(opened):
     case = opened.locator(".case").first
     case.click()
     name = case.locator(".name").evaluate("one => one.firstChild.textContent").split(" (")[0]
@@ -157,7 +157,7 @@ def test_no_figure_breaks_into_two_lines(chromium, tmp_path):
         page.close()
 
 
-def test_cases_are_shown_in_the_order_that_is_chosen(opened):
+def test_cases_are_shown_in_the_chosen_order(opened):
     first = opened.locator(".case .took").all_inner_texts()
     opened.locator("#order").select_option("longest")
     seconds = [float(text.split()[0]) for text in opened.locator(".case .took").all_inner_texts()]
@@ -166,7 +166,7 @@ def test_cases_are_shown_in_the_order_that_is_chosen(opened):
     assert opened.locator(".case .took").all_inner_texts() == first
 
 
-def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
+def test_times_of_an_opened_case_add_up_to_the_times_in_the_list(chromium, tmp_path):
     cases = [case(0), case(1)]
     run = make_run(tmp_path / "run", cases)
     long = [TurnMessage(0, "user", "a line\n" * 200), TurnMessage(0, "assistant", "short")]
@@ -182,13 +182,13 @@ def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
     for order, first in (("longest", "3.00 s"), ("longest_in_all", "2.00 s")):
         page.locator("#order").select_option(order)
         expect(took.first).to_contain_text(first)
-    expect(took.first.locator(".line")).to_have_text("after 9.00 s in line")
+    expect(took.first.locator(".line")).to_have_text("after 9.00 s in the queue")
     page.locator(".case").first.click()
     said = page.locator(".detail .times").inner_text()
     line_s, whole_s, *parts = map(float, re.findall(r"([\d.]+) s\b", said))
     assert (line_s, whole_s) == (9.0, 2.0)
     assert sum(parts) == whole_s
-    # What is too long says so, and is shown whole.
+    # A text that is too long is cut with a button that shows the rest.
     more = page.locator(".detail .more")
     expect(more).to_have_text("Show all 1,400 characters")
     more.click()
@@ -198,7 +198,7 @@ def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
     page.close()
 
 
-def test_a_press_on_a_cell_shows_its_cases(opened):
+def test_a_click_on_a_cell_shows_its_cases(opened):
     expect(opened.locator(".dimension option").first).to_have_text("all cases")
     opened.select_option(".dimension", label="flaw")
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1"))
@@ -218,7 +218,7 @@ def test_a_press_on_a_cell_shows_its_cases(opened):
 
 @pytest.fixture
 def odd(chromium, tmp_path):
-    """A page of names that a browser would write in another way, and of long waits."""
+    """A report with names that a browser would display differently, and with long waits."""
     names = [" lead", "tail ", "a  b", "a b", "tab\there", "nb\xa0sp", "", "\x1b", r"\x1b"]
     cases = [
         case(n, model=name, flaw=names[-n - 1], extra=None if n % 2 else "x" * (n % 4))
@@ -238,7 +238,7 @@ def odd(chromium, tmp_path):
     page.close()
 
 
-def test_each_cell_shows_as_many_cases_as_it_says(odd):
+def test_a_click_on_a_cell_shows_as_many_cases_as_its_count(odd):
     for number in range(odd.locator(".dimension option").count()):
         odd.select_option(".dimension", str(number))
         for cell in odd.locator(".heat:visible .cell").all():
@@ -248,7 +248,7 @@ def test_each_cell_shows_as_many_cases_as_it_says(odd):
             odd.select_option(".dimension", str(number))
 
 
-def test_times_are_those_of_people(odd):
+def test_times_are_shown_in_hours_minutes_and_seconds(odd):
     took = odd.locator(".case .took").all_inner_texts()
     assert took[:6] == [
         "0.00 s",
@@ -264,20 +264,22 @@ def test_times_are_those_of_people(odd):
     ("words", "n"),
     [("it 3", 1), ('say "x"', 9), ("\\ y", 9), ("content", 0), ("turn", 0), ("y z", 9)],
 )
-def test_search_in_conversations_reads_what_was_said(odd, words, n):
+def test_search_in_conversations_reads_messages(odd, words, n):
     odd.check("#deep")
     odd.fill("#search", words)
     expect(odd.locator("#count")).to_have_text(re.compile(f"^{n} of"))
 
 
-def test_conversations_that_are_left_out_are_named_by_a_search(chromium, tmp_path, monkeypatch):
+def test_a_search_counts_the_conversations_that_are_not_in_the_page(
+    chromium, tmp_path, monkeypatch
+):
     monkeypatch.setattr(transcripts, "MOST_BYTES", 0)
     page = chromium.new_page()
     page.goto(page_of(tmp_path, ["a", "b", "c"]).as_uri())
     page.check("#deep")
     page.fill("#search", "nothing of it")
     expect(page.locator("#count")).to_have_text(
-        "0 of 3 cases; 3 conversations are not in this page and were not searched"
+        "0 of 3 cases; 3 conversations are not on this page and were not searched"
     )
     page.close()
 
@@ -288,14 +290,14 @@ def test_failures_come_first(opened):
     assert outcomes == sorted(outcomes, key=order.index)
 
 
-def test_a_case_that_went_wrong_says_why_in_the_list(opened):
+def test_a_failed_case_shows_its_reason_in_the_list(opened):
     case = opened.locator(".case", has=opened.locator(".outcome.infra")).first
     expect(case.locator(".why")).not_to_be_empty()
     solved = opened.locator(".case", has=opened.locator(".outcome.solved")).first
     expect(solved.locator(".why")).to_have_count(0)
 
 
-def test_search_finds_names_and_what_was_said(opened):
+def test_search_finds_names_and_messages(opened):
     opened.fill("#search", "test[3]")
     expect(opened.locator("#count")).to_have_text(re.compile("^1 of"))
     opened.fill("#search", "example.com")
@@ -303,7 +305,7 @@ def test_search_finds_names_and_what_was_said(opened):
     expect(opened.locator("#count")).to_have_text(re.compile("^2 of"))
 
 
-def test_what_models_wrote_is_text(opened):
+def test_output_of_models_is_text(opened):
     for number in range(2 * len(HOSTILE)):
         opened.locator(".case").nth(number).click()
     expect(opened.locator(".detail:has(.message)")).to_have_count(2 * len(HOSTILE))
@@ -323,7 +325,7 @@ def test_keyboard_opens_a_case(opened):
     assert opened.locator(".case").first.get_attribute("aria-expanded") == "true"
 
 
-def test_everything_can_be_reached_by_tab(opened):
+def test_every_control_can_be_reached_by_tab(opened):
     wanted = opened.evaluate(
         "[...document.querySelectorAll('button:not(:disabled), select, input, summary')]"
         ".filter((one) => one.checkVisibility()).length"
@@ -341,7 +343,7 @@ def test_everything_can_be_reached_by_tab(opened):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault(chromium, hostile, scheme):
+def test_axe_finds_no_serious_violation(chromium, hostile, scheme):
     context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
     page = context.new_page()
     page.goto(hostile.as_uri())
@@ -368,7 +370,7 @@ def test_theme_can_be_chosen(opened):
     assert opened.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
-def test_ten_thousand_cases_open_at_once(chromium, tmp_path):
+def test_a_report_of_ten_thousand_cases_opens_in_seconds(chromium, tmp_path):
     path = page_of(tmp_path, ["an answer of some words, " * 20], n_cases=10_000)
     context = chromium.new_context()
     page = context.new_page()
@@ -377,6 +379,6 @@ def test_ten_thousand_cases_open_at_once(chromium, tmp_path):
     page.wait_for_selector("#list .case")
     took_s = time.monotonic() - start_s
     context.close()
-    # Three seconds is the aim; a machine that is busy has thirty.
+    # The aim is three seconds; a busy machine gets thirty.
     assert took_s < 30
     assert path.stat().st_size < 12_000_000

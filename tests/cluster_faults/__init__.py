@@ -1,7 +1,7 @@
-"""Runs of several hosts under faults of hosts, network and server, judged by the provider's log.
+"""Cluster runs under faults of hosts, network and server, judged by the provider's log.
 
-`python -m tests.cluster_faults --help` says what there is. A round is played by `rounds.py` on
-machines (`machines.py`): namespaces of their own on a network of their own where that is allowed,
-else plain processes. What goes wrong is in `faults.py`, what must hold all the same in
-`verdict.py`. `paired.py` compares whole runs on several hosts with one host's.
+`python -m tests.cluster_faults --help` lists the options. `rounds.py` plays a round on machines
+(`machines.py`): namespaces on a private network if the system allows it, otherwise plain processes.
+`faults.py` contains the faults, and `verdict.py` the rules that must hold in spite of them.
+`paired.py` compares whole runs on several hosts with runs on one host.
 """

@@ -16,26 +16,26 @@ from tests.cluster_faults.plan import draw
 from tests.cluster_faults.rounds import Lateness, as_json, forget, play
 
 _DESCRIPTION = """\
-Each round draws a suite, a pool and two or three hosts from its seed, runs pytest on all hosts as
-one run of a cluster, and does one thing to them at a random moment. Who died is joined again; at
-the end all directories are merged. What must hold is judged by the provider's own log, the merged
-table and the journals. The exit code is 1 if anything did not hold.
+Each round draws a suite, a pool and two or three hosts from its seed. It runs pytest on all
+hosts as one cluster run, and causes one fault at a random moment. A host that died joins again; at
+the end the round merges all directories. It judges the result by the provider's log, the merged
+table and the journals. The exit code is 1 if a rule was broken.
 
     python -m tests.cluster_faults link --rounds 50 --at-once 3
     python -m tests.cluster_faults all --rounds 5 --results rounds.jsonl
     python -m tests.cluster_faults stopped --rounds 1 --seed 17 --keep
     python -m tests.cluster_faults none --hosts 0 --hosts 2 --hosts 3 --rounds 5
 
-As root each host is a machine with network, processes and clocks of its own (Linux namespaces; they
-vanish with this process); otherwise hosts are processes on the loopback, and the faults of links
-are refused. The last form compares phase 5.3 of the benchmark on the pool of the quick start, round
-by round: on one host without a cluster (0), and on so many hosts.
+As root, each host is a machine with its own network, processes and clocks (Linux namespaces, which
+end with this process). Otherwise hosts are processes on the loopback, and the program refuses
+faults of links. The last form runs phase 5.3 of the benchmark on the pool of the quick start and
+compares, round by round, one host without a cluster (0) with several hosts.
 
 """
 
 
 def main(arguments=None):
-    """Play rounds and print a table; the exit code."""
+    """Play rounds and print a table; return the exit code."""
     options = _parser().parse_args(arguments)
     apart = may_have_namespaces() and not options.plain
     names = [name for name in FAULTS if name != "none"] if options.fault == "all" else []
@@ -43,7 +43,7 @@ def main(arguments=None):
     refused = [name for name in names if FAULTS[name].is_apart and not apart]
     if refused:
         _say(
-            f"{', '.join(refused)} needs namespaces of network: run as root where they may be made"
+            f"{', '.join(refused)} needs network namespaces: run as root, if the system allows them"
         )
         return 4
     out = options.out or Path(tempfile.mkdtemp(prefix="cluster-faults-"))
@@ -88,7 +88,7 @@ def _play_all(plans, out, apart, options):
                 future.result()
         except KeyboardInterrupt:
             stop.set()
-            _say("interrupted: rounds that were begun are played to their end")
+            _say("interrupted: rounds in progress are played to their end")
     return results
 
 
@@ -140,19 +140,35 @@ def _parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("fault", choices=["all", *FAULTS], metavar="FAULT", help="or all")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of each fault (1)")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="rounds at once (1)")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the first round (a random one)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where folders of rounds go")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="a line of JSON each round")
-    parser.add_argument("--keep", action="store_true", help="keep folders of rounds that passed")
-    parser.add_argument("--plain", action="store_true", help="no namespaces, even as root")
     parser.add_argument(
-        "--hosts", type=int, action="append", metavar="N", help="with none: compare phase 5.3"
+        "fault", choices=["all", *FAULTS], metavar="FAULT", help="a fault of this list, or all"
     )
     parser.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="with --hosts: -n of each host (2)"
+        "--rounds", type=int, default=1, metavar="N", help="rounds of each fault (1)"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="rounds at the same time (1)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="seed of the first round (default: random)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory for the folders of rounds"
+    )
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="file to which each round adds a line of JSON"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep folders of rounds that passed")
+    parser.add_argument("--plain", action="store_true", help="use no namespaces, even as root")
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        action="append",
+        metavar="N",
+        help="with the fault none: compare phase 5.3 on this many hosts",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="with --hosts: `-n` of each host (2)"
     )
     return parser
 

@@ -1,8 +1,8 @@
-"""The first process of a machine: starts what it is told to, reaps, and forwards connections.
+"""The first process of a machine: starts commands, reaps processes, and forwards connections.
 
-It reads lines of JSON from its standard input and ends with it, so that nothing of a machine
-outlives the harness: in a namespace of processes the kernel then kills all others. Runs alone,
-without any package: `python -SsE agent.py`.
+It reads lines of JSON from its standard input and ends when that closes, so that no process of a
+machine outlives the harness: in a PID namespace the kernel then kills all others. It needs no
+package: `python -SsE agent.py`.
 
     {"forward": [["10.77.0.2", 8123, "127.0.0.1", 8123]]}     -> {"done": "forward"}
     {"run": 1, "command": [...], "env": {...}, "cwd": "/x", "output": "/x/out.txt"}
@@ -44,7 +44,7 @@ class Agent:
         for pid in self._number_of:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        # Connections end with this process; nobody need be told.
+        # Connections end with this process, so there is no need to report them.
         os._exit(0)
 
     def _run(self, told):
@@ -61,7 +61,7 @@ class Agent:
                 return
             if not pid:
                 return
-            # Others are orphans, which the first process of a namespace inherits.
+            # The others are orphans, which the first process of a namespace inherits.
             number = self._number_of.pop(pid, None)
             if number is not None:
                 say({"ended": number, "code": os.waitstatus_to_exitcode(status)})
@@ -79,7 +79,7 @@ class Agent:
 
 
 async def _pass(reader, writer):
-    """All bytes and the end; who is gone is gone for the other side, too."""
+    """Forward all bytes and the end; if one side is gone, close the other side, too."""
     try:
         while data := await reader.read(CHUNK):
             writer.write(data)
@@ -90,7 +90,7 @@ async def _pass(reader, writer):
 
 
 def _become(told):
-    """In the child: be the command, in a session of its own."""
+    """Become the command, in a new session; runs in the child."""
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD):

@@ -1,6 +1,6 @@
-"""What goes wrong in a round: each fault a function of its stage, named in one table.
+"""The faults of a round: each is a function of its stage, listed in one table.
 
-A function does its fault, to its end if it has one, and returns what it did, in words.
+A function causes its fault, ends it if the fault has an end, and returns a description.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 LINK_DOWN_S, STOPPED_S = 10.0, 20.0
 CLOCK_STEP_S = 600
 SLOW_LINE = (0.15, 0.05)
-"""One way in seconds, share of frames lost."""
+"""Seconds in one direction, share of frames lost."""
 
 
 def nothing(stage):
-    """No fault at all."""
+    """Cause no fault during the run."""
     del stage
     return "nothing was done"
 
 
 def kill_controller(stage):
-    """`kill -9` of pytest's first process on one host; joined again a little later."""
+    """`kill -9` of pytest's first process on one host, which joins again a little later."""
     host = stage.hosts[stage.plan.victim]
     killed = send(signal.SIGKILL, pids_of(host.suite).get("controller", [])[:1])
     host.expects.add(-signal.SIGKILL)
@@ -50,7 +50,7 @@ def kill_worker(stage):
 
 
 def kill_server(stage):
-    """`kill -9` of the server, and a new one on what it left, 1 to 3 s later."""
+    """`kill -9` of the server; 1 to 3 s later a new one starts on the files of the old one."""
     stage.server.kill()
     time.sleep(stage.plan.away_s)
     stage.server.start()
@@ -58,7 +58,7 @@ def kill_server(stage):
 
 
 def cut_link(stage):
-    """One host's whole link is down for 10 s: provider and server; its processes go on."""
+    """One host's link to provider and server is down for 10 s; its processes continue."""
     host = stage.hosts[stage.plan.victim]
     mend = stage.network.cut(host.machine, stage.plan.cut)
     time.sleep(LINK_DOWN_S)
@@ -67,7 +67,7 @@ def cut_link(stage):
 
 
 def stop_host(stage):
-    """All processes of a host stand still for 20 s, at once and without notice."""
+    """All processes of a host stop for 20 s without notice."""
     host = stage.hosts[stage.plan.victim]
     pids = [pid for pids in pids_of(host.suite).values() for pid in pids]
     reached = send(signal.SIGSTOP, pids)
@@ -78,6 +78,7 @@ def stop_host(stage):
 
 def step_clock(seconds):
     def step(stage):
+        """Step the server's wall clock during the run."""
         return stage.server.step_clock(seconds)
 
     return step
@@ -88,11 +89,11 @@ class Fault:
     """A row of the table.
 
     Attributes:
-        strike: Does it.
-        keeps: Whether the server writes down what it knows (AOF).
-        line: Of the server's link, all the time: one way in seconds, share of frames lost.
-        has_clock: Whether the server's wall clock is one that can be stepped.
-        is_apart: Whether it needs a network of its own.
+        strike: The function that causes the fault.
+        keeps: Whether the server writes its data to disk (AOF).
+        line: The server's link for the whole round: seconds in one direction, share of frames lost.
+        has_clock: Whether the server's wall clock can be stepped.
+        is_apart: Whether the fault needs a private network.
     """
 
     strike: Callable[[Stage], str]

@@ -1,8 +1,8 @@
 """A slow and lossy line between two network cards of the kernel, frame by frame.
 
-For kernels without netem. Both cards are taps made here, in the namespace of this process; one of
-them is moved elsewhere by whoever started it. Says "ready" and goes on until it is killed:
-`python -SsE line.py NEAR FAR DELAY_S LOSS SEED`.
+It is for kernels without netem. Both cards are taps made here, in the namespace of this process;
+the parent moves one of them into another namespace. The program prints "ready" and runs until it is
+killed: `python -SsE line.py NEAR FAR DELAY_S LOSS SEED`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def tap(name):
 
 
 class Way:
-    """From one card to the other: each frame arrives later, in order, or never."""
+    """One direction: each frame arrives later and in order, or is lost."""
 
     def __init__(self, loop, source, target, delay_s, lost):
         self._loop, self._source, self._target = loop, source, target
@@ -34,7 +34,7 @@ class Way:
         loop.add_reader(source, self._come)
 
     def _come(self):
-        with contextlib.suppress(OSError):  # a card that is down, or empty by now
+        with contextlib.suppress(OSError):  # a card that is down, or has no more frames
             while True:
                 frame = os.read(self._source, MOST)
                 if not self._lost():

@@ -1,10 +1,10 @@
-"""Machines that processes of a round run on, and the network between them.
+"""The machines on which a round's processes run, and the network between them.
 
-With namespaces each machine has a network card of its own on a bridge of the round, processes and
-a mount of /proc of its own, and clocks of its own: what it calls seconds since boot is ahead of
-the others'. All namespaces are without a name and live as long as their first process (`agent.py`)
-has a harness, so nothing is left of a harness that was killed, and any number of rounds run at
-once. Without namespaces a machine is a name for some processes on the loopback.
+With namespaces, each machine has its own network card on the round's bridge, its own processes, its
+own mount of /proc and its own clocks: its "seconds since boot" are ahead of the others'. All
+namespaces are unnamed and live only while the harness of their first process (`agent.py`) lives. So
+a killed harness leaves nothing behind, and several rounds can run at the same time. Without
+namespaces, a machine is a name for some processes on the loopback.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNSHARE = (
 
 
 class HarnessError(Exception):
-    """The harness itself could not do what it wanted; says nothing about the product."""
+    """The harness itself failed; this says nothing about the product."""
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Running:
     """A process on a machine.
 
     Attributes:
-        output: Where it writes.
+        output: The file to which it writes.
         code: Its exit code, minus the signal that ended it; None while it runs.
     """
 
@@ -52,18 +52,18 @@ class Running:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, timeout_s):
-        """Whether it has ended by then."""
+        """Wait for the process; return whether it ended in time."""
         return self.ended.wait(timeout_s)
 
     @property
     def said(self):
-        """What it has written until now."""
+        """The output so far."""
         with contextlib.suppress(FileNotFoundError):
             return self.output.read_text(encoding="utf-8", errors="replace")
         return ""
 
     def wait_for(self, words, timeout_s=READY_S):
-        """Until it has written these words."""
+        """Wait until the output contains these words."""
         deadline_s = time.monotonic() + timeout_s
         while words not in self.said:
             if self.code is not None or time.monotonic() > deadline_s:
@@ -76,9 +76,9 @@ class Machine:
     """One machine.
 
     Attributes:
-        name: For people.
-        address: By which other machines reach it.
-        ahead_s: How much more it calls "seconds since boot" than this process does.
+        name: The name in messages.
+        address: The address at which other machines reach it.
+        ahead_s: Seconds by which its "seconds since boot" are ahead of this process.
     """
 
     def __init__(self, name, address, wrapper=(), *, ahead_s=0):
@@ -93,7 +93,7 @@ class Machine:
         self._listener.start()
 
     def run(self, command, *, cwd, output, env):
-        """Start a process, in a session of its own."""
+        """Start a process in a new session."""
         number = len(self._running)
         running = self._running[number] = Running(Path(output))
         self._tell(
@@ -106,20 +106,20 @@ class Machine:
         return running
 
     def forward(self, *ways):
-        """Have connections to `(address, port)` go on to another `(address, port)`."""
+        """Forward connections from each `(address, port)` to another `(address, port)`."""
         self._tell(forward=[(*listen, *target) for listen, target in ways])
         try:
             self._done.get(timeout=READY_S)
         except Empty:
-            msg = f"the machine {self.name} forwards nothing"
+            msg = f"the machine {self.name} forwards no connections"
             raise HarnessError(msg) from None
 
     @property
     def first_pid(self):
-        """Of the first process in its namespaces, as this process calls it."""
+        """The id of the first process in its namespaces, as this process sees it."""
         deadline_s = time.monotonic() + READY_S
         while time.monotonic() < deadline_s and self._agent.poll() is None:
-            # It may end between any two of these.
+            # The process may end between any two of these.
             with contextlib.suppress(psutil.Error):
                 found = psutil.Process(self._agent.pid).children()
                 if found and "agent.py" in " ".join(found[0].cmdline()):
@@ -129,7 +129,7 @@ class Machine:
         raise HarnessError(msg)
 
     def end(self):
-        """End it and all of its processes."""
+        """End the machine and all its processes."""
         with contextlib.suppress(OSError):
             self._agent.stdin.close()
         try:
@@ -156,7 +156,7 @@ class Machine:
 
 
 class Loopback:
-    """No network of its own: machines are names, and all of them are 127.0.0.1."""
+    """Machines without a private network: each is a name, and its address is 127.0.0.1."""
 
     is_apart = False
 
@@ -172,7 +172,7 @@ class Loopback:
         return self._machines[-1]
 
     def port(self, wanted):
-        """A port that the machine asked for may take."""
+        """A port that the machine may use."""
         del wanted
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -188,7 +188,7 @@ class Loopback:
 
 
 class Bridge(Loopback):
-    """Machines in namespaces, each with a card on one bridge, which has a namespace, too."""
+    """Machines in namespaces, each with a card on one bridge, which has its own namespace."""
 
     is_apart = True
 
@@ -210,10 +210,10 @@ class Bridge(Loopback):
         Args:
             name: Its name.
             ahead_s: Seconds by which its clocks since boot are ahead.
-            line: `(one way in seconds, share of frames lost, seed)` of its link.
-            localhost: The machine that it finds by the name localhost; else it is its own. What may
-                be asked in plain text on this name alone is asked over the network so, with nobody
-                in between who takes what does not arrive.
+            line: `(seconds in one direction, share of frames lost, seed)` of its link.
+            localhost: The machine behind the name localhost; by default itself. So clients that
+                send plain text only to localhost send it over the network, and no proxy accepts
+                connections that the network would lose.
         """
         machine = self._start(name, ahead_s, localhost)
         pid, port = machine.first_pid, f"to{len(self._machines)}"
@@ -232,10 +232,10 @@ class Bridge(Loopback):
         return wanted
 
     def cut(self, machine, how):
-        """Cut its link; returns what mends it again.
+        """Cut a machine's link; return a function that restores it.
 
         Args:
-            machine: Whose.
+            machine: The machine.
             how: `carrier` as if a cable was pulled, which its card notices; `silent` otherwise.
         """
         port = f"to{self._machines.index(machine) + 1}"
@@ -289,7 +289,7 @@ def _call(*words):
 
 
 def may_have_namespaces():
-    """Whether this process may make all the namespaces that a machine has, and cards in them."""
+    """Whether this process may make a machine's namespaces, and network cards in them."""
     try:
         network = Bridge()
     except (HarnessError, OSError):

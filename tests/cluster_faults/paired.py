@@ -1,7 +1,7 @@
-"""Phase 5.3 of the benchmark on several hosts, beside one host without a cluster, in pairs.
+"""Compare phase 5.3 of the benchmark on several hosts with one host without a cluster, in pairs.
 
-The pool is that of the quick start, the provider is the same for all, and the figure is the
-provider's: seconds from the first arrival to the last answer. One run at a time.
+The pool is the pool of the quick start. All runs have the same provider, and its log gives the
+figure: seconds from the first arrival to the last answer. One run at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "bench_suites"
 DEADLINE_S = 600.0
 ALONE = 0
-"""Hosts of a run without a cluster: one."""
+"""The number of hosts of a run without a cluster: one."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Stage(Stage):
 
 
 def compare(numbers, rounds, out, *, workers, apart, say):
-    """Play so many rounds of each number of hosts, in turn, and print ratios; the exit code."""
+    """Play rounds with each number of hosts, in turn; print ratios; return the exit code."""
     taken = {n: [] for n in numbers}
     failed = False
     for number in range(rounds):
@@ -95,7 +95,7 @@ def _run(n, folder, *, apart, workers):
 
 
 def _exceeded(log):
-    """What the log was above; rates with the one late arrival that providers allow for."""
+    """The limits that the log exceeded; rates with the one late arrival that providers allow."""
     if log.count(429):
         yield f"{log.count(429)} refused with 429"
     for limit in log.limits:

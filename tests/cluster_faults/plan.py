@@ -1,4 +1,4 @@
-"""What a round will be, drawn from its seed; pure."""
+"""The plan of a round, drawn from its seed; pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_answers(answer, number, grade):
 """
 MODELS = 2
 TOKENS = 66
-"""Of a request: the simulated provider counts four characters as a token."""
+"""Tokens of a request: the simulated provider counts four characters as a token."""
 KEYS = ("key0", "key1")
 
 
@@ -43,21 +43,21 @@ class Plan:
     """One round.
 
     Attributes:
-        fault: Its name.
+        fault: The name of the fault.
         workers: `-n` of each host.
-        ahead_s: What each host's clocks since boot are ahead of the provider's.
-        n_cases: How many cases there are, all models together.
+        ahead_s: Seconds by which each host's clocks since boot are ahead of the provider's.
+        n_cases: The number of cases of all models together.
         seats: `workers` of each key.
-        qps: Of each key.
-        tpm: Of each key; None for no such limit.
-        latency_s: Median of an answer's.
-        after: The fault comes when this share of the cases was asked; None for early in the run.
-        later_s: And that much later.
-        victim: Number of the host that it is done to.
-        away_s: How long what was killed stays away.
-        cut: How a link is cut (`machines.Bridge.cut`).
-        timeout_s: Of a request: shorter than what is down or stopped, or longer.
-        seed: Of all this, and of what is lost on a slow line.
+        qps: `qps` of each key.
+        tpm: `tpm` of each key; None for no such limit.
+        latency_s: The median latency of an answer.
+        after: The share of cases that are sent before the fault; None for early in the run.
+        later_s: Seconds from that moment to the fault.
+        victim: The number of the host that has the fault.
+        away_s: Seconds until a killed process starts again.
+        cut: The way to cut a link (`machines.Bridge.cut`).
+        timeout_s: The timeout of a request: shorter or longer than the fault.
+        seed: The seed of this plan, and of the frames lost on a slow line.
     """
 
     fault: str
@@ -89,7 +89,7 @@ class Plan:
 
 
 def draw(fault, seed):
-    """The round of that seed; the same whenever it is drawn."""
+    """Draw the round of a seed; the same seed always gives the same round."""
     chance = random.Random(f"{fault} {seed}")
     n_hosts = chance.choice((2, 3, 3))
     qps = chance.choice((2, 3, 4))
@@ -102,7 +102,7 @@ def draw(fault, seed):
         n_cases=n_cases,
         seats=chance.choice((2, 3, 5)),
         qps=qps,
-        # All cases together are less than what a minute allows, yet kept apart by it.
+        # All cases together use less than the limit per minute, yet the limit spaces them.
         tpm=(
             None
             if chance.random() < 0.75

@@ -1,4 +1,4 @@
-"""Plays one round: hosts, the fault, what is joined again, the merge, the verdict."""
+"""Play one round: hosts, the fault, hosts that join again, the merge, the verdict."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.journals import scan_journal
 from tests.torture.session import pids_of, send
 
 DEADLINE_S = 300.0
-"""Of a round until all hosts have ended; held by tokens per minute, one takes some 120 s."""
+"""Seconds of a round until all hosts have ended; one limited by `tpm` takes some 120 s."""
 MOST_SESSIONS = 4
-"""A host that was joined so often and does not complete never will."""
+"""A host that has joined this often without completing never completes."""
 MOST_FINISHERS = 3
 GONE_S = 60.0
 _TWICE = re.compile(r"^([\d,]+) cases? had a result in more than one part", re.MULTILINE)
@@ -36,16 +36,16 @@ _TWICE = re.compile(r"^([\d,]+) cases? had a result in more than one part", re.M
 
 @dataclass(frozen=True)
 class Result:
-    """A round that is over.
+    """The result of a round.
 
     Attributes:
-        done: What the fault did.
-        violations: What did not hold.
-        late_s: By how much this machine was late at most, while the round lasted.
-        n_requests: What came to the provider.
+        done: A description of the fault.
+        violations: The rules that were broken.
+        late_s: The most by which this machine was late during the round, in seconds.
+        n_requests: Requests that the provider received.
         n_twice: Cases with a result in several parts.
-        n_sessions: How often a pytest ran.
-        is_broken: Whether the harness failed, so that nothing is known.
+        n_sessions: The number of pytest sessions.
+        is_broken: Whether the harness failed, so that the round has no verdict.
     """
 
     plan: object
@@ -62,7 +62,7 @@ class Result:
 
 
 class Lateness:
-    """Measures all the time by how much a process that wants to run comes too late."""
+    """Measure all the time how late this machine runs a process that is ready."""
 
     STEP_S = 0.02
 
@@ -71,7 +71,7 @@ class Lateness:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def worst_s(self, since_s):
-        """The worst since then."""
+        """The most seconds late since then."""
         return max((late_s for at_s, late_s in list(self._late) if at_s >= since_s), default=0.0)
 
     def _watch(self):
@@ -84,7 +84,7 @@ class Lateness:
 
 
 def play(plan, folder, *, apart, lateness):
-    """Play a round in a new folder, which stays; no process and no namespace does."""
+    """Play a round in a new folder. The folder remains; no process and no namespace does."""
     began_s = boot_s()
     one = _Round(plan, folder, apart=apart)
     found, evidence, is_broken = [], None, False
@@ -97,7 +97,7 @@ def play(plan, folder, *, apart, lateness):
         found = violations(evidence)
     except HarnessError as error:
         found, is_broken = [f"harness: {error}"], True
-    except Exception:  # noqa: BLE001 - a round that cannot be judged has not passed
+    except Exception:  # noqa: BLE001 - a round without a verdict has not passed
         found, is_broken = [f"the round could not be judged:\n{traceback.format_exc()}"], True
     result = Result(
         plan=plan,
@@ -131,7 +131,7 @@ class _Round:
         self._merged = None
         self._hung = set()
         self._left = []
-        self.done = "the fault never came"
+        self.done = "the fault never happened"
         self.notes = []
 
     def play(self):
@@ -160,11 +160,11 @@ class _Round:
             time.sleep(plan.later_s)
             at = len(stage.log.requests)
             self.done = f"{FAULTS[plan.fault].strike(stage)} after {at} requests"
-        except Exception:  # noqa: BLE001 - of a thread; the round cannot be judged
+        except Exception:  # noqa: BLE001 - in a thread; the round has no verdict
             self.done = f"the fault failed: {traceback.format_exc()}"
 
     def _see_through(self, hosts, striker, deadline_s):
-        """Until all have ended; who ended too early is joined again."""
+        """Wait until all hosts have ended; a host that ended too early joins again."""
         again_s = {}
         while True:
             at_work = striker.is_alive()
@@ -191,13 +191,13 @@ class _Round:
             time.sleep(0.1)
 
     def _finish(self, stage):
-        """Merge; while cases are left, join once more and merge again."""
+        """Merge; while cases are left, let a host join again and merge again."""
         for n in range(MOST_FINISHERS):
             out = self._folder / f"whole-{n}"
             code = self._merged_of(stage, out)
             if code == 0 or self._hung or n == MOST_FINISHERS - 1:
                 return
-            self.notes.append(f"merge {n} said {code}, so {stage.hosts[0].name} joined once more")
+            self.notes.append(f"merge {n} ended with {code}, so {stage.hosts[0].name} joined again")
             stage.hosts[0].join()
             if not stage.hosts[0].process.wait(DEADLINE_S):
                 self._hung.add(stage.hosts[0].process)
@@ -240,7 +240,7 @@ class _Round:
             n_cases=plan.n_cases,
             rows=rows,
             graded=tuple(_graded(part) for part in parts),
-            n_said_twice=int(twice[1].replace(",", "")) if twice else 0,
+            n_reported_twice=int(twice[1].replace(",", "")) if twice else 0,
             merge=said,
             sessions=tuple(
                 Session(
@@ -266,7 +266,7 @@ def _graded(part):
 
 
 def _sends(ahead_s):
-    """When requests were sent, by key, on the clock of the provider."""
+    """The times at which requests were sent, for each key, on the provider's clock."""
     found = {}
     for run, ahead in ahead_s.items():
         if not (run / JOURNAL_NAME).is_dir():
@@ -279,12 +279,12 @@ def _sends(ahead_s):
 
 
 def forget(result):
-    """Remove what a round left."""
+    """Remove the files of a round."""
     shutil.rmtree(result.folder)
 
 
 def as_json(result):
-    """One line for those who count rounds later."""
+    """One line of JSON, for later analysis of rounds."""
     return json.dumps(
         {
             "fault": result.plan.fault,

@@ -1,4 +1,4 @@
-"""The machines of one round and what runs on them: provider, server, hosts."""
+"""The machines of one round and their processes: provider, server, hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _READY = "Ready to accept connections"
 
 
 class Server:
-    """The server of the cluster on a machine of its own, with a password."""
+    """The cluster's server on a machine of its own, with a password."""
 
     def __init__(self, machine, folder, port, *, keeps, clock):
         self._machine, self._folder, self._port = machine, folder, port
@@ -49,7 +49,7 @@ class Server:
         return f"redis://:{PASSWORD}@{self._machine.address}:{self._port}/0"
 
     def start(self):
-        """Start it, on what an earlier one left, and wait until it is ready."""
+        """Start the server on the files of an earlier one, and wait until it is ready."""
         self._n_started += 1
         self.process = self._machine.run(
             [
@@ -69,7 +69,7 @@ class Server:
         self.process.wait(20)
 
     def step_clock(self, seconds):
-        """Step its wall clock; returns what was done, after making sure that it was."""
+        """Step the server's wall clock, check that it did, and return a description."""
         before_s = self._time_s()
         with self._offset.open("r+b") as file:
             file.write((seconds * 10**9).to_bytes(8, "little", signed=True))
@@ -91,7 +91,7 @@ class Server:
             env={"PATH": os.environ["PATH"]},
         )
         if not asked.wait(30) or asked.code:
-            msg = f"the server does not tell its time: {asked.said}"
+            msg = f"cannot read the server's time: {asked.said}"
             raise HarnessError(msg)
         return int(asked.said)
 
@@ -100,9 +100,9 @@ class Host:
     """One host: a machine, a suite of its own, and the sessions of pytest that it ran.
 
     Attributes:
-        suite: Where its processes work.
-        sessions: Of them, each `(process, run directory)`, the last one at work or ended.
-        expects: Exit codes other than 0 that the fault accounts for.
+        suite: The working directory of its processes.
+        sessions: `(process, run directory)` of each session; the last one runs or has ended.
+        expects: Exit codes other than 0 that the fault explains.
     """
 
     def __init__(self, stage, number, machine):
@@ -144,7 +144,7 @@ class Host:
         self.sessions.append((running, out))
 
     def abort(self):
-        """Have a session that hangs say where, and end it."""
+        """Make a session that hangs print its stacks, and end it."""
         for role in ("worker", "controller"):
             send(signal.SIGABRT, pids_of(self.suite).get(role, []))
             time.sleep(1)
@@ -153,13 +153,13 @@ class Host:
 
 
 class Stage:
-    """All of a round that is set up before its fault.
+    """The parts of a round that exist before its fault.
 
     Attributes:
-        plan: What the round is.
-        hosts: Not joined yet.
-        log_path: Of the provider.
-        chance: For what is drawn when the fault comes.
+        plan: The plan of the round.
+        hosts: The hosts, before they join.
+        log_path: The provider's log.
+        chance: The random numbers that the fault draws.
     """
 
     def __init__(self, folder, plan, *, apart):
@@ -208,13 +208,13 @@ class Stage:
             machine.forward(((machine.address, port), ("127.0.0.1", port)))
 
     is_shared = True
-    """Whether hosts share the run; else there is one, alone."""
+    """Whether hosts share the run; otherwise one host runs alone."""
 
     def write_pool(self, path):
         path.write_text(self.plan.pool, encoding="utf-8")
 
     def write_suite(self, folder):
-        """Write what a host's suite is."""
+        """Write a host's suite."""
         self.write_pool(folder / "pool.toml")
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (folder / "test_answers.py").write_text(self.plan.suite, encoding="utf-8")
@@ -223,7 +223,7 @@ class Stage:
         return self.plan.workers[number]
 
     def words_of(self, host):
-        """Of the command line of a host's pytest."""
+        """The command line of a host's pytest."""
         words = ["--ultrapar-report", "off"]
         if self.is_shared:
             words += ["--ultrapar-cluster-run", RUN, "--ultrapar-cluster-host", host.name]
@@ -237,7 +237,7 @@ class Stage:
             raise HarnessError(str(error)) from None
 
     def merge(self, out):
-        """`ultrapar merge` of all that hosts left; its exit code and what it said."""
+        """Run `ultrapar merge` on all directories of hosts; return its exit code and output."""
         parts = [
             run
             for host in self.hosts
@@ -257,7 +257,7 @@ class Stage:
 
 def _wall_clock(folder):
     if shutil.which("gcc") is None:
-        msg = "a clock that can be stepped is compiled: apt-get install gcc libc6-dev"
+        msg = "cannot step the clock: its library must be compiled; apt-get install gcc libc6-dev"
         raise HarnessError(msg)
     library = Path(folder) / "wall_clock.so"
     source = HERE / "wall_clock.c"

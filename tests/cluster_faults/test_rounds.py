@@ -1,4 +1,4 @@
-"""Rounds of the program, as anybody plays them."""
+"""Rounds of the program, played as a user plays them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_round_breaks_no_limit_and_loses_nothing(tmp_path, capsys):
-    """In namespaces, if this process may make them."""
+    """Play a round, in namespaces if this process may make them."""
     results = tmp_path / "results.jsonl"
     options = ("--seed", "11", "--out", str(tmp_path / "rounds"), "--results", str(results))
     code = main(["controller", *options])

@@ -1,4 +1,4 @@
-"""What must hold after a round, whatever the fault; pure: each rule gives sentences."""
+"""The rules that hold after each round, regardless of its fault; pure: each yields sentences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ SECOND_S, MINUTE_S = 1.0, 60.0
 
 @dataclass(frozen=True)
 class Session:
-    """A pytest that a host ran.
+    """A pytest session of a host.
 
     Attributes:
-        name: Of the host, and which of its sessions.
-        code: Its exit code; None when it hung and had to be ended.
-        expected: Codes that the fault accounts for, beside 0.
-        output: What it wrote.
+        name: The host, and the number of the session.
+        code: Its exit code; None if it hung and had to be ended.
+        expected: Exit codes besides 0 that the fault explains.
+        output: The text that it wrote.
     """
 
     name: str
@@ -30,21 +30,21 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a round left.
+    """The evidence of a round.
 
     Attributes:
-        log: The provider's.
+        log: The provider's log.
         keys: Names of its keys.
-        seats: Of each key.
-        qps: Likewise.
-        tpm: Likewise; None for no such limit.
-        n_cases: How many were planned.
-        rows: `(nodeid, outcome)` of the merged run, None when there is none.
+        seats: Seats of each key.
+        qps: `qps` of each key.
+        tpm: `tpm` of each key; None for no such limit.
+        n_cases: The number of planned cases.
+        rows: `(nodeid, outcome)` of the merged run, None if the merge made no run.
         graded: Ids of the cases with a grade, of each part.
-        n_said_twice: How many cases the merge said were in several parts.
-        merge: What the merge wrote.
-        sessions: All that hosts ran.
-        sends_s: When each request of a key was sent, by its sender, on the clock of the log.
+        n_reported_twice: The number of cases in several parts, as the merge reported it.
+        merge: The output of the merge.
+        sessions: All sessions of all hosts.
+        sends_s: The time of each request of a key, as its sender measured it, on the log's clock.
         left: Processes that outlived their session.
     """
 
@@ -56,7 +56,7 @@ class Evidence:
     n_cases: int
     rows: list[tuple[str, str]] | None
     graded: tuple[frozenset[str], ...]
-    n_said_twice: int
+    n_reported_twice: int
     merge: str
     sessions: tuple[Session, ...]
     sends_s: dict[str, list[float]]
@@ -64,12 +64,12 @@ class Evidence:
 
 
 def violations(evidence):
-    """All that did not hold, in words."""
+    """All broken rules, in words."""
     return [sentence for rule in RULES for sentence in rule(evidence)]
 
 
 def nothing_was_refused(evidence):
-    """The provider, which allows for one late arrival, refused nothing."""
+    """The provider, which allows one late arrival, refused no request."""
     refused = [one for one in evidence.log.requests if one.status == 429]
     for one in refused[:3]:
         yield (
@@ -81,7 +81,7 @@ def nothing_was_refused(evidence):
 
 
 def limits_hold(evidence):
-    """Seats exactly; rates with the one arrival or the one call that providers allow for."""
+    """Seats hold exactly; rates hold with the one arrival or call that providers allow."""
     for key in evidence.keys:
         most = evidence.log.max_in_flight(key=key)
         if most > evidence.seats:
@@ -96,7 +96,7 @@ def limits_hold(evidence):
 
 
 def every_case_has_one_row(evidence):
-    """The merged run has each case once, and none is left without an answer."""
+    """The merged run has each case once, and each case has an answer."""
     if evidence.rows is None:
         yield f"there is no merged run: {evidence.merge.strip()[-300:]}"
         return
@@ -111,15 +111,15 @@ def every_case_has_one_row(evidence):
         yield f"not all cases are solved: {dict(outcomes)}"
 
 
-def doubles_are_said(evidence):
-    """Cases with a result in several parts are as many as the merge says."""
+def repeated_cases_are_reported(evidence):
+    """The merge reports the true number of cases with a result in several parts."""
     n = n_twice(evidence.graded)
-    if n != evidence.n_said_twice:
-        yield f"{n} cases have a result in several parts, the merge said {evidence.n_said_twice}"
+    if n != evidence.n_reported_twice:
+        yield f"{n} cases are in several parts, the merge counted {evidence.n_reported_twice}"
 
 
 def sessions_end(evidence):
-    """Nobody hangs; who ends otherwise than with 0 was killed, or says why and is joined again."""
+    """No session hangs. One that ends with a code other than 0 was killed, or gives a reason."""
     for session in evidence.sessions:
         if session.code is None:
             yield f"{session.name} hung"
@@ -148,7 +148,7 @@ RULES = (
     nothing_was_refused,
     limits_hold,
     every_case_has_one_row,
-    doubles_are_said,
+    repeated_cases_are_reported,
     sessions_end,
     outputs_are_clean,
     nothing_is_left,
@@ -156,7 +156,7 @@ RULES = (
 
 
 def n_twice(graded):
-    """Cases with a grade in more than one part."""
+    """The number of cases with a grade in more than one part."""
     return sum(n > 1 for n in Counter(case for part in graded for case in part).values())
 
 
@@ -178,10 +178,10 @@ def most_tokens(log, key):
 
 
 def _around(evidence, key, at_s):
-    """What was in flight and came around an arrival, and what was sent by the senders' clocks.
+    """The requests in flight at an arrival, the arrivals near it, and their sending times.
 
-    Where the senders kept their distance, the machine or the network was late; where they did not,
-    the product was wrong. Requests of processes that were killed are unknown to senders.
+    If the senders kept their distance, the machine or the network was late; otherwise the product
+    was wrong. Senders do not know the requests of killed processes.
     """
     of_key = [one for one in evidence.log.requests if one.key == key]
     in_flight = sum(

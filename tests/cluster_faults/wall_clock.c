@@ -1,8 +1,8 @@
 /* A wall clock that another process steps: loaded into a server with LD_PRELOAD.
  *
  * WALL_CLOCK names a file of 8 bytes, the nanoseconds to add. The clocks since boot stay as they
- * are. (libfaketime does not start with Debian's redis-server, whose allocator asks for the time
- * before there is a libfaketime.)
+ * are. (libfaketime does not start with Debian's redis-server, whose allocator reads the time
+ * before libfaketime is loaded.)
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

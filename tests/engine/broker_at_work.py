@@ -1,4 +1,4 @@
-"""A broker in its own process, and what tests of it do again and again."""
+"""A broker in its own process, and common steps of its tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 
 def assert_served(broker: BrokerProcess) -> None:
-    """A fresh worker gets every seat there is and gives it back."""
+    """Let a new worker get every seat and return it."""
 
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, fresh_name())

@@ -1,10 +1,10 @@
-"""Answers that are meant to harm, and how much memory each takes: a program of its own.
+"""Answers that are meant to harm, and the memory that each takes: a separate program.
 
     python -m tests.engine.hostile_answers serve            prints its port, ends with its input
-    python -m tests.engine.hostile_answers PORT "10 MB"     prints what became of it, and MiB
+    python -m tests.engine.hostile_answers PORT "10 MB"     prints the result and the MiB
 
-A process's high-water mark never falls, so each answer is measured by a process of its own, a fork
-of one that has loaded what all need.
+The high-water mark of a process never falls. So a new process measures each answer: a fork of one
+that has loaded the common modules.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def plain(body: bytes, *headers: bytes, length: int | None = None) -> Iterator[b
 
 
 def endless(piece: bytes, n_pieces: int, *headers: bytes) -> Iterator[bytes]:
-    """A response that ends with its connection, after so many pieces if it is read so far."""
+    """A response without a length that ends with its connection, after this many pieces."""
     yield b"\r\n".join([b"HTTP/1.1 200 OK", b"connection: close", *headers]) + b"\r\n\r\n"
     for _ in range(n_pieces):
         yield piece
 
 
 def chunked(chunk: bytes, n_chunks: int) -> Iterator[bytes]:
-    """A response in chunks of its own, many in each write."""
+    """A chunked response with many chunks in each write."""
     yield b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     for _ in range(n_chunks // 1000):
         yield (b"%x\r\n%b\r\n" % (len(chunk), chunk)) * 1000
@@ -55,7 +55,7 @@ def chunked(chunk: bytes, n_chunks: int) -> Iterator[bytes]:
 
 
 def bomb(n_mib: int) -> Iterator[bytes]:
-    """Gzip that stands for so many MiB of blanks, a thousandth of that on the wire."""
+    """Gzip of this many MiB of blanks, a thousandth of that on the wire."""
     packer = zlib.compressobj(9, wbits=-15)
     block = packer.compress(b" " * MIB) + packer.flush(zlib.Z_FULL_FLUSH)
     yield GZIP_BEGIN
@@ -173,7 +173,7 @@ def _measure(port: int, name: str) -> None:
 
 
 def main() -> None:
-    """Serve or measure; apart, so that the server's memory does not count."""
+    """Serve or measure, in separate processes: the server's memory must not count."""
     if sys.argv[1:] == ["serve"]:
         with RawServer(_answer) as server:
             print(server.port, flush=True)

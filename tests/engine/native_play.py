@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.endpoints import endpoints
@@ -23,7 +23,7 @@ from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -43,24 +43,24 @@ def event(text: str | None = None, **more: Any) -> bytes:
 
 LAST = event(finish_reason="stop") + b"data: [DONE]\n\n"
 _PATIENCE_S = 60
-"""What is waited for comes within milliseconds, unless the machine is busy or it never comes."""
+"""Seconds of patience: each event comes within milliseconds, or never, except on a busy machine."""
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait for what another thread brings about."""
+    """Wait for an effect of another thread."""
     async with asyncio.timeout(_PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - it is another loop's
+        while not holds():  # noqa: ASYNC110 - another loop changes it
             await asyncio.sleep(0.01)
 
 
 class Play:
-    """What an episode sees and does.
+    """The objects of an episode.
 
     Attributes:
-        llm: Its client.
-        server: Who answers.
-        tokens: Says what requests may take.
-        feedback: What the broker was told as leases came back, in order.
+        llm: The episode's client.
+        server: The server that answers.
+        tokens: The estimate of tokens that requests may use.
+        feedback: The feedback that the broker got with each returned lease, in order.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Play:
         self.client = self.llm.httpx_client(httpx)
 
     async def n_in_flight(self) -> int:
-        """Seats taken, as the broker knows it."""
+        """The number of seats in use, as the broker counts them."""
         return sum(lane.in_flight for lane in (await self._broker.status()).lanes)
 
     async def free(self) -> None:
-        """Wait until no seat is taken."""
+        """Wait until no seat is in use."""
         async with asyncio.timeout(_PATIENCE_S):
-            while await self.n_in_flight():  # noqa: ASYNC110 - the broker tells nobody
+            while await self.n_in_flight():  # noqa: ASYNC110 - the broker has no event
                 await asyncio.sleep(0.01)
 
     @property
@@ -117,9 +117,9 @@ def play(
     max_attempts: int = 3,
     gateway: Gateway | None = None,
 ) -> Any:
-    """Play a scene to its end, and make sure that no seat is taken then.
+    """Play a scene to its end, and check that all seats are free then.
 
-    The first key's secret is `TOKEN`; those of others have its name behind that.
+    The first key's secret is `TOKEN`; the other keys' secrets are `TOKEN` and the key's name.
     """
     keys = ", ".join(f'{{ name = "key{n}", env = "KEY_{n}" }}' for n in range(n_keys))
 

@@ -1,4 +1,4 @@
-"""Answers in the shapes that OpenAI and Azure OpenAI document, with values made up."""
+"""Answers in the shapes that OpenAI and Azure OpenAI document, with invented values."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _USAGE = {
 
 
 def headers(azure: bool = False) -> tuple[bytes, ...]:
-    """What comes with every answer, limits among it."""
+    """The headers of every answer, including limits."""
     return _AZURE_HEADERS if azure else _OPENAI_HEADERS
 
 
 def completion(message: dict[str, Any], *, azure: bool = False) -> dict[str, Any]:
-    """A whole answer; Azure adds what its filter found."""
+    """A whole answer; Azure adds the results of its filter."""
     whole = {"role": "assistant", "content": None, "refusal": None, "annotations": []} | message
     choice = {"index": 0, "message": whole, "logprobs": None, "finish_reason": "stop"}
     body = {

@@ -1,4 +1,4 @@
-"""Functions that block: their threads, their client, and what they are told at the end."""
+"""Blocking functions: their threads, their client, and the error they get at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def never(peer, _):
     await peer.reader.read()
 
 
-def test_function_runs_in_a_thread_of_its_own_with_the_variables_of_its_case(tmp_path):
+def test_function_runs_in_its_own_thread_with_the_variables_of_its_case(tmp_path):
     async def scene(told):
         SAID.set("of the case")
         loop_thread = threading.get_ident()
@@ -51,7 +51,7 @@ def test_async_function_is_refused(tmp_path):
     play(tmp_path, fine, scene)
 
 
-def test_as_many_functions_run_at_once_as_are_called(tmp_path):
+def test_all_called_functions_run_at_the_same_time(tmp_path):
     async def scene(told):
         all_there = threading.Barrier(50)
         await asyncio.gather(*(told.llm.run(all_there.wait, 30) for _ in range(50)))
@@ -60,7 +60,7 @@ def test_as_many_functions_run_at_once_as_are_called(tmp_path):
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt()])
-def test_what_a_function_raises_is_raised_where_it_is_awaited(tmp_path, error):
+def test_exception_of_a_function_is_raised_at_its_await(tmp_path, error):
     async def scene(told):
         def function():
             raise error
@@ -72,7 +72,7 @@ def test_what_a_function_raises_is_raised_where_it_is_awaited(tmp_path, error):
     play(tmp_path, fine, scene)
 
 
-def test_function_that_raises_what_no_future_holds_does_not_wait_for_ever(tmp_path):
+def test_function_that_raises_stop_iteration_does_not_wait_forever(tmp_path):
     async def scene(told):
         with pytest.raises(RuntimeError, match="StopIteration") as raised:
             await asyncio.wait_for(told.llm.run(next, iter(())), 10)
@@ -81,7 +81,7 @@ def test_function_that_raises_what_no_future_holds_does_not_wait_for_ever(tmp_pa
     play(tmp_path, fine, scene)
 
 
-def test_client_of_functions_asks_by_chat_and_by_http(tmp_path):
+def test_client_of_functions_sends_chats_and_http_requests(tmp_path):
     async def scene(told):
         def function(llm):
             client = llm.httpx_client(httpx)
@@ -95,7 +95,7 @@ def test_client_of_functions_asks_by_chat_and_by_http(tmp_path):
     play(tmp_path, fine, scene)
 
 
-def test_stream_is_read_piece_by_piece_and_one_that_is_left_holds_no_seat(tmp_path):
+def test_stream_is_read_piece_by_piece_and_an_abandoned_one_holds_no_seat(tmp_path):
     goes_on = threading.Event()
 
     async def answer(peer, _):
@@ -122,17 +122,17 @@ def test_stream_is_read_piece_by_piece_and_one_that_is_left_holds_no_seat(tmp_pa
 
 
 @pytest.mark.parametrize("ends", ["the call", "the case"])
-def test_function_of_a_cancelled_case_is_told_when_it_asks(tmp_path, ends):
+def test_function_of_a_cancelled_case_gets_an_error_at_its_next_request(tmp_path, ends):
     asks: threading.Event = threading.Event()
     told_of: list[str] = []
 
     async def scene(told):
         def function(llm):
-            for _ in range(2):  # while a request is under way, and when the next one is made
+            for _ in range(2):  # while a request is in flight, and at the next request
                 try:
                     asks.set()
                     llm.chat("Hi")
-                except Exception:  # noqa: BLE001 - as agents do
+                except Exception:  # noqa: BLE001 - like agents
                     told_of.append("an error like another")
                 except asyncio.CancelledError:
                     told_of.append("cancelled")
@@ -156,16 +156,16 @@ def test_function_of_a_cancelled_case_is_told_when_it_asks(tmp_path, ends):
     play(tmp_path, never, scene)
 
 
-def test_client_of_functions_refuses_the_loop_that_it_would_block(tmp_path):
+def test_client_of_functions_refuses_to_block_the_loop(tmp_path):
     async def scene(told):
-        with pytest.raises(RuntimeError, match=r"use it in a function that `await llm.run"):
+        with pytest.raises(RuntimeError, match=r"use it only in a function that `await llm.run"):
             told.llm.sync.chat("Hi")
 
     play(tmp_path, fine, scene)
 
 
-def test_own_thread_asks_by_the_loop(tmp_path):
-    """The way that the documentation names for callbacks that have to be plain functions."""
+def test_own_thread_sends_requests_through_the_loop(tmp_path):
+    """The documented way for callbacks that must be plain functions."""
 
     async def scene(told):
         loop = asyncio.get_running_loop()

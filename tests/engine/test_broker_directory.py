@@ -1,4 +1,4 @@
-"""What killed runs leave of their brokers is removed, and never what another run uses."""
+"""Directories of killed runs' brokers are removed; directories in use are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.engine.test_broker_server_process import CONTROLLER, POOL, wait_gone
 
 @pytest.fixture
 def short(monkeypatch):
-    """A folder whose path is short, in the place of the system's for temporary files."""
+    """A folder with a short path, in place of the system's folder for temporary files."""
     with tempfile.TemporaryDirectory(prefix="u", dir="/tmp") as made:
         monkeypatch.setattr(tempfile, "tempdir", made)
         yield Path(made)
@@ -32,7 +32,7 @@ def left_behind(run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short):
+def test_directories_of_killed_runs_are_swept_and_directories_of_live_runs_stay(short):
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, short],
         cwd=Path(__file__).parents[2],
@@ -46,7 +46,7 @@ def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short)
         live = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(short))
         sweep([short])
         assert len(left_behind(short)) == 2
-        # The broker is killed before it could notice that its controller is.
+        # Kill the broker before it can notice that its controller is gone.
         os.kill(pid, signal.SIGSTOP)
         controller.kill()
         controller.wait()
@@ -72,7 +72,7 @@ def test_directory_of_a_run_killed_at_any_moment_is_swept(short, holds):
     assert left_behind(short) == []
 
 
-def test_what_is_no_directory_of_a_broker_stays(short):
+def test_a_directory_without_a_broker_stays(short):
     (short / "broker-notes").mkdir()
     (short / "broker-notes" / "mine.txt").touch()
     (short / "broker-file").touch()
@@ -84,7 +84,7 @@ def test_what_is_no_directory_of_a_broker_stays(short):
     assert left_behind(short / "broker-notes") == ["mine.txt"]
 
 
-def test_long_path_is_swept_where_it_went(short):
+def test_a_directory_moved_for_its_long_path_is_swept(short):
     deep = short / ("x" * 100)
     deep.mkdir()
     made = BrokerDirectory.make(deep)
@@ -96,7 +96,7 @@ def test_long_path_is_swept_where_it_went(short):
     assert not made.path.exists()
 
 
-def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monkeypatch):
+def test_directory_that_was_swept_before_it_was_locked_is_made_again(short, monkeypatch):
     lock, made = process._open_lock, []
 
     def late(path):
@@ -113,7 +113,7 @@ def test_directory_that_was_swept_before_it_was_locked_is_made_anew(short, monke
     directory.remove()
 
 
-def test_place_that_cannot_be_had_is_named(short, monkeypatch):
+def test_error_names_a_place_that_cannot_be_used(short, monkeypatch):
     blocked = short / "blocked"
     blocked.touch()
     monkeypatch.setattr(process, "_shared", lambda: [blocked])

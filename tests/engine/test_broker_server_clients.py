@@ -17,7 +17,7 @@ from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.client import connect_broker
-from pytest_ultrapar.broker.port import acquire_lease
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.process import BrokerDirectory, BrokerProcess
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
@@ -27,7 +27,7 @@ from tests.engine.broker_at_work import PATIENCE_S, POOL, play, running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# A worker that takes three leases, says so and hangs.
+# A worker that takes three leases, reports them and hangs.
 HOLDER = """
 import asyncio, sys
 from pytest_ultrapar.broker.client import connect_broker
@@ -116,7 +116,7 @@ def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
         held = [await client.acquire(LeaseRequest(n, "m")) for n in range(3)]
         waiting = [client.acquire(LeaseRequest(n, "m")) for n in range(10, 20)]
         await client.status()
-        # Returns and cancellations cross: some grants are under way to futures that are gone.
+        # Returns and cancellations cross: some grants are on the way to cancelled futures.
         for lease in held:
             client.release(lease, "ok")
         for future in waiting:
@@ -133,7 +133,7 @@ def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
 def test_refusal_reaches_the_client(broker):
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, "gw0")
-        with pytest.raises(NoLaneError, match="serves the model 'x'; it serves m, n"):
+        with pytest.raises(NoLaneError, match="no lane for the model 'x'; it has lanes for m, n"):
             await client.acquire(LeaseRequest(1, "x"))
         lease = await client.acquire(LeaseRequest(2, "m"))
         client.release(lease, "auth")
@@ -144,7 +144,7 @@ def test_refusal_reaches_the_client(broker):
     play(story())
 
 
-def test_controller_assigns_and_workers_obey(broker):
+def test_controller_assigns_lanes_and_workers_use_them(broker):
     groups = (Group("one", ("a",)), Group("two", ("b",), after=("one",)))
 
     async def story() -> None:
@@ -163,7 +163,7 @@ def test_controller_assigns_and_workers_obey(broker):
     play(story())
 
 
-def test_lost_broker_fails_everything_that_waits(tmp_path):
+def test_lost_broker_fails_all_waiting_requests(tmp_path):
     broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
 
     async def story() -> None:
@@ -186,7 +186,7 @@ def test_lost_broker_fails_everything_that_waits(tmp_path):
         broker.stop()
 
 
-def test_socket_that_is_deleted_harms_no_connected_client(broker):
+def test_deleted_socket_does_not_affect_connected_clients(broker):
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, "gw0")
         broker.path.unlink()
@@ -199,7 +199,7 @@ def test_socket_that_is_deleted_harms_no_connected_client(broker):
 
 
 @pytest.mark.slow
-def test_client_whose_loop_runs_gives_signs_though_it_has_nothing_to_do(broker):
+def test_idle_client_whose_loop_runs_sends_heartbeats(broker):
     async def seen(wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
         while True:
             signs = watch.signs()
@@ -211,7 +211,7 @@ def test_client_whose_loop_runs_gives_signs_though_it_has_nothing_to_do(broker):
 
     async def story() -> None:
         idle = await connect_broker(broker.path, broker.token, "idle")
-        # It has greeted, and its loop never runs again.
+        # This client has connected, and its loop never runs again.
         stopped = socket.socket(socket.AF_UNIX)
         stopped.connect(str(broker.path))
         hello = bytearray()

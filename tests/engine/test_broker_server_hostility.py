@@ -1,4 +1,4 @@
-"""Clients of the broker's process that lie, babble or fall silent."""
+"""Clients of the broker's process that lie, send garbage or fall silent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One process for all hostile clients: what one does must not harm the tests after it."""
+    """One process for all hostile clients: no client may harm the tests after it."""
     with running(tmp_path_factory.mktemp("shared")) as process:
         yield process
 
@@ -47,8 +47,8 @@ def say(client: socket.socket, *messages: wire.ClientMessage) -> None:
     client.sendall(frame)
 
 
-def hears_the_end(client: socket.socket) -> bool:
-    """Whether the server ends the connection; what it said before is thrown away."""
+def is_closed_by_the_server(client: socket.socket) -> bool:
+    """Whether the server ends the connection; data before the end is discarded."""
     try:
         while client.recv(65536):
             pass
@@ -58,10 +58,10 @@ def hears_the_end(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("name", ["gw0", ""])
-def test_name_in_use_and_no_name_are_refused(broker, name):
+def test_name_in_use_and_empty_name_are_refused(broker, name):
     async def story() -> None:
         first = await connect_broker(broker.path, broker.token, "gw0")
-        with pytest.raises(ConnectionError, match="wrong token, or a name in use"):
+        with pytest.raises(ConnectionError, match="the token is wrong or the name is in use"):
             await connect_broker(broker.path, broker.token, name)
         assert await first.acquire(LeaseRequest(1, "m"))
         await first.close()
@@ -95,13 +95,13 @@ GARBAGE = {
 
 @pytest.mark.parametrize("before_hello", [True, False], ids=["stranger", "worker"])
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_ends_that_connection_and_no_other(shared, garbage, before_hello):
+def test_garbage_ends_only_that_connection(shared, garbage, before_hello):
     witness, client = raw(shared), raw(shared)
     say(witness, wire.Hello(shared.token, fresh_name()))
     if not before_hello:
         say(client, wire.Hello(shared.token, fresh_name()), wire.Acquire(LeaseRequest(1, "m")))
     client.sendall(garbage)
-    assert hears_the_end(client)
+    assert is_closed_by_the_server(client)
     say(witness, wire.AskStatus())
     assert witness.recv(65536)
     witness.close()
@@ -117,10 +117,10 @@ FORBIDDEN: dict[str, list[wire.ClientMessage]] = {
 
 
 @pytest.mark.parametrize("messages", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_forbidden_messages_end_that_connection(shared, messages):
+def test_forbidden_messages_end_the_connection(shared, messages):
     client = raw(shared)
     say(client, wire.Hello(shared.token, fresh_name()), *messages)
-    assert hears_the_end(client)
+    assert is_closed_by_the_server(client)
     client.close()
     assert_served(shared)
 
@@ -136,13 +136,13 @@ def test_controller_has_no_leases_even_under_a_workers_name(shared, message):
     say(worker, wire.Hello(shared.token, name), wire.Acquire(LeaseRequest(1, "m")))
     assert worker.recv(65536)
     say(impostor, wire.Hello(shared.token, name, "controller"), message)
-    assert hears_the_end(impostor)
+    assert is_closed_by_the_server(impostor)
     worker.close()
     impostor.close()
     assert_served(shared)
 
 
-def test_half_a_frame_and_silence_hold_nobody_up(shared):
+def test_half_a_frame_and_silence_delay_no_other_client(shared):
     client = raw(shared)
     client.sendall(b"\x00\x00")
     assert_served(shared)

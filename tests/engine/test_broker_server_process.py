@@ -1,4 +1,4 @@
-"""The broker's process: how it starts, what it shows, how it ends."""
+"""The broker's process: its start, its visible traces, its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_ultrapar.pool.model import Limit
 from tests.engine.broker_at_work import PATIENCE_S, POOL, running
 from tests.pools import lane, pool
 
-# A controller that starts the broker, says where it is, and waits for its death.
+# A controller that starts the broker, prints its place, and waits to be killed.
 CONTROLLER = """
 import json, sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def wait_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([handle], [], [], PATIENCE_S)[0], "the process lives on"
+        assert select.select([handle], [], [], PATIENCE_S)[0], "the process still exists"
     finally:
         os.close(handle)
 
@@ -59,7 +59,7 @@ def test_process_serves_until_stopped_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_of_a_day_that_cannot_be_trusted_is_one_sentence(tmp_path):
+def test_damaged_memory_of_a_day_is_refused_in_one_sentence(tmp_path):
     limited = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, rpd=9))
     day = DailyLimit("k0", "rpd", 60.0, "requests-x", str(tmp_path))
     day.memory.path.write_text("nothing of ours")
@@ -70,7 +70,7 @@ def test_memory_of_a_day_that_cannot_be_trusted_is_one_sentence(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [day.memory.path.name]
 
 
-def test_socket_lies_in_a_directory_that_nobody_else_may_enter(tmp_path):
+def test_socket_is_in_a_directory_that_only_its_user_may_enter(tmp_path):
     with running(tmp_path) as broker:
         assert broker.path.parent.parent == tmp_path.resolve()
         assert stat.S_IMODE(broker.path.parent.stat().st_mode) == 0o700
@@ -99,7 +99,7 @@ def test_token_and_keys_are_in_no_argument_variable_or_repr(tmp_path, monkeypatc
         assert "sk-canary" not in shown
 
 
-def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
+def test_process_ends_immediately_when_its_controller_is_killed(tmp_path):
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -116,7 +116,7 @@ def test_process_ends_at_once_when_its_controller_is_killed(tmp_path):
     assert not Path(path).parent.exists()
 
 
-def test_interrupt_of_the_terminal_does_not_end_it(tmp_path):
+def test_interrupt_of_the_terminal_does_not_end_the_process(tmp_path):
     with running(tmp_path) as broker:
         os.kill(broker.pid, signal.SIGINT)
         client = BlockingBrokerClient(broker.path, broker.token)
@@ -132,23 +132,23 @@ def test_terminated_process_ends(tmp_path):
     broker.stop()
 
 
-def test_process_that_cannot_start_says_why(tmp_path, monkeypatch):
+def test_process_that_cannot_start_gives_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "SERVER_MODULE", "pytest_ultrapar.broker.nowhere")
     with pytest.raises(UltraparError, match="No module named pytest_ultrapar"):
         BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_process_that_is_killed_as_it_starts_is_not_called_slow(tmp_path, monkeypatch):
+def test_process_that_is_killed_as_it_starts_is_reported_as_killed(tmp_path, monkeypatch):
     dies = tmp_path / "dies_as_it_starts.py"
     dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     monkeypatch.setattr(process, "SERVER_MODULE", dies.stem)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it said"):
+    with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it printed"):
         BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
 
 
-def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monkeypatch):
+def test_broker_does_not_import_modules_of_the_users_directory(tmp_path, monkeypatch):
     (tmp_path / "msgspec.py").write_text("raise SystemExit('the wrong msgspec')")
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
@@ -157,7 +157,7 @@ def test_modules_in_the_users_directory_do_not_become_the_brokers(tmp_path, monk
     broker.stop()
 
 
-def test_blocking_client_of_a_broker_that_is_gone_raises(tmp_path):
+def test_blocking_client_raises_when_its_broker_is_gone(tmp_path):
     broker = BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
     client = BlockingBrokerClient(broker.path, broker.token)
     broker.stop()

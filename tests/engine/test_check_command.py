@@ -1,4 +1,4 @@
-"""`ultrapar check` against real servers; limits are judged by the server's own log."""
+"""`ultrapar check` against real servers; the server's own log judges limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.coordinator.check import asking, pool_check
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.check import lane_requests, pool_check
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyLocks, take_all
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import read_server_log
@@ -47,7 +47,7 @@ def _environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def check(capsys):
-    """A function: `ultrapar check` on the pool in `pool.toml`, its exit code and its lines."""
+    """A function that runs `ultrapar check` on `pool.toml` and returns its exit code and lines."""
 
     def call(*options):
         try:
@@ -79,7 +79,7 @@ def write_pool(folder, text, url):
 
 @contextmanager
 def silent(folder, text=ONE):
-    """A server that accepts connections and says nothing, in `pool.toml`."""
+    """A server, in `pool.toml`, that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         write_pool(folder, text, f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
         yield listener
@@ -96,13 +96,13 @@ def closed_port():
 
 
 def said_of(lines, lane):
-    """The word and the reason of a lane's own line."""
+    """The word and the reason in a lane's line."""
     (line,) = [one for one in lines if one.split()[1:2] == [lane]]
     word, _, *rest = line.split(maxsplit=4)
     return word, rest[2] if len(rest) > 2 else ""
 
 
-def test_connections_are_closed_although_all_is_known_before(tmp_path, check, monkeypatch):
+def test_connections_are_closed_although_all_results_are_known_before(tmp_path, check, monkeypatch):
     closed = []
 
     class SlowToClose(HttpClient):
@@ -111,13 +111,13 @@ def test_connections_are_closed_although_all_is_known_before(tmp_path, check, mo
             await super().close()
             closed.append(True)
 
-    monkeypatch.setattr(asking, "HttpClient", SlowToClose)
+    monkeypatch.setattr(lane_requests, "HttpClient", SlowToClose)
     with serving(tmp_path, LAB + MODEL.format("fine")):
         assert check()[0] == 0
     assert closed == [True]
 
 
-def test_interrupt_cuts_off_no_step_of_the_loop(tmp_path, check, monkeypatch):
+def test_interrupt_lets_the_loop_finish_its_step(tmp_path, check, monkeypatch):
     ended = []
 
     class Interrupting(HttpClient):
@@ -130,15 +130,13 @@ def test_interrupt_cuts_off_no_step_of_the_loop(tmp_path, check, monkeypatch):
             await super().close()
             ended.append("close")
 
-    monkeypatch.setattr(asking, "HttpClient", Interrupting)
+    monkeypatch.setattr(lane_requests, "HttpClient", Interrupting)
     with serving(tmp_path, ONE):
         assert check()[0] == 2
     assert ended == ["step", "step", "close"]
 
 
-def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
-    tmp_path, check, monkeypatch
-):
+def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, monkeypatch):
     port = closed_port()
     text = (
         LAB
@@ -165,11 +163,15 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
         (
             "lab/gone/key0",
             "failed",
-            f"instance lab/gone was not found (404), or does not serve gone (asked {url} ",
+            f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
         ),
-        ("slow/slow/none", "unsure", "there was no whole answer in time: no answer within 0.5 s"),
+        (
+            "slow/slow/none",
+            "unsure",
+            "there was no complete answer in time: no answer within 0.5 s",
+        ),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
-        ("lab/broken/key0", "failed", "the answer cannot be read (asked "),
+        ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
     ]:
         found = said_of(lines, lane)
@@ -191,7 +193,7 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     assert len(log(tmp_path).requests) == 8
 
 
-def test_lanes_of_one_key_with_one_seat_are_asked_one_by_one(tmp_path, check):
+def test_lanes_of_one_key_with_one_seat_are_checked_one_by_one(tmp_path, check):
     models = "".join(MODEL.format(f"m{n}") for n in range(5))
     with serving(tmp_path, LAB + "per_key = { workers = 1 }\n" + models):
         code, _ = check()
@@ -214,7 +216,7 @@ def test_rate_of_the_pool_holds(tmp_path, check):
     assert times[-1] - times[0] >= 7 * 0.09
 
 
-def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, monkeypatch):
+def test_option_model_limits_the_checked_lanes_and_the_needed_keys(tmp_path, check, monkeypatch):
     text = LAB + MODEL.format("one") + 'keys = ["key0"]\n' + MODEL.format("two")
     monkeypatch.delenv("CHECK_KEY_1")
     with serving(tmp_path, text):
@@ -225,14 +227,14 @@ def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, 
         assert (code, lines) == (
             4,
             [
-                "ultrapar check: error: --model 'nothing' matches no model of pool.toml; it has "
+                "ultrapar check: error: --model 'nothing' matches no model in pool.toml; it has "
                 "one, two"
             ],
         )
     assert len(log(tmp_path).requests) == 1
 
 
-def test_azure_is_asked_its_own_way(tmp_path, check):
+def test_azure_gets_requests_in_its_own_form(tmp_path, check):
     text = ONE
     with serving(tmp_path, text) as server:
         azure = text.replace('"openai"', '"azure-openai"\napi_version = "2024-10-21"')
@@ -244,7 +246,7 @@ def test_azure_is_asked_its_own_way(tmp_path, check):
 
 
 @pytest.mark.parametrize(("status", "label"), [(429, "rate"), (503, "overload")])
-def test_pool_of_which_no_lane_is_ok_is_told_from_one_that_works(tmp_path, check, status, label):
+def test_check_fails_only_if_no_lane_is_ok(tmp_path, check, status, label):
     text = LAB + MODEL.format("busy")
     with serving(tmp_path, text, refusals={"instance:busy": status}):
         code, lines = check()
@@ -267,7 +269,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
     (line,) = lines
     assert line.startswith("ultrapar check: error: pool.toml")
     assert line.endswith(
-        "names the environment variable CHECK_KEY_0, which is not set or empty; so is CHECK_KEY_1"
+        "names the environment variable CHECK_KEY_0, which is unset or empty; so is CHECK_KEY_1"
     )
     assert log(tmp_path).requests == ()
 
@@ -288,7 +290,7 @@ def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said)
     assert said in lines[-1]
 
 
-def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
+def test_waiting_lanes_are_named_while_no_answer_comes(tmp_path, check, monkeypatch):
     monkeypatch.setattr(pool_check, "_QUIET_S", 0.05)
     with silent(tmp_path):
         code, lines = check("--timeout", "0.5")
@@ -296,11 +298,11 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
     assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
     assert said_of(lines, "lab/m/key0") == (
         "unsure",
-        "there was no whole answer in time: no answer within 0.5 s",
+        "there was no complete answer in time: no answer within 0.5 s",
     )
 
 
-def test_server_that_is_waited_for_is_named_and_how_long(tmp_path, check, monkeypatch):
+def test_message_names_the_awaited_server_and_the_longest_wait(tmp_path, check, monkeypatch):
     monkeypatch.setattr(pool_check, "_QUIET_S", 0.1)
     port = closed_port()
     write_pool(tmp_path, ONE, f"http://127.0.0.1:{port}/v1")
@@ -326,7 +328,7 @@ def test_simulated_provider_is_started_for_the_check(tmp_path, check, budget, pr
     assert said_of(lines, "demo/m/k") == ("ok", "")
 
 
-def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, check):
+def test_check_runs_against_a_simulated_provider_that_is_already_running(tmp_path, check):
     text = pool_text(name="lab", keys=2)
     write_pool(tmp_path, text, "")
     with simulating(text, tmp_path / "server.log", refusals={"key1": 401}) as server:
@@ -339,14 +341,14 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
     assert len(log(tmp_path).requests) == 2
     code, lines = check("--simulator", root)
     assert code == 4
-    assert lines[0].startswith(f"ultrapar check: error: --simulator: nothing answers at {root} (")
+    assert lines[0].startswith(f"ultrapar check: error: --simulator: no server answers at {root} (")
     for url in ("http://example.com", "http://127.0.0.1:99999", "http://["):
         code, lines = check("--simulator", url)
         assert code == 4
-        assert "--simulator must be an http:// URL of the loopback" in lines[0]
+        assert "--simulator must be an http:// URL on this machine" in lines[0]
 
 
-def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
+def test_key_in_use_by_a_run_is_not_used(tmp_path, check):
     with serving(tmp_path, ONE) as server:
         name = key_identity(server.base_url("lab"), f"{CANARY}-0")
         holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
@@ -361,7 +363,7 @@ def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
             "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
             "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
         )
-        assert "or drop --key-lock fail to make this one wait" in lines[0]
+        assert "or leave out --key-lock fail to make this one wait" in lines[0]
         assert log(tmp_path).requests == ()
         assert check("--key-lock", "fail")[0] == 0
 
@@ -383,7 +385,7 @@ def started(stderr=subprocess.STDOUT):
 
 
 @pytest.mark.slow
-def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_says_what_is_known(
+def test_one_hanging_lane_of_300_delays_no_other_and_an_interrupt_prints_the_results(
     tmp_path,
 ):
     text = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 20')
@@ -396,7 +398,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
         assert process.wait(60) == 2
     assert all(line.startswith("ok ") for line in lines[2:])
     assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
-    assert "nothing is known about lab/m000/key0\n" in rest
+    assert "no result for lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8
     assert "Traceback" not in rest
     assert CANARY not in "".join(lines) + rest
@@ -407,14 +409,14 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
 
 
 @pytest.mark.slow
-def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
+def test_interrupt_before_the_first_answer_ends_the_check_immediately(tmp_path):
     with silent(tmp_path) as listener, started() as process:
         connection, _ = listener.accept()
         with connection:
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[0]
         assert process.returncode == 2
-    assert said.endswith("ultrapar check: interrupted; nothing is known about any lane\n")
+    assert said.endswith("ultrapar check: interrupted; no lane has a result\n")
     assert "Traceback" not in said
 
 
@@ -424,50 +426,50 @@ async def never_end(peer, _):
         await peer.send(b"10000\r\n%s\r\n" % (b"x" * 0x10000))
 
 
-def test_answer_without_end_is_soon_given_up(tmp_path, check):
+def test_endless_answer_is_soon_abandoned(tmp_path, check):
     with RawServer(never_end) as server:
         write_pool(tmp_path, ONE, server.base_url)
         code, lines = check("--model", "m")
         assert code == 1
         said = said_of(lines, "lab/m/key0")
         assert said[0] == "failed"
-        assert said[1].endswith("may be wrong): the answer is larger than 2097152 bytes")
+        assert said[1].endswith("and the name): the answer is larger than 2097152 bytes")
 
 
 @pytest.mark.slow
-def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
+def test_check_ends_quietly_when_its_pipe_closes(tmp_path):
     text = ONE.replace("timeout_s = 60", "timeout_s = 1")
     with silent(tmp_path, text), started(stderr=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith("ultrapar check: pool ")
         process.stdout.close()
         assert process.stderr.read() == ""
-        # As a shell says that SIGPIPE ended a process.
+        # The exit code with which a shell reports SIGPIPE.
         assert process.wait(60) == 141
 
 
-def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
+def test_simulator_for_a_real_pool_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
-    assert "no selected model of pool.toml is of a provider with api = " in lines[0]
+    assert "needs a selected model of a provider with api = " in lines[0]
 
 
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to keep to it: per_key_model = { rpm"),
+        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to declare it: per_key_model = { rpm"),
         (
             "per_key = { tpm = 3000000 }",
-            "rpm = 500 (declared: tpm = 3000000); to keep to it: per_key_",
+            "rpm = 500 (declared: tpm = 3000000); to declare it: per_key_",
         ),
         (
             "per_key = { rpm = 60 }",
-            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to keep to it: ",
+            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to declare it: ",
         ),
         ("per_key = { rpm = 500, tpm = 3000000 }", None),
     ],
 )
-def test_limits_in_headers_are_offered_beside_what_is_declared(tmp_path, check, limit, said):
+def test_limits_in_headers_are_offered_next_to_the_declared_limits(tmp_path, check, limit, said):
     headers = (b"x-ratelimit-limit-requests: 500", b"x-ratelimit-limit-tokens: 3000000")
     body = b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "stop"}]}'
 

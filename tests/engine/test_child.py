@@ -1,4 +1,4 @@
-"""Processes of our own: whatever starts them, they end with it, and say why when they cannot."""
+"""Child processes end with the process that starts them, and report why they cannot start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ elif kind == "simulator":
     child = SimulatorProcess.start(simulated_pool(), log_path=folder / "server.log")
     child.port
 else:
-    from pytest_ultrapar.analysis.compactor_process import CompactionProcess
+    from pytest_ultrapar.analysis.compaction_process import CompactionProcess
     child = CompactionProcess.start(folder)._child
 forked = os.fork()
 if forked:

@@ -1,4 +1,4 @@
-"""The thread that claims cases, against a real server; what it is offered ends at its next look."""
+"""The thread that claims cases, with a real server; offered cases end at its next poll."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.cluster import claiming
+from pytest_ultrapar.cluster import claim_thread
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claiming import HOLD_S, Claiming
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.claim_thread import HOLD_S, Claiming
+from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
@@ -50,7 +50,7 @@ def identity(**changed):
 
 
 class World:
-    """What all hosts of a run do, in the order in which it happens."""
+    """The actions of all hosts of a run, in order."""
 
     def __init__(self, kv, groups=()):
         self.kv, self.groups = kv, groups
@@ -70,10 +70,10 @@ class Host:
         self.over, self.lost, self.told = threading.Event(), [], []
         self.begun, self.ended, self.offered, self.taken = [], [], [], set()
         server = ClusterServer(read_address(world.kv.url, {}))
-        server.look()
+        server.read_facts()
         self.claiming = Claiming(
-            server, "night", name, self.numbered, (), directory=directory, patience_s=patience_s,
-            status=self.status,
+            server, "night", name, self.numbered, (), directory=directory,
+            patience_s=patience_s, status=self.status,
         )  # fmt: skip
 
     def start(self):
@@ -159,12 +159,12 @@ def play(world, directory, n_hosts=2):
     return hosts
 
 
-def test_hosts_claim_each_case_once_and_are_told_that_all_is_over(kv, tmp_path):
+def test_hosts_claim_each_case_once_and_learn_that_the_run_is_over(kv, tmp_path):
     hosts = play(World(kv), tmp_path)
     assert [host.claiming.n_lost for host in hosts] == [0, 0]
 
 
-def test_a_group_is_offered_when_the_one_before_has_ended_everywhere(kv, tmp_path):
+def test_a_group_is_offered_when_the_previous_one_has_ended_on_all_hosts(kv, tmp_path):
     first, second = cases()[: N // 2], cases()[N // 2 :]
     groups = (
         Group("first", tuple(one.case_id for one in first)),
@@ -178,15 +178,15 @@ def test_a_group_is_offered_when_the_one_before_has_ended_everywhere(kv, tmp_pat
         assert n + 1 - n_ended <= 2
 
 
-def test_one_at_a_time_over_all_hosts(kv, tmp_path):
+def test_group_with_one_case_at_a_time_holds_over_all_hosts(kv, tmp_path):
     world = World(kv, (Group("all", tuple(one.case_id for one in cases()), at_once=1),))
     play(world, tmp_path)
     assert world.most_open == 1
 
 
 @pytest.mark.slow
-def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, monkeypatch):
-    monkeypatch.setattr(claiming, "AT_ONCE", 8)
+def test_a_server_that_forgot_the_run_learns_all_finished_cases(kv, tmp_path, monkeypatch):
+    monkeypatch.setattr(claim_thread, "AT_ONCE", 8)
     world = World(kv)
     host = Host(world, "one", tmp_path / "one")
     host.start()
@@ -197,20 +197,20 @@ def test_a_server_that_forgot_the_run_hears_of_all_that_is_done(kv, tmp_path, mo
     assert sorted(host.offered) == list(range(N))
 
 
-def test_another_host_of_that_name_is_refused(kv, tmp_path):
+def test_a_second_host_of_the_same_name_is_refused(kv, tmp_path):
     world = World(kv)
     one, two = Host(world, "same", tmp_path / "one"), Host(world, "same", tmp_path / "two")
     one.start()
     said = []
-    with pytest.raises(ConfigError, match="give each host a name of its own"):
+    with pytest.raises(ConfigError, match="give each host a different name"):
         two.claiming.join(identity(), lambda what, why: said.append(what))
-    assert set(said) == {'the host "same" to be taken for dead'}
+    assert set(said) == {'the host "same" to be treated as dead'}
     one.claiming.leave()
     two.claiming.leave()
 
 
 @pytest.mark.parametrize("field", ["lines", "cursors"])
-def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
+def test_an_unknown_case_number_is_refused_in_one_sentence(kv, tmp_path, field):
     host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3)
     host.claiming.join(identity(), lambda *_: None)
     prefix, client = "{ultrapar:default}:run:night:", kv.client()
@@ -221,18 +221,18 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
     host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append, host.hold)
     wait_until(lambda: host.lost)
     host.claiming.leave()
-    assert "something that pytest-ultrapar did not write" in host.lost[0]
+    assert "data that pytest-ultrapar did not write" in host.lost[0]
     assert not host.offered
 
 
 class Slow(Host):
-    """A host whose episodes end when the test says so."""
+    """A host whose episodes end when the test ends them."""
 
     def status(self):
         return self._status()
 
 
-def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_again(kv, tmp_path):
+def test_a_host_that_was_silent_drops_the_cases_of_others_until_it_claims_them_again(kv, tmp_path):
     world, client, seen = World(kv), kv.client(), "{ultrapar:default}:run:night:seen"
     one, two = (Slow(world, name, tmp_path / name, in_flight=1) for name in ("one", "two"))
     before_s = boot_s()
@@ -240,7 +240,7 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
     wait_until(lambda: one.offered)
     assert before_s + HOLD_S <= one.until_s <= boot_s() + HOLD_S
     had = [*one.offered]
-    # As after 15 s of silence: the server gives its cases to the other one, before it wakes.
+    # As after 15 s of silence: before the host wakes, the server gives its cases to the other one.
     with held_up(one.claiming.server):
         client.zadd(seen, {1: 0})
         two.start()
@@ -250,12 +250,12 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
         one.claiming.finished(one.cases[position].case_id, "taken")
     wait_until(lambda: {*had} & claimed_by(one) == {had[0]})
     assert one.claiming.n_done == 0
-    # The other one dies, and one of these is not dropped yet.
+    # The other host dies, and one of these cases is not dropped yet.
     two.claiming.leave()
     solved = set()
 
     def is_given_back():
-        # Those that it was offered since, too: it claims no more while it has as many open.
+        # Cases offered since then count, too: the host claims no more while it has this many open.
         for position in {*one.offered} - {*had} - solved:
             one.claiming.finished(one.cases[position].case_id, "solved")
             solved.add(position)
@@ -268,7 +268,7 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
 
 
 @pytest.mark.slow
-def test_a_run_of_which_a_part_was_removed_goes_on(tmp_path):
+def test_a_run_continues_after_a_part_of_it_was_removed(tmp_path):
     with KeyValueServer.start() as kv:
         host = Host(World(kv), "one", tmp_path / "one")
         host.claiming.join(identity(), lambda *_: None)
@@ -279,7 +279,7 @@ def test_a_run_of_which_a_part_was_removed_goes_on(tmp_path):
     assert sorted(host.offered) == list(range(N))
 
 
-def test_a_run_waits_no_longer_than_it_may_for_shares_of_which_it_has_none(kv, tmp_path):
+def test_a_run_without_a_share_waits_no_longer_than_its_maximum(kv, tmp_path):
     host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3, trouble="no shares")
     host.start()
     wait_until(lambda: host.lost)
@@ -287,7 +287,9 @@ def test_a_run_waits_no_longer_than_it_may_for_shares_of_which_it_has_none(kv, t
     assert host.lost == ["no shares; the run waited 0.3 s for it"]
 
 
-def test_what_ails_some_limits_ends_no_run_that_sends_by_others_and_is_said_once(kv, tmp_path):
+def test_a_problem_of_some_limits_is_reported_once_and_ends_no_run_that_can_use_others(
+    kv, tmp_path
+):
     facts = {"trouble": "no shares of rates", "notes": ["a day is closed"], "in_flight": 1}
     host = Host(World(kv), "one", tmp_path / "one", patience_s=0.3, **facts)
     host.start()

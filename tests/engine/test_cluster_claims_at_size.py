@@ -1,4 +1,4 @@
-"""A host of a large run beside a real server: what it claims stays few."""
+"""A host of a large run with a real server: it claims few cases at a time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.broker.protocol import BrokerStatus, ModelProgress
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claiming import MOST_UNGRADED, Claiming
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.claim_thread import MOST_UNGRADED, Claiming
+from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.records import Case
 from tests.key_value_server import KeyValueServer
@@ -19,7 +19,7 @@ N = 10 * MOST_UNGRADED
 
 
 class Counting(ClusterServer):
-    """Counts the calls about cases."""
+    """Count the calls about cases."""
 
     n_calls = 0
 
@@ -29,14 +29,14 @@ class Counting(ClusterServer):
 
 
 def _identity(numbered):
-    """Of a run that is like no other; what it names does not matter."""
+    """The identity of a unique run; its names do not matter."""
     fields = dict.fromkeys(RunIdentity.__struct_fields__, "")
     fields |= {"seed": 0, "models": numbered.models, "n_cases": len(numbered), "data": {}}
     return RunIdentity(**fields)
 
 
 class Answering:
-    """A host whose cases are answered as soon as it has them, and graded when the test says."""
+    """A host whose cases are answered immediately, and graded when the test says."""
 
     def __init__(self, cases) -> None:
         self.cases = cases
@@ -52,13 +52,13 @@ class Answering:
             claiming.finished(self.cases[position].case_id, "solved")
 
 
-def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
+def test_a_host_with_ungraded_cases_leaves_cases_to_others(tmp_path):
     cases = [Case(i, f"{i:016x}", f"t::{i}", "s", "m", 0, {}, 0) for i in range(N)]
     numbered = NumberedCases(cases, ["m"])
     host = Answering(cases)
     with KeyValueServer.start() as kv:
         server = Counting(read_address(kv.url, {}))
-        server.look()
+        server.read_facts()
         claiming = Claiming(
             server,
             "r",

@@ -1,4 +1,4 @@
-"""`ultrapar cluster` against a real server: what it shows, changes, and finds of other writers."""
+"""`ultrapar cluster` against a real server: its output, its changes, and other writers' data."""
 
 import json
 import re
@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall
-from pytest_ultrapar.cluster.identity import RunIdentity
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.notices import notice_of
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS
@@ -36,17 +36,17 @@ IDENTITY = RunIdentity(
 
 ANSWERS = {
     "+OK to all": b"+OK\r\n",
-    "numbers that are none": b":abc\r\n",
+    "invalid numbers": b":abc\r\n",
     "lists without end": b"*1\r\n" * 100_000,
     "not the protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "facts that are none": b"$36\r\nredis_version:7.0.15\r\nrun_id:x\r\naof_\r\n\r\n",
+    "invalid facts": b"$36\r\nredis_version:7.0.15\r\nrun_id:x\r\naof_\r\n\r\n",
     "the password": f"-ERR what is {CANARY}?\r\n".encode(),
 }
 
 
 HOSTILE = {
-    "a row that is no row": lambda client: client.hset(f"{PREFIX}rows", "x\x1b[2J", b"nonsense"),
-    "a row of numbers that are none": lambda client: client.hset(
+    "an invalid row": lambda client: client.hset(f"{PREFIX}rows", "x\x1b[2J", b"nonsense"),
+    "a row of invalid numbers": lambda client: client.hset(
         f"{PREFIX}rows",
         "x",
         struct.pack("<5d", *[float("nan")] * 5) + msgspec.msgpack.encode(["seats"] + [1] * 12),
@@ -61,10 +61,10 @@ HOSTILE = {
         f"{PREFIX}row:{QPS.name}", "other", struct.pack("<10d", *[float("inf")] * 10)
     ),
     "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
-    "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
-    "a host of no time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
-    "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
-    "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
+    "an infinite time": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
+    "a host without a time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
+    "invalid news": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
+    "invalid names": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
 }
 
 
@@ -73,7 +73,7 @@ def server(kv, monkeypatch):
     kv.client().flushall()
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     server = ClusterServer(read_address(None, {"ULTRAPAR_CLUSTER": kv.url}))
-    server.look()
+    server.read_facts()
     yield server
     server.close()
 
@@ -89,7 +89,7 @@ def claim(server, name, number, **facts):
 
 
 class Sharing:
-    """A host that renews, by a clock that tests move."""
+    """A host that renews, on a clock that tests advance."""
 
     def __init__(self, server, name, want, run="night"):
         self.server, self.name, self.want, self.run = server, name, want, run
@@ -129,11 +129,11 @@ def status(capsys, *words):
 
 
 def two_hosts(server, **facts):
-    """Of which one has a small limit to itself."""
+    """Two hosts, one of which uses all of a small limit."""
     numbers = {name: join(server, name) for name in ("one", "two")}
     claim(server, "one", numbers["one"], open=3, done=[], wants=[(0, 4)], said="2 in flight")
     claim(server, "one", numbers["one"], seq=1, done=[0, 1], failed=[2], open=1, said="2 in flight")
-    claim(server, "two", numbers["two"], said="waits: lab/key0's qps = 2 is with other hosts")
+    claim(server, "two", numbers["two"], said="waits: other hosts have lab/key0's qps = 2")
     names = {SEATS.name: ("lab/key0", "workers"), QPS.name: ("lab/key0", "qps")}
     server.name_rows("night", names)
     one, two = Sharing(server, "one", (5, 2)), Sharing(server, "two", (5, 2))
@@ -142,27 +142,27 @@ def two_hosts(server, **facts):
     return one, two
 
 
-def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
+def test_status_shows_hosts_cases_limits_and_waiting_hosts(server, capsys):
     two_hosts(server)
     text = status(capsys)
     assert "run night, began " in text
     assert ", pytest-ultrapar 9.8.7\n" in text
-    assert "3 of 50 cases done (1 without an answer), 1 under way, 46 not begun, " in text
+    assert "3 of 50 cases done (1 without an answer), 1 in progress, 46 not begun, " in text
     assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
-    waits = r"^  two +0 +0 +- +waits: lab/key0's qps = 2 is with other hosts$"
+    waits = r"^  two +0 +0 +- +waits: other hosts have lab/key0's qps = 2$"
     assert re.search(waits, text, re.MULTILINE)
-    # Who waits stands first.
+    # Waiting hosts come first.
     assert text.index("\n  two ") < text.index("\n  one ")
     (qps,) = re.findall(r"^  lab/key0's qps = 2: (.*)$", text, re.MULTILINE)
     assert re.fullmatch(r"(one|two) 2, (one|two) 0 \(wants 2\)", qps)
     assert "lab/key0's workers = 5: " in text
 
 
-def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
-    two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
+def test_page_on_clusters_documents_the_fields_of_the_json(server, capsys):
+    two_hosts(server, news=(notice_of(LaneNotice("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
-    section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
+    section = page.split("`ultrapar cluster status --json` prints")[1].split("\n## ")[0]
     documented = {
         part.split("|")[0].replace("`", "").split()[-1]: {*re.findall(r"`(\w+)`", part)}
         for part in section.replace("\n| ", "\n|").split("\n|")[3:]
@@ -176,39 +176,41 @@ def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
     assert {*found} <= {*re.findall(r"`(\w+)`", section)}
 
 
-def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
+def test_status_shows_how_long_a_new_server_keeps_rows_closed(server, capsys):
     Sharing(server, "one", (5, 2)).renew()
     text = status(capsys)
-    assert re.search(r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server began", text)
+    assert re.search(
+        r"key:abc:qps = 2: closed for another \d\.\d\d s, since the server restarted", text
+    )
     assert "one 0 (2 on the way)" in text
 
 
 def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
     def notice(lane, **facts):
-        news = News(f"lab/{lane}/key0", for_s=60.0, **facts)
+        news = LaneNotice(f"lab/{lane}/key0", for_s=60.0, **facts)
         return notice_of(news, "night", round(time.time() * 1000))
 
     gone = notice("i", removes="key", reason="401: \x1b[31mno such key")
     Sharing(server, "one", (5, 2)).renew(news=(gone, notice("j")))
     text = status(capsys)
     assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
-    assert re.search(r"  lab/j/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert re.search(r"  lab/j/key0: paused for another (59\.\d|60\.0) s, run night\n", text)
     assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
 
 
-def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):
+def test_a_silent_host_comes_first_and_is_marked(server, kv, capsys):
     two_hosts(server)
     hosts = kv.client().hgetall(f"{PREFIX}run:night:hosts")
     silent_for_a_minute(kv, *(number for number, text in hosts.items() if b'"one"' in text))
     text = status(capsys)
-    assert re.search(r"^  one .* silent for 6\d\.\d s, taken for dead$", text, re.MULTILINE)
+    assert re.search(r"^  one .* silent for 6\d\.\d s, treated as dead$", text, re.MULTILINE)
     assert text.index("\n  one ") < text.index("\n  two ")
 
 
 def test_hundreds_of_hosts_fit_on_a_screen(server, capsys):
     for n in range(200):
         join(server, f"host-{n}")
-    # The rights of the first have ended by the time that the last one asks on a busy machine.
+    # The rights of the first host have expired when a busy machine gets to the last one.
     for n in range(200):
         Sharing(server, f"host-{n}", (1, 1)).renew(fresh=True)
     text = status(capsys)
@@ -234,7 +236,7 @@ def test_hundreds_of_hosts_fit_on_a_screen(server, capsys):
         ("seen", "1", "-inf"),
     ],
 )
-def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, written):
+def test_a_run_damaged_by_another_writer_hides_no_other_run(server, kv, capsys, written):
     key, field, value = written
     two_hosts(server)
     join(server, "three", run="other")
@@ -245,10 +247,10 @@ def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, writt
     assert "run other, began" in text
     code, text = shown(capsys, "status", "night")
     assert code == 4
-    assert "something that pytest-ultrapar did not write" in text
+    assert "data that pytest-ultrapar did not write" in text
 
 
-def test_control_characters_are_made_visible(server, kv, capsys):
+def test_control_characters_are_escaped(server, kv, capsys):
     two_hosts(server)
     nasty = "\x1b]0;title\x07\u202egnp.exe\nroot"
     told = {"name": f"h{nasty}", "joined_ms": 0, "said": nasty}
@@ -260,7 +262,7 @@ def test_control_characters_are_made_visible(server, kv, capsys):
     assert "\\x1b]0;title" in text
 
 
-def test_a_server_without_auth_repeats_no_password(capsys, monkeypatch):
+def test_error_of_a_server_without_auth_contains_no_password(capsys, monkeypatch):
     with KeyValueServer.start("--rename-command", "AUTH", "") as kv:
         monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url.replace("//", f"//user:{CANARY}@"))
         code, text = shown(capsys, "status")
@@ -272,7 +274,7 @@ def test_a_server_without_auth_repeats_no_password(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "record", ["nothing", "{}", '{"name":null}', '{"name":{}}', "[1]", "7", "null", "\xff"]
 )
-def test_a_broken_record_of_a_dead_host_stops_nobody(server, kv, record):
+def test_a_broken_record_of_a_dead_host_stops_no_other_host(server, kv, record):
     one, two = join(server, "one"), join(server, "two")
     claim(server, "two", two, wants=[(0, 4)])
     kv.client().hset(f"{PREFIX}run:night:hosts", two, record)
@@ -281,7 +283,7 @@ def test_a_broken_record_of_a_dead_host_stops_nobody(server, kv, record):
     assert (said.n_hosts, said.n_dead, said.unclaimed) == (1, 0, [50])
 
 
-def test_nobody_is_called_dead_when_all_were_away(server, kv):
+def test_no_host_is_called_dead_when_all_were_away(server, kv):
     numbers = {name: join(server, name) for name in ("one", "two", "three")}
     silent_for_a_minute(kv, *numbers.values())
     said = claim(server, "one", numbers["one"])
@@ -293,29 +295,41 @@ def test_nobody_is_called_dead_when_all_were_away(server, kv):
     assert server.claim("night", call).n_dead == 0
 
 
-def test_drain(server, capsys):
+def test_a_drained_host_begins_no_more_cases(server, capsys):
     numbers = {name: join(server, name) for name in ("one", "two")}
-    assert shown(capsys, "drain", "night", "one") == (0, "one begins nothing more of run night\n")
+    assert shown(capsys, "drain", "night", "one") == (0, "one starts no more cases of run night\n")
     assert claim(server, "one", numbers["one"], wants=[(0, 4)]).given == []
     assert claim(server, "two", numbers["two"], wants=[(0, 4)]).given == [0, 1, 2, 3]
-    assert re.search(r"^  one .*drained: begins nothing more", status(capsys), re.MULTILINE)
+    assert re.search(r"^  one .*drained: starts no more cases", status(capsys), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["drain", "night", "none"], 'run night has no host "none"; it has one'),
-        (["drain", "other", "one"], 'knows no run "other"; it knows night'),
-        (["forget", "night"], "run night goes on: one; end or drain its hosts first"),
-        (["forget", "other"], 'knows no run "other"'),
-        (["reopen", "night", "whole"], "run night goes on: one; end or drain its hosts first"),
-        (["status", "other"], 'knows no run "other"'),
-        (["status", "--cluster", "redis://:canary@h"], "error: --cluster holds a password, and "),
-        (["--cluster", "redis://:canary@h", "status"], "error: --cluster holds a password, and "),
-        (["--cluster=redis://:canary@h", "forget", "x"], "error: --cluster holds a password, and "),
+        (["drain", "night", "none"], 'run night has no host "none"; its hosts are: one'),
+        (["drain", "other", "one"], 'has no run "other"; its runs are: night'),
+        (["forget", "night"], "run night is in progress on one; end or drain its hosts first"),
+        (["forget", "other"], 'has no run "other"'),
+        (
+            ["reopen", "night", "whole"],
+            "run night is in progress on one; end or drain its hosts first",
+        ),
+        (["status", "other"], 'has no run "other"'),
+        (
+            ["status", "--cluster", "redis://:canary@h"],
+            "error: --cluster contains a password, and ",
+        ),
+        (
+            ["--cluster", "redis://:canary@h", "status"],
+            "error: --cluster contains a password, and ",
+        ),
+        (
+            ["--cluster=redis://:canary@h", "forget", "x"],
+            "error: --cluster contains a password, and ",
+        ),
     ],
 )
-def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
+def test_an_impossible_action_is_refused_in_one_sentence(server, capsys, words, said):
     join(server, "one")
     code, text = shown(capsys, *words)
     assert code == 4
@@ -330,7 +344,7 @@ def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
         (["forget", "night", "--all"], "unrecognized arguments: --all; the options are --cluster"),
     ],
 )
-def test_what_is_not_understood_is_said_with_the_usage(capsys, words, said):
+def test_a_bad_argument_is_reported_with_the_usage(capsys, words, said):
     with pytest.raises(SystemExit, match="4"):
         main(["cluster", *words])
     err = capsys.readouterr().err
@@ -339,16 +353,16 @@ def test_what_is_not_understood_is_said_with_the_usage(capsys, words, said):
     assert said.replace("'", "") in err.replace("'", "")
 
 
-def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
+def test_forget_removes_a_run_without_hosts_completely(server, kv, capsys):
     two_hosts(server)
     client = kv.client()
     silent_for_a_minute(kv, *client.zrange(f"{PREFIX}run:night:seen", 0, -1))
-    said = "run night is forgotten; the directories of its hosts remain\n"
+    said = "removed run night from the server; the directories of its hosts remain\n"
     assert shown(capsys, "forget", "night") == (0, said)
     assert client.keys(f"{PREFIX}run:night:*") == []
 
 
-def test_a_run_that_another_writer_spoilt_can_be_forgotten(server, kv, capsys):
+def test_a_run_damaged_by_another_writer_can_be_forgotten(server, kv, capsys):
     two_hosts(server)
     kv.client().hset(f"{PREFIX}run:night:run", "lines", "nonsense")
     code, text = shown(capsys, "forget", "night")
@@ -356,7 +370,7 @@ def test_a_run_that_another_writer_spoilt_can_be_forgotten(server, kv, capsys):
     assert "run night: " not in status(capsys)
 
 
-def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, kv, capsys):
+def test_days_stay_closed_while_hosts_may_still_report_their_counts(server, kv, capsys):
     day = RowSpec(name="key:abc:rpd", kind="counted", amount=500, window_ms=86_400_000)
     call = Renewal(
         host="one", incarnation="life", seq=1, run="r", server_run_id="", clock="c", clock_ms=0,
@@ -367,12 +381,12 @@ def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, k
     server.renew(msgspec.structs.replace(call, seq=2, epoch=epoch))
     code, text = shown(capsys, "reset-day")
     assert code == 0
-    assert re.match(r"all limits are closed for \d\.\d\d s more, since the server began", text)
+    assert re.match(r"all limits stay closed for another \d\.\d\d s, since the server ", text)
 
 
 @pytest.mark.cpu_s(3)
-def test_hosts_that_have_left_are_known_by_what_they_finished(server):
-    """The last host merges only where it finds the directories of all of them."""
+def test_hosts_that_have_left_are_known_if_they_finished_cases(server):
+    """The last host merges only if it finds the directories of all hosts."""
     for name, done in (("one", [0]), ("two", [1]), ("three", [])):
         number = join(server, name)
         claim(server, name, number, open=1, wants=[(0, 2)])
@@ -385,17 +399,17 @@ def test_hosts_that_have_left_are_known_by_what_they_finished(server):
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, capsys, what):
+def test_foreign_data_among_the_limits_is_reported_in_one_sentence(server, kv, capsys, what):
     two_hosts(server)
     HOSTILE[what](kv.client())
     code, text = shown(capsys, "status")
     assert code == 4
-    assert "holds something that pytest-ultrapar did not write" in text
+    assert "contains data that pytest-ultrapar did not write" in text
     assert "\x1b" not in text
 
 
 @pytest.mark.parametrize("what", ANSWERS)
-def test_another_program_at_the_port_is_a_sentence(capsys, monkeypatch, what):
+def test_another_program_at_the_port_is_reported_in_one_sentence(capsys, monkeypatch, what):
     class Answering(socketserver.StreamRequestHandler):
         def handle(self):
             while self.request.recv(4096):
@@ -418,7 +432,7 @@ def test_another_program_at_the_port_is_a_sentence(capsys, monkeypatch, what):
     assert CANARY not in text
 
 
-def test_hosts_and_cases_of_all_shards_are_those_of_the_run():
+def test_a_run_shows_the_hosts_and_cases_of_all_shards():
     host = HostState("one", 0.0, 60.0, 30, 0, 30.0, drained=False, said="")
     facts = {"identity": "", "began_s": 60.0, "n_failed": 0, "n_open": 0, "finishers": ()}
     counts = {"n_cases": 100, "n_done": 30, "n_unclaimed": 70}

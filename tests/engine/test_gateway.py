@@ -1,4 +1,4 @@
-"""The gateway of an episode: who may ask, who waits, what becomes of those who leave."""
+"""The gateway of an episode: which clients it accepts, which wait, and clients that leave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.engine.gateway import Gateway
 from tests.engine import native_play
 from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
@@ -20,11 +20,11 @@ from tests.engine.test_native_streams import Server, read
 from tests.raw_server import json_response, response
 
 OPEN: list[httpx.AsyncClient] = []
-"""What the scene that is played has not closed yet."""
+"""The clients that the current scene has not closed yet."""
 
 
 def play(tmp_path, answer, scene, **more):
-    """`native_play.play`, with all clients closed when its scene is over."""
+    """Run `native_play.play`, with all clients closed at the end of the scene."""
 
     async def whole(told):
         try:
@@ -50,7 +50,7 @@ class Outside:
         return await self.client.post(self.url, headers=self.headers, json=self.body(**fields))
 
     async def leave(self, user):
-        """Ask, and leave before there is an answer."""
+        """Send a request, and leave before its answer."""
         body, timeout = self.body(user=user), httpx.Timeout(30, read=0.2)
         with pytest.raises(httpx.ReadTimeout):
             await self.client.post(self.url, headers=self.headers, json=body, timeout=timeout)
@@ -83,16 +83,16 @@ def test_addresses_as_clients_write_them_are_understood(tmp_path, path, headers)
     play(tmp_path, saying(json_response(CHATTED)), scene)
 
 
-def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
+def test_token_is_invalid_elsewhere_and_after_its_case(tmp_path):
     async def scene(told):
         client = Outside(told)
         stranger = await Outside(told, token="sk-mine").ask()
         assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
-        assert "brings no token that this gateway knows" in said(stranger)
+        assert "has no key that this gateway knows" in said(stranger)
         await told.llm.close()
         late = await client.ask()
         assert late.status_code == 401
-        assert "a case that has ended is worth nothing any more" in said(late)
+        assert "the key of a case is valid until the case ends" in said(late)
         assert told.server.requests == []
 
     play(tmp_path, saying(), scene)
@@ -110,7 +110,7 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         ("/v1/chat/completions", "a request asks for the model 'other'"),
     ],
 )
-def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path, path, says):
+def test_a_forbidden_request_gets_one_sentence_and_the_episode_decides(tmp_path, path, says):
     async def scene(told):
         client = Outside(told)
         client.url = told.llm.base_url.removesuffix("/v1") + path
@@ -127,7 +127,7 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
 
 
 def test_large_body_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(sdk_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         client = Outside(told)
@@ -139,13 +139,13 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
         for content in (b" " * 100_000, pieces()):
             answer = await client.client.post(client.url, headers=client.headers, content=content)
             assert answer.status_code == 413
-            assert said(answer) == "a request has more than 1,000 bytes, the most that is sent"
+            assert said(answer) == "a request is larger than the maximum of 1,000 bytes"
         assert (await client.ask()).status_code == 200
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
 
 
-def test_failure_for_good_is_final_and_fails_the_case(tmp_path):
+def test_permanent_failure_is_final_and_fails_the_case(tmp_path):
     async def scene(told):
         client = Outside(told)
         for _ in range(2):
@@ -153,7 +153,7 @@ def test_failure_for_good_is_final_and_fails_the_case(tmp_path):
             assert answer.status_code == 502
             assert answer.headers["x-should-retry"] == "false"
         assert told.llm.conversation.failure.kind == "no_lane"
-        # And a probe, since it is the first that the lane says.
+        # And a probe, since this is the first answer of the lane.
         assert len(told.server.requests) == 2
         assert TOKEN not in answer.text
 
@@ -161,7 +161,7 @@ def test_failure_for_good_is_final_and_fails_the_case(tmp_path):
     play(tmp_path, saying(refused, refused), scene)
 
 
-def test_fault_of_the_prompt_is_handed_over_as_the_provider_said_it(tmp_path):
+def test_provider_error_about_the_prompt_is_passed_on_unchanged(tmp_path):
     error = {"error": {"message": "too long", "code": "context_length_exceeded"}}
 
     async def scene(told):
@@ -174,15 +174,15 @@ def test_fault_of_the_prompt_is_handed_over_as_the_provider_said_it(tmp_path):
 
 
 async def said_until_it_breaks(came):
-    """What comes of a stream before it is cut off, as it has to be."""
+    """Read a stream until it is cut off, as it must be."""
     said = b""
-    with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+    with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - raises after some output
         while True:
             said += await anext(came)
     return said
 
 
-def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
+def test_stream_is_passed_on_and_a_broken_one_is_cut_off(tmp_path):
     server = Server((EVENT_STREAM, event("Hel"), event("lo"), LAST), (EVENT_STREAM, event("Hel")))
 
     async def scene(told):
@@ -199,7 +199,7 @@ def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
     play(tmp_path, server, scene)
 
 
-def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
+def test_stream_that_the_gateway_ends_closes_with_an_error_event(tmp_path):
     server = Server((EVENT_STREAM, event("Hel"), ...))
 
     async def scene(told):
@@ -209,23 +209,23 @@ def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
             await told.llm.close()
             said = await said_until_it_breaks(came)
         error = json.loads(said.removeprefix(b"data: "))["error"]
-        assert error["message"] == "the gateway, or the case that asks, has ended"
+        assert error["message"] == "the gateway, or the case that sent the request, has ended"
 
     play(tmp_path, server, scene)
 
 
-def test_key_that_comes_in_pieces_is_masked_and_no_event_waits_for_the_next(tmp_path):
+def test_key_split_over_events_is_masked_and_no_event_waits_for_the_next(tmp_path):
     first, echo = event("Hel"), event(f"your key is {TOKEN}")
     pieces = [echo[at : at + 7] for at in range(0, len(echo), 7)]
     may = asyncio.Event()
 
     async def server(peer, _):
         await peer.send(EVENT_STREAM, first)
-        while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+        while not may.is_set():  # noqa: ASYNC110 - another loop changes it
             await asyncio.sleep(0.01)
         for piece in [*pieces, LAST]:
             await peer.send(piece)
-            await asyncio.sleep(0.001)  # else they may come as one
+            await asyncio.sleep(0.001)  # otherwise they may come as one
         peer.close()
 
     async def scene(told):
@@ -259,7 +259,7 @@ async def episode_ends(client, told):
 
 
 @pytest.mark.parametrize("leave", [close_early, read_nothing, episode_ends])
-def test_stream_that_is_left_costs_no_seat(tmp_path, leave):
+def test_abandoned_stream_holds_no_seat(tmp_path, leave):
     server = Server((EVENT_STREAM, event("Hel"), ...))
 
     async def scene(told):
@@ -271,7 +271,7 @@ def test_stream_that_is_left_costs_no_seat(tmp_path, leave):
     play(tmp_path, server, scene)
 
 
-def test_client_that_leaves_ends_its_request_and_no_seat_is_lost(tmp_path):
+def test_client_that_leaves_ends_its_request_and_frees_its_seat(tmp_path):
     async def scene(told):
         task = asyncio.create_task(Outside(told).ask())
         await until(lambda: told.server.requests)
@@ -284,7 +284,7 @@ def test_client_that_leaves_ends_its_request_and_no_seat_is_lost(tmp_path):
 
 
 def hold():
-    """A server whose first answer waits until it may come; and what lets it."""
+    """A server whose first answer waits, and the function that releases the answer."""
     may = asyncio.Event()
     n = 0
 
@@ -292,15 +292,15 @@ def hold():
         nonlocal n
         n += 1
         if n == 1:
-            while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+            while not may.is_set():  # noqa: ASYNC110 - another loop changes it
                 await asyncio.sleep(0.01)
         await peer.send(json_response({**CHATTED, "id": f"c-{n}"}))
 
     return answer, may
 
 
-def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
-    """One seat: the second waits, is sent away, comes back, and nothing is sent twice."""
+def test_client_that_waits_too_long_is_sent_away_and_keeps_its_place(tmp_path):
+    """One seat: the second client waits, is sent away and returns, and nothing is sent twice."""
     answer, may = hold()
 
     async def scene(told):
@@ -310,8 +310,8 @@ def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
         away = await client.ask(user="second")
         assert away.status_code == 429
         assert away.headers["retry-after"] == "1"
-        assert "its place is kept" in said(away)
-        # Another request of the same case is another place.
+        assert "to keep its place" in said(away)
+        # Another request of the same case has another place.
         third = asyncio.create_task(client.ask(user="third"))
         may.set()
         assert (await first).json()["id"] == "c-1"
@@ -334,7 +334,7 @@ def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
         {"X-Stainless-Timeout": "0.2", "user-agent": "OpenAI/JS"},
     ],
 )
-def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
+def test_waiting_client_is_held_until_just_before_its_timeout(tmp_path, headers):
     answer, may = hold()
 
     async def scene(told):
@@ -344,7 +344,7 @@ def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
         client.headers |= headers
         away = await client.ask(user="second")
         assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-        assert "its place is kept" in said(away)
+        assert "to keep its place" in said(away)
         may.set()
         assert (await first).status_code == 200
         await until(lambda: len(told.server.requests) > 1)
@@ -353,7 +353,7 @@ def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
     play(tmp_path, answer, scene)
 
 
-def test_gateway_that_is_drained_ends_what_was_sent_and_sends_who_waits_away(tmp_path, monkeypatch):
+def test_drained_gateway_finishes_sent_requests_and_refuses_waiting_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
     answer, may = hold()
 
@@ -373,9 +373,9 @@ def test_gateway_that_is_drained_ends_what_was_sent_and_sends_who_waits_away(tmp
         drained = asyncio.create_task(gateway.drain())
         away = await waits
         assert (away.status_code, away.headers["retry-after"]) == (503, "5")
-        assert said(away) == (await stream)["error"]["message"] == "the gateway is ending"
+        assert said(away) == (await stream)["error"]["message"] == "the gateway is shutting down"
         late = await client.ask(user="third")
-        assert (late.status_code, said(late)) == (503, "the gateway is ending")
+        assert (late.status_code, said(late)) == (503, "the gateway is shutting down")
         assert not drained.done()
         may.set()
         assert (await first).json()["id"] == "c-1"
@@ -385,7 +385,7 @@ def test_gateway_that_is_drained_ends_what_was_sent_and_sends_who_waits_away(tmp
     play(tmp_path, answer, scene)
 
 
-def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):
+def test_request_of_a_client_that_leaves_the_queue_is_not_sent_and_may_come_again(tmp_path):
     answer, may = hold()
 
     async def scene(told):
@@ -405,7 +405,7 @@ def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):
     play(tmp_path, answer, scene)
 
 
-def test_place_in_the_line_is_for_who_asks_the_same_in_the_same_way(tmp_path):
+def test_place_in_the_queue_belongs_to_one_request_in_one_form(tmp_path):
     answer, may = hold()
 
     async def scene(told):
@@ -438,7 +438,7 @@ def test_stream_that_waits_gets_comments(tmp_path, monkeypatch):
     play(tmp_path, server, scene)
 
 
-def test_stream_that_fails_after_comments_says_so_in_an_event(tmp_path, monkeypatch):
+def test_stream_that_fails_after_comments_ends_with_an_error_event(tmp_path, monkeypatch):
     monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
     server = Server((0.3, response(b"no", status=b"401 Unauthorized")))
 
@@ -450,7 +450,7 @@ def test_stream_that_fails_after_comments_says_so_in_an_event(tmp_path, monkeypa
     play(tmp_path, server, scene)
 
 
-def test_process_that_asks_for_no_address_has_no_server(tmp_path):
+def test_process_that_needs_no_address_starts_no_server(tmp_path):
     async def scene(told):
         await told.ask()
         assert told.llm.api_key.startswith("ultrapar-")
@@ -463,7 +463,7 @@ def test_process_that_asks_for_no_address_has_no_server(tmp_path):
 
 def test_clients_in_threads_of_the_episode_do_not_keep_the_server_from_starting(tmp_path):
     async def scene(told):
-        # As few threads as there may be, all of them waiting for the server that is not there yet.
+        # As few threads as possible, all waiting for the server, which has not started yet.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         client = Outside(told)
         post = partial(httpx.post, timeout=30, trust_env=False)
@@ -473,9 +473,9 @@ def test_clients_in_threads_of_the_episode_do_not_keep_the_server_from_starting(
     play(tmp_path, saying(json_response(CHATTED)), scene)
 
 
-def test_address_is_asked_for_in_the_episode_itself(tmp_path):
+def test_address_can_only_be_read_in_the_episode_itself(tmp_path):
     async def scene(told):
-        with pytest.raises(RuntimeError, match="in the episode itself, not in a thread"):
+        with pytest.raises(RuntimeError, match="read it in the episode itself"):
             await asyncio.to_thread(lambda: told.llm.base_url)
 
     play(tmp_path, saying(), scene)
@@ -508,19 +508,19 @@ def test_gateway_that_cannot_serve_refuses_clients_and_can_be_closed(tmp_path, m
     play(tmp_path, saying(), scene)
 
 
-def test_those_who_have_tokens_are_served_in_the_order_in_which_they_came(tmp_path):
+def test_clients_with_tokens_are_served_in_the_order_of_arrival(tmp_path):
     answer, may = hold()
 
     async def scene(told):
         first = Outside(told)
         second = Outside(told, token=guest(told, "another").token)
-        doors = told.llm._sender.parts.gateway._doors.values()
+        sessions = told.llm._sender.parts.gateway._sessions.values()
         asked = [asyncio.create_task(first.ask(user="0"))]
         await until(lambda: told.server.requests)
         for n in range(1, 9):
             client = first if n % 4 == 0 else second
             asked.append(asyncio.create_task(client.ask(user=str(n))))
-            await until(lambda n=n: sum(len(door.tasks) for door in doors) > n)
+            await until(lambda n=n: sum(len(session.tasks) for session in sessions) > n)
         may.set()
         assert {one.status_code for one in await asyncio.gather(*asked)} == {200}
         users = [json.loads(request.body)["user"] for request in told.server.requests]
@@ -530,7 +530,7 @@ def test_those_who_have_tokens_are_served_in_the_order_in_which_they_came(tmp_pa
 
 
 def guest(told, name: str):
-    """A door of somebody else, whose requests are the same case's."""
+    """A gateway entry of another client, whose requests belong to the same case."""
     return told.llm._sender.parts.gateway.admit(told.llm.native(), name)
 
 
@@ -588,12 +588,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("api", ["anthropic", "gemini"])
-def test_other_apis_come_through_whole_streamed_and_as_errors(tmp_path, api):
+def test_answers_streams_and_errors_of_other_apis_are_passed_on(tmp_path, api):
     whole, streamed = ANTHROPIC if api == "anthropic" else GEMINI, STREAMED[api]
     plain, stream, header = PLACES[api]
 
     async def scene(told):
-        # As their SDKs write the address: behind that which ends in a version.
+        # As their SDKs write the address: after the part that ends in a version.
         base, headers = told.llm.base_url, {header: told.llm.api_key}
         client = Outside(told).client
         body = (
@@ -610,7 +610,7 @@ def test_other_apis_come_through_whole_streamed_and_as_errors(tmp_path, api):
         answer = await client.post(base + plain, headers=headers, json=body)
         assert (answer.status_code, answer.json()) == (400, FAULTS[api])
         assert answer.headers["x-should-retry"] == "false"
-        # What goes wrong on our side is said in the shape of the API that was asked.
+        # The gateway's own errors have the shape of the API that was used.
         answer = await client.post(base + plain, headers={header: "no token"}, json=body)
         assert answer.status_code == 401
         kind = "type" if api == "anthropic" else "status"
@@ -619,7 +619,7 @@ def test_other_apis_come_through_whole_streamed_and_as_errors(tmp_path, api):
         assert told.outcomes == ["ok", "ok", "bad_request"]
         assert [one.tokens_out for one in told.llm.conversation.attempts] == [6, 6, None]
         assert all(one.headers[header] == TOKEN for one in told.server.requests)
-        # The lane's own name for the model, where the API has it.
+        # The lane's name for the model, if the API has one.
         asked = told.server.requests[1]
         assert asked.target == stream.replace("/m:", "/theirs:")
         assert asked.json().get("model") == ("theirs" if api == "anthropic" else None)

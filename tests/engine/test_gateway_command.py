@@ -1,4 +1,4 @@
-"""`ultrapar gateway`: harnesses that know nothing of the pool, judged by the server's log."""
+"""`ultrapar gateway`: harnesses that do not know the pool, judged by the server's log."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def serve(folder, *options, pool=POOL):
 
 
 def said_after_ctrl_c(process) -> str:
-    """What it says when somebody presses Ctrl-C until it is gone."""
+    """Its output from a Ctrl-C until its end."""
     for _ in range(40):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             said, _ = process.communicate(timeout=1.3)
             return said
-    pytest.fail("it does not end")
+    pytest.fail("the gateway does not end")
 
 
 def body(n: int, model: str = "m", **more):
@@ -64,7 +64,7 @@ def body(n: int, model: str = "m", **more):
 
 
 async def ask(client, n, **more):
-    """Ask until there is an answer, as SDKs do."""
+    """Repeat a request until it is answered, as SDKs do."""
     while True:
         answer = await client.post("/chat/completions", json=body(n, **more))
         if answer.status_code != 429:
@@ -114,7 +114,7 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     assert streamed.text.rstrip().endswith("data: [DONE]")
     assert "32 cases: 31 solved" in said
     assert "latency p50 " in said
-    # When they asked was not ours to choose.
+    # The test does not control when the requests came.
     for word in ("speed-up", "efficiency", "lower bound", "CLIENT-BOUND", "/s;"):
         assert word not in said
     summary = json.loads((tmp_path / ".ultrapar" / "latest" / "summary.json").read_bytes())
@@ -136,11 +136,11 @@ def _joined(journal: Path) -> bytes:
 
 
 @pytest.mark.slow
-def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, capsys):
+def test_killed_gateway_has_stored_all_its_answers(tmp_path, capsys):
     async def harness(url, journal):
         async with session(url) as client:
             await asyncio.gather(*(ask(client, n) for n in range(10)))
-        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - it is a process's
+        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.01)
 
     directory = tmp_path / ".ultrapar" / "latest"
@@ -151,14 +151,14 @@ def test_gateway_that_is_killed_has_written_down_all_that_it_answered(tmp_path, 
     assert "10 of 10 cases graded" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # it waits for what it tests
-def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
+@pytest.mark.slow  # waits for its clients
+def test_clients_that_are_sent_away_are_all_served_exactly_once(tmp_path):
     async def harness(url):
         limits = httpx.Limits(max_connections=100)
         async with session(url, limits=limits) as client:
             return await asyncio.gather(*(ask(client, n) for n in range(60)))
 
-    # Seats alone: a simulator that was late would count two seconds' requests as one's.
+    # Seats only: with rates, a late simulator would count two seconds' requests as one's.
     seats = POOL.replace("workers = 5, qps = 20", "workers = 1")
     with serve(tmp_path, "--max-wait", "0.3", pool=seats) as served:
         answers = asyncio.run(harness(served.url))
@@ -174,7 +174,7 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--host", "0.0.0.0"), "--host 0.0.0.0 is not the loopback"),
+        (("--host", "0.0.0.0"), "--host 0.0.0.0 is not a loopback address"),
         (("--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE: that environment variable"),
         (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
         (("--host", ""), "--host must be an address of this machine, such as 127.0.0.1 (got ''"),
@@ -182,10 +182,10 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
         (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
         (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
         (("--out", "full"), "--out: "),
-        (("--out", "pool.toml"), "; point --out at a writable directory"),
+        (("--out", "pool.toml"), "; set --out to a writable directory"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
+def test_an_unusable_setting_is_reported_in_one_sentence_and_nothing_starts(
     tmp_path, monkeypatch, capsys, options, says
 ):
     monkeypatch.chdir(tmp_path)
@@ -200,7 +200,7 @@ def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
     assert not tmp_path.joinpath(".ultrapar").exists()
 
 
-def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
+def test_port_in_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -223,20 +223,18 @@ def test_gateway_listens_on_the_other_loopback_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
-    tmp_path, monkeypatch, capsys
-):
+def test_error_about_a_directory_in_use_names_the_given_option(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with serve(tmp_path, "--out", "run") as served:
         assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
         said = capsys.readouterr().err
         assert "run is in use by the run with process id " in said
-        assert "wait for its end or use another --out\n" in said
+        assert "wait until it ends or use another --out\n" in said
         served.end()
 
 
-@pytest.mark.slow  # a Ctrl-C is a second one after a second
-def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path, capsys):
+@pytest.mark.slow  # the gateway counts a second Ctrl-C only a second later
+def test_second_ctrl_c_ends_the_making_of_tables_and_loses_nothing(tmp_path, capsys):
     async def harness(url):
         async with session(url) as client:
             await asyncio.gather(*(ask(client, n) for n in range(5)))
@@ -245,7 +243,7 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
     with serve(tmp_path) as served:
         process = served.process
         asyncio.run(harness(served.url))
-        (maker,) = named(family_of(process.pid), "analysis.compactor")
+        (maker,) = named(family_of(process.pid), "analysis.compaction_child")
         maker.send_signal(signal.SIGSTOP)
         try:
             said = said_after_ctrl_c(process)
@@ -259,7 +257,7 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
 
 
 @pytest.mark.slow
-def test_models_take_turns_as_they_are_asked_for(tmp_path):
+def test_models_are_served_in_proportion_to_their_requests(tmp_path):
     async def harness(url):
         async with session(url) as client:
             asked = []
@@ -279,7 +277,7 @@ def test_models_take_turns_as_they_are_asked_for(tmp_path):
 
 
 def said_of_a_gateway_that_is_ended_at_once(monkeypatch):
-    """What `ultrapar gateway` says, with a Ctrl-C as soon as it says where it serves."""
+    """The output of `ultrapar gateway`, with a Ctrl-C as soon as it prints its address."""
     said = []
 
     def say(line):
@@ -293,7 +291,7 @@ def said_of_a_gateway_that_is_ended_at_once(monkeypatch):
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
+def test_ctrl_c_while_the_address_is_printed_ends_the_gateway_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     said = said_of_a_gateway_that_is_ended_at_once(monkeypatch)

@@ -1,4 +1,4 @@
-"""`ultrapar gateway -- COMMAND`: what the command is told, and how both end."""
+"""`ultrapar gateway -- COMMAND`: the command's environment, and how both end."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def results(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_command_asks_and_its_code_and_who_asked_are_told(tmp_path):
+def test_command_sends_requests_and_its_exit_code_and_clients_are_reported(tmp_path):
     write_pool(tmp_path, PRICED)
     done = run(tmp_path, sys.executable, "-c", ASKS)
     assert done.returncode == 7
     assert "echo: word 0" in done.stdout
-    # A stream's usage is in the tables, and is handed on to a client that asked for it.
+    # A stream's usage is in the tables, and is passed on to a client that asked for it.
     n_told = [part.count('"usage":{') for part in done.stdout.split("[DONE]")]
     assert n_told == [2, 1, 0]
     assert "ultrapar" not in done.stdout
@@ -84,8 +84,8 @@ def test_command_asks_and_its_code_and_who_asked_are_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
-    """What no answer says would be counted at its most, and few would be let through."""
+def test_streams_use_the_budget_in_the_same_way_as_whole_answers(tmp_path):
+    """Without usage, each would count at its maximum, and few would be sent."""
     write_pool(tmp_path, PRICED.replace("[[provider]]", "[pool]\nbudget = 0.05\n[[provider]]", 1))
 
     async def harness(url):
@@ -108,8 +108,8 @@ def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
 
 
 @pytest.mark.slow
-def test_requests_for_which_no_money_is_left_while_they_wait_are_answered(tmp_path):
-    """The first ones leave a little: none of the others is begun, and their clients are told."""
+def test_waiting_requests_get_an_error_when_the_budget_runs_out(tmp_path):
+    """The first requests leave too little: no other is sent, and their clients get an error."""
     pool = PRICED.replace("[[provider]]", "[pool]\nbudget = 0.003\n[[provider]]", 1)
 
     async def harness(url):
@@ -133,16 +133,18 @@ def test_requests_for_which_no_money_is_left_while_they_wait_are_answered(tmp_pa
 @pytest.mark.parametrize(
     ("script", "code"), [("kill -9 $$", 128 + signal.SIGKILL), ("kill -2 $$", 128 + signal.SIGINT)]
 )
-def test_command_that_a_signal_ends_has_a_shells_code_and_silence_is_said(tmp_path, script, code):
+def test_command_ended_by_a_signal_has_a_shells_code_and_missing_requests_are_reported(
+    tmp_path, script, code
+):
     write_pool(tmp_path)
     done = run(tmp_path, "sh", "-c", script)
     assert done.returncode == code
-    assert "no request came to the gateway: sh and what it started do not read" in done.stderr
+    assert "no request came to the gateway: sh and its processes do not read" in done.stderr
     assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
 
 
 @pytest.mark.slow
-def test_file_that_is_no_program_is_126_and_tables_are_written(tmp_path):
+def test_file_that_is_not_executable_gives_exit_code_126_and_tables_are_written(tmp_path):
     write_pool(tmp_path)
     tool = tmp_path / "tool"
     tool.write_bytes(b"\x7f no program")
@@ -153,7 +155,7 @@ def test_file_that_is_no_program_is_126_and_tables_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "code"), [("no-such-command", 127), ("./pool.toml", 126)])
-def test_command_that_cannot_be_run_begins_nothing(tmp_path, monkeypatch, capsys, name, code):
+def test_command_that_cannot_be_run_starts_nothing(tmp_path, monkeypatch, capsys, name, code):
     monkeypatch.chdir(tmp_path)
     write_pool(tmp_path)
     assert main(["gateway", "--pool", "pool.toml", "--", name, "--model", "m"]) == code
@@ -163,7 +165,7 @@ def test_command_that_cannot_be_run_begins_nothing(tmp_path, monkeypatch, capsys
     assert not tmp_path.joinpath(".ultrapar").exists()
 
 
-def test_port_in_use_is_4_and_the_command_is_not_run(tmp_path, monkeypatch, capsys):
+def test_port_in_use_gives_exit_code_4_and_the_command_is_not_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_pool(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -187,7 +189,7 @@ time.sleep(60)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_are_the_commands(tmp_path, number):
+def test_signals_are_passed_to_the_command(tmp_path, number):
     write_pool(tmp_path)
     with subprocess.Popen(
         command(sys.executable, "-c", HEEDS),
@@ -195,7 +197,7 @@ def test_signals_are_the_commands(tmp_path, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Else a terminal of the tests might be its own.
+        # Otherwise a terminal of the tests might become its own.
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
@@ -208,7 +210,7 @@ def test_signals_are_the_commands(tmp_path, number):
 
 @pytest.mark.slow
 def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path):
-    """The terminal sends it to both; passed on, it would interrupt how the command ends."""
+    """The terminal sends it to both; a second one would interrupt the command's end."""
     write_pool(tmp_path)
     script = HEEDS.replace("sys.exit(3)", "seen.append(number)").replace(
         "time.sleep(60)", "time.sleep(1.5)\nprint(len(seen))\nsys.exit(3)"
@@ -230,7 +232,7 @@ def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path):
     while b"ready" not in said:
         said += os.read(parent, 1000)
     os.write(parent, b"\x03")
-    with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012 - after some of it
+    with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012 - raises after some output
         while True:
             said += os.read(parent, 1000)
     os.close(parent)
@@ -261,13 +263,13 @@ STARTED = "until grep -q started .ultrapar/latest/journal/*; do sleep 0.1; done;
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["exit 3", "wait; exit 3", "kill -9 $!; exit 3"])
-def test_requests_of_what_the_command_left_behind_are_counted(tmp_path, end):
-    """What was sent is answered first; what waited is refused, and what is dead asks nothing."""
+def test_requests_of_processes_that_the_command_left_behind_are_counted(tmp_path, end):
+    """Sent requests are answered first, and waiting ones are refused; dead processes send none."""
     write_pool(tmp_path, SLOW)
     tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
     done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
     assert done.returncode == 3
-    said = "sh had ended, and 2 requests that waited or came then got 503: have it wait"
+    said = "after sh had ended, 2 requests that waited or came later got 503: let it wait"
     assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
     answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
     assert sorted(map(int, done.stdout.split())) == answers
@@ -276,7 +278,7 @@ def test_requests_of_what_the_command_left_behind_are_counted(tmp_path, end):
 
 
 @pytest.mark.slow
-def test_ctrl_c_lets_what_was_sent_end_and_sends_away_what_waits(tmp_path):
+def test_ctrl_c_finishes_sent_requests_and_refuses_waiting_ones(tmp_path):
     async def harness(served):
         async with session(served.url) as client:
             asked = [
@@ -284,7 +286,7 @@ def test_ctrl_c_lets_what_was_sent_end_and_sends_away_what_waits(tmp_path):
                 for n, more in enumerate([{}, {}, {"stream": True}])
             ]
             directory = tmp_path / ".ultrapar" / "latest"
-            while b'"type":"started"' not in b"".join(  # noqa: ASYNC110 - it is a process's
+            while b'"type":"started"' not in b"".join(  # noqa: ASYNC110 - another process changes it
                 one.read_bytes() for one in directory.glob("journal/*")
             ):
                 await asyncio.sleep(0.05)
@@ -298,14 +300,14 @@ def test_ctrl_c_lets_what_was_sent_end_and_sends_away_what_waits(tmp_path):
     answers.sort(key=lambda one: one.status_code)
     assert [one.status_code for one in answers] == [200, 503, 503], [one.text for one in answers]
     assert answers[1].headers["retry-after"] == "5"
-    assert answers[1].json()["error"]["message"] == "the gateway is ending"
-    assert "what was sent is answered first; Ctrl-C again ends it" in said
+    assert answers[1].json()["error"]["message"] == "the gateway is shutting down"
+    assert "waiting for answers to requests in flight; press Ctrl-C again to end now" in said
     assert served.process.returncode == 0
     assert "1 solved" in said
 
 
-@pytest.mark.slow  # a Ctrl-C is a second one after a second
-def test_second_ctrl_c_ends_what_was_sent(tmp_path):
+@pytest.mark.slow  # the gateway counts a second Ctrl-C only a second later
+def test_second_ctrl_c_ends_requests_in_flight(tmp_path):
     async def harness(served):
         async with session(served.url) as client:
             asked = asyncio.create_task(client.post("/chat/completions", json=body(0)))
@@ -336,7 +338,7 @@ instances = ["m-1"]
 """
 
 
-def test_pool_of_anthropics_says_its_own_variables(tmp_path, monkeypatch):
+def test_pool_of_anthropic_sets_anthropics_variables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OWN_KEY", "sk-own-canary-1234")
     write_pool(tmp_path, ANTHROPIC)

@@ -32,7 +32,7 @@ def endpoint(port: int, token: str = "secret") -> Endpoint:
 
 @contextmanager
 def server(*answers: bytes | None):
-    """Answers the requests that come with these bytes in turn; None leaves, b"" never answers."""
+    """Answer the requests with these bytes in turn; None closes, b"" never answers."""
     left = list(answers)
 
     async def answer(peer, _):
@@ -81,8 +81,8 @@ def test_exchange_sends_body_and_token_and_reads_status_headers_and_body():
         assert b"user-agent: pytest-ultrapar" in lines
 
 
-def test_large_bodies_are_sent_whole_and_nobody_is_warned(recwarn):
-    """Such as with images in it; the content-length is that of the body."""
+def test_large_bodies_are_sent_whole_without_a_warning(recwarn):
+    """Such as bodies with images; the content-length is the body's."""
 
     async def go(body: bytes) -> bytes:
         with server(response(b"")) as one:
@@ -103,7 +103,7 @@ def test_large_bodies_are_sent_whole_and_nobody_is_warned(recwarn):
     assert [str(one.message) for one in recwarn] == []
 
 
-def test_idle_connection_leaves_its_place_at_the_server_to_others():
+def test_idle_connection_expires_and_leaves_its_place_to_others():
     place = asyncio.Semaphore(1)
     left: list[str] = []
 
@@ -134,8 +134,8 @@ def test_idle_connection_leaves_its_place_at_the_server_to_others():
     assert left[0] == "a client"
 
 
-def test_connection_that_was_used_last_is_used_again():
-    """So that those which were needed for a while, and no longer are, expire."""
+def test_most_recent_connection_is_used_first():
+    """So that connections which are no longer needed expire."""
     both = asyncio.Event()
 
     async def answer(peer, _):
@@ -162,7 +162,7 @@ def test_connection_that_was_used_last_is_used_again():
 async def play(
     port: int, *steps: Callable[[HttpClient, Endpoint], Awaitable[Answer | Failure]]
 ) -> list[Answer | Failure]:
-    """What one client gets, step by step."""
+    """The results of one client, step by step."""
     client = HttpClient([endpoint(port)], max_connections=4)
     try:
         return [await step(client, endpoint(port)) for step in steps]
@@ -175,7 +175,7 @@ async def ask(client: HttpClient, there: Endpoint, *, is_fresh: bool = False) ->
 
 
 def test_connection_that_the_server_has_closed_takes_no_request():
-    """Nor where the loop is busy, and has not seen it yet."""
+    """Even if the loop is busy, and has not seen the end yet."""
     closed = threading.Event()
 
     async def answer_and_close(peer, _):
@@ -193,7 +193,7 @@ def test_connection_that_the_server_has_closed_takes_no_request():
     assert [getattr(each, "body", each) for each in answers] == [b"served"] * 2
 
 
-def test_what_comes_unasked_on_a_kept_connection_is_no_answer():
+def test_unrequested_bytes_on_an_idle_connection_are_not_an_answer():
     async def answer_twice(peer, _):
         await peer.send(response(b"%d" % len(one.requests)) + response(b"unasked"))
 
@@ -223,7 +223,7 @@ def test_request_that_waits_for_a_connection_may_find_it_closed():
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_kept_connection_that_breaks_at_once_says_nothing_of_its_request(is_reset):
+def test_idle_connection_that_breaks_immediately_counts_as_closed(is_reset):
     async def serve_once(peer, request):
         if any(each.connection == peer.number for each in one.requests if each is not request):
             peer.reset() if is_reset else peer.close()
@@ -238,7 +238,7 @@ def test_kept_connection_that_breaks_at_once_says_nothing_of_its_request(is_rese
 
 
 @pytest.mark.parametrize("when", ["later", "in the answer", "on a new connection"])
-def test_connection_that_breaks_otherwise_is_the_request_s_failure(when, monkeypatch):
+def test_other_broken_connections_fail_the_request(when, monkeypatch):
     async def serve_once(peer, request):
         if len(one.requests) == 1:
             await peer.send(response(b"served"))
@@ -290,14 +290,14 @@ def test_exchange_ends_at_its_deadline():
         (response(b"no brotli", b"content-encoding: br"), "malformed"),
     ],
 )
-def test_exchange_tells_a_lost_connection_from_an_answer_that_is_no_http(answer, outcome):
+def test_exchange_distinguishes_a_lost_connection_from_invalid_http(answer, outcome):
     failure = run(answer)
     assert (failure.outcome, failure.maybe_billed) == (outcome, True)
 
 
 @contextmanager
 def full_listener():
-    """A port that never accepts: the kernel keeps no more than one connection for it."""
+    """A port that never accepts: the kernel queues only one connection for it."""
     with socket.socket() as listener, socket.socket() as first:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -305,9 +305,9 @@ def full_listener():
         yield listener.getsockname()[1]
 
 
-def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
+def test_exchange_gives_a_slow_connection_the_class_connect():
     async def go(port: int) -> Answer | Failure:
-        # The endpoint's time bounds the connection, that of the exchange is never reached.
+        # The endpoint's timeout bounds the connection; the exchange's timeout is not reached.
         quick = replace(endpoint(port), timeout_s=0.1)
         client = HttpClient([quick], max_connections=1)
         try:
@@ -320,13 +320,13 @@ def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
     assert (failure.outcome, failure.maybe_billed) == ("connect", False)
 
 
-def test_what_a_server_does_not_acknowledge_in_time_is_given_up():
-    """Long before the deadline: it would arrive late, when others may send in its place."""
+def test_a_request_that_the_server_does_not_acknowledge_in_time_is_abandoned():
+    """Long before the deadline: a late arrival would come on top of later requests."""
 
     async def go(port: int) -> Answer | Failure:
         client = HttpClient([endpoint(port)], max_connections=1, unheard_s=0.2)
         try:
-            # More than the system keeps for a server that reads nothing.
+            # More than the system buffers for a server that reads nothing.
             return await client.exchange(endpoint(port), bytes(32 << 20), timeout_s=20.0)
         finally:
             await client.close()
@@ -336,8 +336,8 @@ def test_what_a_server_does_not_acknowledge_in_time_is_given_up():
     assert (failure.outcome, failure.maybe_billed) == ("transport", True)
 
 
-def test_a_request_whose_time_is_over_when_its_connection_is_there_is_not_sent():
-    """The next one goes on that connection, and no sooner is it asked whether it may."""
+def test_a_request_that_is_too_old_when_its_connection_is_ready_is_not_sent():
+    """The next request uses the connection, and checks only then whether it may be sent."""
     connections: list[object] = []
     written_when_asked: list[int] = []
 
@@ -386,7 +386,7 @@ def test_exchange_flags_a_reset_after_sending_as_maybe_billed():
 
 
 NAME_ERROR = getattr(aiohttp, "ClientConnectorDNSError", aiohttp.ClientConnectorError)
-"""Of a host's name; aiohttp 3.10 has none of its own."""
+"""The error for an unknown host name; aiohttp 3.10 has no class for it."""
 
 
 def there(timeout_s: float = 60.0) -> _Address:
@@ -424,15 +424,15 @@ def there(timeout_s: float = 60.0) -> _Address:
         ),
     ],
 )
-def test_reason_for_no_connection_is_in_plain_words(kind, cause, said):
+def test_reason_for_a_failed_connection_is_in_plain_words(kind, cause, said):
     key = SimpleNamespace(host="h.example", port=443, ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     failure = _failure(kind(key, cause), there())
     assert failure.message == f"cannot connect: {said}"
-    # A name server that does not answer may do so in a moment.
+    # A name server that does not answer now may answer in a moment.
     assert failure.outcome == ("no_host" if cause.errno == -2 else "connect")
 
 
-def test_connection_that_takes_too_long_says_what_sets_the_time():
+def test_connection_timeout_names_the_settings_that_define_it():
     error = aiohttp.ConnectionTimeoutError("Connection timeout to host")
     assert _failure(error, there(timeout_s=20.0)).message == (
         "cannot connect: no connection to h.example within 18 s "
@@ -440,7 +440,7 @@ def test_connection_that_takes_too_long_says_what_sets_the_time():
     )
 
 
-def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
+def test_exchange_does_not_wait_for_a_body_with_invalid_chunks():
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     left = threading.Event()
 
@@ -457,7 +457,7 @@ def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
     assert (failure.outcome, failure.maybe_billed) == ("malformed", True)
 
 
-# -- streams, which their beginning tells ----------------------------------------------------------
+# -- streams, detected by their first bytes --------------------------------------------------------
 
 SAID = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n'
 WHOLE = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
@@ -476,7 +476,7 @@ BODIES = {"plain": WHOLE, "blank lines": b"\n\r\n" * 9 + WHOLE, "mark": b"\xef\x
 def read_in_pieces(
     body: bytes, n_bytes: int, *, asked: bool = False, kind: str = ""
 ) -> tuple[Answer, bytes | None]:
-    """A body that comes in pieces of so many bytes, and what is handed on where it was asked."""
+    """A body that comes in pieces of this many bytes, and the part passed on as a stream."""
     left = [body[at : at + n_bytes] for at in range(0, len(body), n_bytes)]
 
     async def readany() -> bytes:
@@ -497,7 +497,7 @@ def read_in_pieces(
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("n_bytes", [1, 3, 1000])
 @pytest.mark.parametrize("name", STREAMS)
-def test_stream_is_one_however_it_begins_and_is_cut(name, n_bytes, asked, kind):
+def test_stream_is_detected_with_any_beginning_and_any_cut(name, n_bytes, asked, kind):
     answer, handed = read_in_pieces(STREAMS[name], n_bytes, asked=asked, kind=kind)
     assert answer.stream is not None
     assert read_answer(answer, endpoint(1), 1.0).text == "fine"
@@ -508,7 +508,7 @@ def test_stream_is_one_however_it_begins_and_is_cut(name, n_bytes, asked, kind):
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("n_bytes", [1, 3, 1000])
 @pytest.mark.parametrize("name", BODIES)
-def test_answer_that_is_no_stream_is_none_however_it_is_called_and_cut(name, n_bytes, asked, kind):
+def test_whole_answer_is_not_a_stream_with_any_content_type_and_any_cut(name, n_bytes, asked, kind):
     answer, handed = read_in_pieces(BODIES[name], n_bytes, asked=asked, kind=kind)
     assert answer.stream is None
     assert read_answer(answer, endpoint(1), 1.0).text == "fine"

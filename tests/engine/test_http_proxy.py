@@ -1,4 +1,4 @@
-"""A proxy that never makes its tunnel."""
+"""A proxy that never opens its tunnel."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def exchange_through(port: int) -> object:
     )
     client = HttpClient([endpoint], max_connections=1)
     try:
-        # The deadline of the whole is far away: what ends it is that of making the connection.
+        # The deadline of the exchange is far away: the connection timeout ends it.
         return await client.exchange(endpoint, b"{}", timeout_s=60)
     finally:
         await client.close()
 
 
-def test_proxy_that_never_answers_is_no_connection_and_cost_nothing():
+def test_proxy_that_never_answers_is_a_failed_connection_and_costs_nothing():
     with RawServer(lambda peer, _: peer.gone()) as proxy:
         result = asyncio.run(exchange_through(proxy.port))
     assert isinstance(result, Failure)

@@ -1,4 +1,4 @@
-"""Streams over real sockets: when they end, how they break, and what becomes of the connection."""
+"""Streams over real sockets: how they end and break, and whether the connection is used again."""
 
 import asyncio
 import gzip
@@ -19,7 +19,7 @@ TWO = b'data: {"choices": [{"delta": {"content": "two"}, "finish_reason": "stop"
 DONE = b"data: [DONE]\n\n"
 LAST = b"0\r\n\r\n"
 STAY, LEAVE = None, ...
-"""What the server does with a connection after its last piece."""
+"""The server's action on a connection after its last piece."""
 
 
 def chunk(data: bytes) -> bytes:
@@ -28,7 +28,7 @@ def chunk(data: bytes) -> bytes:
 
 @contextmanager
 def server(*pieces):
-    """Answers each request with the same pieces, a little apart."""
+    """Answer each request with the same pieces, a little apart."""
 
     async def answer(peer, _):
         for piece in pieces:
@@ -47,7 +47,7 @@ def server(*pieces):
 def talk(
     *pieces, n: int = 1, timeout_s: float = 60.0, **limits: int
 ) -> tuple[Reply | Failure, int]:
-    """What became of the last of n requests, and over how many connections they went."""
+    """The result of the last of n requests, and the number of connections used."""
 
     async def go():
         with server(*pieces) as one:
@@ -68,13 +68,13 @@ def talk(
     return asyncio.run(go())
 
 
-def test_stream_that_ends_leaves_its_connection_to_the_next():
+def test_next_request_uses_the_connection_of_a_finished_stream():
     reply, n_connections = talk(HEAD + b"\r\n", chunk(ONE), chunk(TWO), chunk(DONE), LAST, n=3)
     assert reply.text == "onetwo"
     assert n_connections == 1
 
 
-def test_reply_does_not_wait_for_a_server_that_goes_on_after_the_end(monkeypatch):
+def test_reply_does_not_wait_for_data_after_the_end_of_the_stream(monkeypatch):
     monkeypatch.setattr(http, "_REST_S", 0.02)
     for goes_on in ((STAY,), (LEAVE,), (chunk(b": ping\n\n"),) * 1000):
         reply, n_connections = talk(HEAD + b"\r\n", chunk(ONE + TWO), chunk(DONE), *goes_on, n=2)
@@ -108,7 +108,7 @@ def test_stream_that_breaks_may_be_billed(pieces, outcome):
     assert (found.outcome, found.maybe_billed) == (outcome, True)
 
 
-def test_stream_may_be_compressed_though_nobody_asked():
+def test_stream_may_be_compressed_even_if_not_requested():
     packed = gzip.compress(ONE + TWO + DONE)
     coded = (
         HEAD + b"content-encoding: gzip\r\n\r\n",
@@ -119,7 +119,7 @@ def test_stream_may_be_compressed_though_nobody_asked():
     assert found.outcome == "malformed"
 
 
-def test_stream_is_bounded():
+def test_stream_has_a_maximum_size():
     comment = chunk(b":" * 101 + b"\n")
     found, _ = talk(HEAD + b"\r\n", comment, comment, STAY, largest_bytes=200)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)

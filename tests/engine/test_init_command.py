@@ -1,4 +1,4 @@
-"""`ultrapar init`: which pool it writes, and that it writes no file twice."""
+"""`ultrapar init`: the pool that it writes, and that it overwrites no file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.served import served_models
+from pytest_ultrapar.pool.load_pool import load_pool
+from pytest_ultrapar.pool.served_models import served_models
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.vendors import vendors
 from tests.raw_server import RawServer
@@ -33,7 +33,7 @@ def _environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def init(capsys):
-    """A function: `ultrapar init` with these words, its exit code and what it said."""
+    """A function that runs `ultrapar init` with these words and returns exit code and output."""
 
     def call(*words):
         code = main(["init", *words])
@@ -48,7 +48,7 @@ def read(name="pool.toml"):
     return load_pool(name, environ=os.environ, overrides=Overrides())
 
 
-def test_pool_has_what_the_environment_has(init, monkeypatch, tmp_path):
+def test_pool_has_the_providers_of_the_keys_in_the_environment(init, monkeypatch, tmp_path):
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     monkeypatch.setenv("GEMINI_API_KEY", CANARY)
     with ScriptedServer() as server:
@@ -67,7 +67,7 @@ def test_pool_has_what_the_environment_has(init, monkeypatch, tmp_path):
     )
     assert pool.rate_mode == "adaptive"
     assert said.splitlines() == [
-        f"pool.toml has {', '.join(pool.models)}",
+        f"pool.toml lists {', '.join(pool.models)}",
         "anthropic sends ANTHROPIC_API_KEY to api.anthropic.com",
         "google sends GEMINI_API_KEY to generativelanguage.googleapis.com",
         "check it: ultrapar check --pool pool.toml; use it: pytest --ultrapar-pool pool.toml",
@@ -75,7 +75,7 @@ def test_pool_has_what_the_environment_has(init, monkeypatch, tmp_path):
     assert CANARY not in (tmp_path / "pool.toml").read_text()
 
 
-def test_pool_has_the_models_that_are_named(init, tmp_path):
+def test_pool_has_the_named_models(init, tmp_path):
     code, said = init("--model", "openai/gpt-5-mini", "--model", f"{NOWHERE}#m", "other.toml")
     assert code == 0, said
     assert (tmp_path / "other.toml").read_text().replace('prices = "genai-prices"\n', "") == (
@@ -91,17 +91,17 @@ def test_pool_has_the_models_that_are_named(init, tmp_path):
     )
 
 
-def test_file_that_is_there_stays_as_it_is(init, tmp_path):
+def test_existing_file_is_not_changed(init, tmp_path):
     (tmp_path / "pool.toml").write_text("mine")
     code, said = init("--model", "openai/m")
     assert (code, (tmp_path / "pool.toml").read_text()) == (4, "mine")
-    assert "pool.toml: is there, and stays as it is; name another" in said
+    assert "pool.toml: exists and was not changed; name another" in said
 
 
-def test_nothing_found_is_said_with_what_to_do(init, tmp_path):
+def test_error_without_any_key_says_what_to_do(init, tmp_path):
     code, said = init()
     assert code == 4
-    assert "--model: is needed, such as openai/gpt-5-mini: no key of a known vendor is set" in said
+    assert "--model: is required, such as openai/gpt-5-mini: no key of a known vendor" in said
     code, said = init("--model", f"openai/{CANARY}")
     assert code == 4
     assert list(tmp_path.iterdir()) == []
@@ -119,14 +119,14 @@ def test_server_that_names_its_model_by_a_path_is_in_the_pool(init, monkeypatch)
 @pytest.mark.parametrize(
     "answer", [b"HTTP/1.1 200 OK\r\n\r\nhello", b"HTTP/1.1 200 OK\r\n\r\n{}", b"x"]
 )
-def test_what_answers_on_a_port_and_is_no_server_of_models_is_left_out(init, monkeypatch, answer):
+def test_a_port_without_a_model_server_is_ignored(init, monkeypatch, answer):
     with ScriptedServer() as server:
         monkeypatch.setattr(server, "_answer", lambda peer, _: peer.send(answer))
         monkeypatch.setenv("VLLM_BASE_URL", server.base_url)
         assert init()[0] == 4
 
 
-def test_check_needs_no_pool_either(monkeypatch, capsys):
+def test_check_also_works_without_a_pool(monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     with ScriptedServer() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
@@ -141,12 +141,12 @@ def test_check_needs_no_pool_either(monkeypatch, capsys):
     assert main(["check"]) == 4
 
 
-def test_server_that_never_ends_its_answer_is_left():
+def test_server_that_never_ends_its_answer_is_abandoned():
     async def drip(peer, _request):
         await peer.send(b"HTTP/1.1 200 OK\r\n\r\n{")
         while True:
             await peer.send(b" ")
             await asyncio.sleep(0.01)
 
-    with RawServer(drip) as server, pytest.raises(ConfigError, match="does not say which models"):
+    with RawServer(drip) as server, pytest.raises(ConfigError, match="does not list models"):
         served_models(f"http://127.0.0.1:{server.port}/v1", timeout_s=0.2)

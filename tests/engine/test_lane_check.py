@@ -1,4 +1,4 @@
-"""A check of a lane keeps the lease that it is sent on."""
+"""A lane check keeps the lease with which it is sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_ultrapar.engine.lane_check import send_check
 from tests.raw_server import RawServer, response
 
 
-def test_check_whose_lease_grew_old_while_it_was_connected_is_not_sent():
+def test_check_whose_lease_expired_during_the_connection_is_not_sent():
     given_back: list[str] = []
     port = SimpleNamespace(release=lambda lease, outcome, feedback: given_back.append(outcome))
-    # Asked as it begins, and once there is a connection.
+    # Called when the check begins, and again when there is a connection.
     times = iter((100.0, 107.0))
 
     async def answer(peer, request):

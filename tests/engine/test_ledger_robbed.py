@@ -1,4 +1,4 @@
-"""What becomes of limits when somebody removes or spoils the ledger's keys on the server."""
+"""The limits stay safe when another client removes or damages the ledger's keys on the server."""
 
 import struct
 import time
@@ -19,13 +19,13 @@ DAY = RowSpec(name="key:abc:rpd", kind="counted", amount=500, window_ms=86_400_0
 def server(kv):
     kv.client().flushall()
     server = ClusterServer(read_address(kv.url, {}))
-    server.look()
+    server.read_facts()
     yield server
     server.close()
 
 
 class Host:
-    """One that uses all that it is granted; its clock stands still."""
+    """A host that uses all its grants; its clock stands still."""
 
     def __init__(self, server, name, spec=SEATS):
         self.server, self.name, self.spec = server, name, spec
@@ -70,7 +70,7 @@ ROBBERS = [rob_of_rows, rob_of_a_row, rob_of_all, rob_of_shares, rob_of_the_epoc
 
 
 @pytest.mark.parametrize("rob", ROBBERS)
-def test_what_a_host_holds_is_never_given_twice(server, kv, rob):
+def test_a_host_s_share_is_never_given_twice(server, kv, rob):
     one = Host(server, "one")
     while one.held < SEATS.amount:
         one.renew()
@@ -87,7 +87,7 @@ def test_what_a_host_holds_is_never_given_twice(server, kv, rob):
     assert one.epoch > before
 
 
-def test_rows_of_a_run_that_is_forgotten_are_not_missed(server, kv):
+def test_rows_of_a_forgotten_run_are_not_missing(server, kv):
     one = Host(server, "one", RowSpec(name="run:r:pool:workers", kind="seats", amount=2))
     two = Host(server, "two")
     for host in (one, two, one, two):
@@ -100,7 +100,7 @@ def test_rows_of_a_run_that_is_forgotten_are_not_missed(server, kv):
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_numbers_that_are_none_are_refused(server, kv, at):
+def test_invalid_numbers_are_refused(server, kv, at):
     one = Host(server, "one")
     while one.held < SEATS.amount:
         one.renew()
@@ -115,7 +115,7 @@ def test_numbers_that_are_none_are_refused(server, kv, at):
 
 @pytest.mark.parametrize("number", ["9" * 18, "nan", "inf", "x"])
 @pytest.mark.parametrize("field", ["epoch", "now", "kept"])
-def test_numbers_of_the_ledger_that_are_none_are_refused(server, kv, field, number):
+def test_invalid_numbers_of_the_ledger_are_refused(server, kv, field, number):
     one = Host(server, "one")
     one.renew()
     kv.client().hset(f"{PREFIX}ledger", field, number)

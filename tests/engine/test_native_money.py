@@ -1,4 +1,4 @@
-"""What requests of SDKs cost, by the file in which the broker remembers it."""
+"""The cost of SDK requests, read from the file in which the broker stores it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID = {"message": {"content": "fine"}, "finish_reason": "stop"}
 
 
 def last(directory: Path, word: str) -> int:
-    """Units of the last line of a kind: the first lease of an episode comes back unused."""
+    """Units of the last line of a kind: an episode's first lease comes back unused."""
     text = (directory / SPENDING_FILE).read_text()
     found = [line.rstrip(";").split(" ") for line in text.split("\n")]
     return [int(line[2]) for line in found if line[0] == word][-1]
@@ -32,7 +32,7 @@ def played(tmp_path: Path, server: Server, scene: Any) -> None:
 
 
 @pytest.mark.parametrize("code", ["429", "400", "401", "503"])
-def test_stream_that_fails_after_it_began_costs_what_was_reserved(tmp_path, code):
+def test_stream_that_fails_after_its_start_costs_the_reservation(tmp_path, code):
     error = json.dumps({"error": {"code": code, "message": "no more"}}).encode()
     server = Server((EVENT_STREAM, event("Hel"), 0.05, b"data: " + error + b"\n\n"))
 
@@ -47,7 +47,7 @@ def test_stream_that_fails_after_it_began_costs_what_was_reserved(tmp_path, code
 
 
 def ask(tmp_path: Path, usage: dict[str, int]) -> None:
-    """One request, whose answer says that it used so many tokens."""
+    """Send one request; its answer reports this usage."""
 
     async def scene(told):
         await told.ask(max_tokens=50)
@@ -56,12 +56,12 @@ def ask(tmp_path: Path, usage: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("said", [{"prompt_tokens": 5}, {"completion_tokens": 6}, {}])
-def test_answer_that_says_half_of_its_tokens_costs_what_was_reserved(tmp_path, said):
+def test_answer_with_half_of_its_usage_costs_the_reservation(tmp_path, said):
     ask(tmp_path, said)
     assert last(tmp_path, "settle") == last(tmp_path, "reserve") > 0
 
 
-def test_answer_that_says_both_costs_what_it_says(tmp_path):
+def test_answer_with_its_whole_usage_costs_that_usage(tmp_path):
     ask(tmp_path, {"prompt_tokens": 5, "completion_tokens": 6})
     assert last(tmp_path, "settle") == (5 * 3 + 6 * 11) * 10**6
 
@@ -84,9 +84,9 @@ PICTURES = [
 
 
 def reserved_for(tmp_path: Path, api: str, url: str, *bodies: Any) -> list[int]:
-    """Units that are reserved for each of two requests, which are refused."""
+    """Units reserved for each of two requests, which are refused."""
     refusal = (response(b"{}", status=b"400 Bad"),)
-    # A check follows the first one.
+    # A lane check follows the first one.
     server = Server(refusal, (), refusal)
     found = []
 
@@ -101,7 +101,7 @@ def reserved_for(tmp_path: Path, api: str, url: str, *bodies: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("case", PICTURES)
-def test_picture_that_is_only_named_is_reserved_for(tmp_path, case):
+def test_reservation_includes_a_picture_that_is_given_by_its_url(tmp_path, case):
     api, url, field, name, value = case
     kind = "input_image" if api == "openai-responses" else "image"
 
@@ -128,12 +128,12 @@ def test_picture_that_is_only_named_is_reserved_for(tmp_path, case):
     ],
     ids=["n", "best_of", "prompts", "candidateCount"],
 )
-def test_each_answer_that_is_asked_for_is_reserved_for(tmp_path, api, url, body, more):
+def test_reservation_includes_each_requested_answer(tmp_path, api, url, body, more):
     one, five = reserved_for(tmp_path, api, url, body, {**body, **more})
     assert five - one >= 4 * 10 * 11 * 10**6
 
 
-def test_context_that_the_provider_keeps_is_reserved_for(tmp_path):
+def test_reservation_includes_context_stored_by_the_provider(tmp_path):
     said = {
         "id": "resp_1",
         "object": "response",
@@ -153,11 +153,11 @@ def test_context_that_the_provider_keeps_is_reserved_for(tmp_path):
     play(tmp_path, server, scene, provider=BUDGET, model=PRICES, api="openai-responses", path="")
     plain, goes_on, of_others = found
     assert goes_on - plain >= 4050 * 3 * 10**6
-    # Nobody here knows how long that is: as much as the longest prompt so far.
+    # Its length is unknown: reserve as much as for the longest prompt so far.
     assert of_others - plain >= 4000 * 3 * 10**6
 
 
-def test_tokens_written_to_a_cache_cost_what_that_costs(tmp_path):
+def test_tokens_written_to_a_cache_have_their_own_price(tmp_path):
     said = {
         "type": "message",
         "role": "assistant",

@@ -1,4 +1,4 @@
-"""Requests of SDKs: what is sent of them, what is refused, and what is handed back."""
+"""Requests of SDKs: the form in which they are sent, refusals, and answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
 from tests.engine.native_play import CHAT, EVENT_STREAM, LAST, TOKEN, event, play
 from tests.raw_server import json_response, response
@@ -40,7 +40,7 @@ def saying(*answers: bytes):
     return answer
 
 
-def test_request_goes_to_the_lane_with_its_key_and_its_name_for_the_model(tmp_path):
+def test_request_is_sent_with_the_lanes_key_and_model_name(tmp_path):
     async def scene(told):
         headers = {
             "authorization": "Bearer pool",
@@ -89,7 +89,7 @@ def test_other_resources_are_served_and_counted(tmp_path, path, answer, tokens):
         (f"{HOME}/v1/embeddings", "embeddings"),
     ],
 )
-def test_deployment_and_version_are_the_lanes(tmp_path, url, target):
+def test_request_has_the_lanes_deployment_and_version(tmp_path, url, target):
     async def scene(told):
         await told.client.post(url, json=told.body(input="a"), headers={"api-key": "pool"})
         (request,) = told.server.requests
@@ -113,18 +113,16 @@ def test_deployment_and_version_are_the_lanes(tmp_path, url, target):
     [
         ("https://other.example/v1/chat/completions", {}, {}, "other.example"),
         ("http://127.0.0.1:9/v1/chat/completions", {}, {}, "127.0.0.1"),
-        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "key of its own"),
-        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "key of its own"),
-        (f"{CHAT}?key=sk-own-canary", {}, {}, "key of its own"),
+        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "its own key"),
+        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "its own key"),
+        (f"{CHAT}?key=sk-own-canary", {}, {}, "its own key"),
         (f"{HOME}/v1/files", {}, {}, "/v1/files"),
         (f"{HOME}/v1/messages", {}, {}, "/chat/completions"),
         (CHAT, {}, {"model": "another"}, "'another'"),
         (CHAT, {}, {"model": 3}, "model 3"),
     ],
 )
-def test_what_may_not_be_sent_is_refused_with_one_sentence(
-    tmp_path, url, headers, fields, sentence
-):
+def test_a_forbidden_request_is_refused_with_one_sentence(tmp_path, url, headers, fields, sentence):
     async def scene(told):
         with pytest.raises(BadRequestError) as refused:
             await told.client.post(url, json=told.body(**fields), headers=headers)
@@ -142,7 +140,7 @@ def test_what_may_not_be_sent_is_refused_with_one_sentence(
 
 
 @pytest.mark.parametrize("content", [b"", b"no json", b"[1]", b"{", b'{"model": "m"} {}'])
-def test_body_that_is_no_object_is_refused(tmp_path, content):
+def test_body_that_is_not_an_object_is_refused(tmp_path, content):
     async def scene(told):
         with pytest.raises(BadRequestError, match="JSON"):
             await told.client.post(CHAT, content=content)
@@ -152,12 +150,10 @@ def test_body_that_is_no_object_is_refused(tmp_path, content):
 
 
 def test_huge_body_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(sdk_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
-        with pytest.raises(
-            BadRequestError, match="has more than 1,000 bytes, the most that is sent"
-        ):
+        with pytest.raises(BadRequestError, match="is larger than the maximum of 1,000 bytes"):
             await told.ask(user="x" * 1000)
         assert told.server.requests == []
 
@@ -181,9 +177,7 @@ def test_get_is_refused(tmp_path):
         (400, {"message": "filtered", "code": "content_filter"}, PromptRefused),
     ],
 )
-def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
-    tmp_path, status, error, fault
-):
+def test_provider_error_about_the_request_is_passed_on_unchanged(tmp_path, status, error, fault):
     said = {"error": {**error, "param": TOKEN}}
 
     async def scene(told):
@@ -193,18 +187,18 @@ def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
         assert TOKEN not in answer.text
         assert answer.headers["x-should-retry"] == "false"
         assert isinstance(answer.extensions["ultrapar.fault"].fault, fault)
-        # The agent may know what to do about it.
+        # The agent may be able to correct its request.
         assert told.llm.conversation.failure is None
         assert (await told.ask()).status_code == 200
 
-    # It is the first word of the lane, so that a check shows whether it says so of all requests.
+    # This is the lane's first answer, so a check shows whether all requests get it.
     check = [json_response(CHATTED)] * (fault is BadRequestError)
     answers = [json_response(said, status=status), *check, json_response(CHATTED)]
     play(tmp_path, saying(*answers), scene)
 
 
 def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
-    """vLLM has no `/embeddings` for a model that chats: that is no reason to stop chatting."""
+    """vLLM has no `/embeddings` for a chat model; its lane stays in use."""
     lacking = json_response({"detail": "Not Found"}, status=404)
 
     async def scene(told):
@@ -225,13 +219,13 @@ def test_final_failure_ends_all_further_requests(tmp_path):
             await told.ask()
         with pytest.raises(InfraError):
             await told.llm.chat([{"role": "user", "content": "Hi"}])
-        # And a probe, since it is the first that the lane says.
+        # And a probe, since this is the first answer of the lane.
         assert len(told.server.requests) == 2
 
     play(tmp_path, saying(refused, refused), scene)
 
 
-def test_retry_of_an_sdk_is_said_once(tmp_path, caplog):
+def test_retries_of_an_sdk_are_reported_once(tmp_path, caplog):
     async def scene(told):
         for _ in range(2):
             headers = {"x-stainless-retry-count": "2"}
@@ -243,7 +237,7 @@ def test_retry_of_an_sdk_is_said_once(tmp_path, caplog):
     assert "max_retries=0" in line
 
 
-def test_client_serves_its_own_loop_and_its_own_episode_only(tmp_path):
+def test_client_works_only_in_its_own_loop_and_episode(tmp_path):
     async def scene(told):
         async def asks() -> None:
             with pytest.raises(RuntimeError, match="event loop"):
@@ -260,13 +254,15 @@ def test_client_serves_its_own_loop_and_its_own_episode_only(tmp_path):
 
 def test_client_of_another_api_is_refused(tmp_path):
     async def scene(told):
-        with pytest.raises(BadRequestError, match=r"llm.anthropic\(\) does not fit the lane p/m/"):
+        with pytest.raises(
+            BadRequestError, match=r"llm.anthropic\(\) does not work with the lane p/m/"
+        ):
             told.llm.anthropic()
 
     play(tmp_path, saying(), scene)
 
 
-def test_missing_package_is_named(tmp_path, monkeypatch):
+def test_error_names_the_missing_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
 
     async def scene(told):
@@ -278,7 +274,7 @@ def test_missing_package_is_named(tmp_path, monkeypatch):
     play(tmp_path, saying(), scene)
 
 
-def test_request_of_too_many_objects_is_refused(tmp_path):
+def test_request_with_too_many_objects_is_refused(tmp_path):
     async def scene(told):
         content = b'{"model": "m", "input": [' + b"{}," * 100_000 + b"{}]}"
         with pytest.raises(BadRequestError, match="has more than 10000 objects"):
@@ -289,14 +285,14 @@ def test_request_of_too_many_objects_is_refused(tmp_path):
 
 
 def spelled(token: str) -> list[str]:
-    """How servers may echo a key: whole, cut, encoded."""
+    """The forms in which servers may echo a key: whole, cut, encoded."""
     basic = base64.b64encode(f"user:{token}".encode()).decode()
     return [token, token[:14] + "...", quote(token + "/"), token.encode().hex(), basic]
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"400 Bad Request", b"418 Teapot"])
-def test_key_that_a_server_echoes_is_handed_to_nobody(tmp_path, status):
-    """The key of another lane as well: which one a request was sent with is nobody's business."""
+def test_key_that_a_server_echoes_is_masked(tmp_path, status):
+    """The key of another lane, too: a client must not learn which key was used."""
     keys = [TOKEN, f"{TOKEN}-key1"]
     said = [one for key in keys for one in spelled(key)]
     body = json.dumps({**CHATTED, "error": None, "echo": said}).encode()
@@ -314,7 +310,7 @@ def test_key_that_a_server_echoes_is_handed_to_nobody(tmp_path, status):
     play(tmp_path, saying(response(body, headers, status=status)), scene, n_keys=2)
 
 
-def test_key_in_a_stream_is_handed_to_nobody(tmp_path):
+def test_key_in_a_stream_is_masked(tmp_path):
     pieces = (EVENT_STREAM, event(f"my key is {TOKEN}"), LAST)
 
     async def scene(told):
@@ -327,7 +323,7 @@ def test_key_in_a_stream_is_handed_to_nobody(tmp_path):
     play(tmp_path, saying(b"".join(pieces)), scene)
 
 
-def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
+def test_tokens_are_reserved_for_the_maximum_in_the_body(tmp_path):
     asked = []
 
     async def scene(told):
@@ -350,7 +346,7 @@ def test_tokens_are_reserved_for_what_a_body_asks(tmp_path):
 
 
 @pytest.mark.parametrize("library", ["httpx", "httpx2"])
-def test_sdk_gets_a_client_of_the_library_that_it_is_written_for(tmp_path, monkeypatch, library):
+def test_sdk_gets_a_client_of_its_own_http_library(tmp_path, monkeypatch, library):
     module = pytest.importorskip(library)
     sdk = types.ModuleType("openai")
     sdk.DefaultAsyncHttpxClient = type("Default", (module.AsyncClient,), {})
@@ -384,7 +380,7 @@ STREAMED = b"".join(
 
 
 @pytest.mark.parametrize("header", [b"content-type: text/event-stream", b"x-none: 1"])
-def test_stream_of_responses_that_nobody_asked_for_is_read(tmp_path, header):
+def test_unrequested_stream_of_responses_is_read(tmp_path, header):
     async def scene(told):
         said = {"model": "m", "input": "Hi"}
         answer = await told.client.post(RESPONSES, json=said)
@@ -398,7 +394,7 @@ def test_stream_of_responses_that_nobody_asked_for_is_read(tmp_path, header):
     play(tmp_path, saying(came, came), scene, api="openai-responses")
 
 
-def test_stream_of_chat_that_nobody_asked_for_is_handed_as_one_body(tmp_path):
+def test_unrequested_stream_of_chat_becomes_one_body(tmp_path):
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
     came = event("fi") + event("ne") + event(delta={"tool_calls": [call]}) + LAST
 
@@ -469,7 +465,7 @@ UNASKED = {
 
 @pytest.mark.parametrize("header", [b"content-type: text/event-stream", b"x-none: 1"])
 @pytest.mark.parametrize("api", UNASKED)
-def test_stream_that_nobody_asked_for_is_handed_as_the_body_of_its_api(tmp_path, api, header):
+def test_unrequested_stream_becomes_a_body_of_its_api(tmp_path, api, header):
     path, asked, events, body = UNASKED[api]
 
     async def scene(told):

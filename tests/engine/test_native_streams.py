@@ -1,4 +1,4 @@
-"""Streams that an SDK asks for: who reads them, what a failure means, and whose seat is free."""
+"""Streams that an SDK requests: readers, failures, and seats."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WHOLE = {"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]
 
 
 class Server:
-    """Answers requests in turn with what it is given; notes who has left.
+    """Answer requests in turn with the given items; note which clients have left.
 
-    An item `...` stands for a server that says no more and waits until its client leaves, a number
-    for seconds of silence: what is sent without a pause may come as one piece.
+    The item `...` means that the server sends no more and waits until its client leaves. A number
+    means seconds of silence: without a pause, pieces may arrive as one.
     """
 
     def __init__(self, *answers: tuple[object, ...]) -> None:
@@ -44,7 +44,7 @@ async def read(response) -> bytes:
     return b"".join([piece async for piece in response.aiter_raw()])
 
 
-def test_stream_comes_as_the_server_sends_it(tmp_path):
+def test_stream_is_passed_on_as_the_server_sends_it(tmp_path):
     server = Server((EVENT_STREAM, event("Hel"), event("lo"), LAST))
 
     async def scene(told):
@@ -68,7 +68,7 @@ def test_stream_comes_as_the_server_sends_it(tmp_path):
     ],
     ids=["cut", "error", "503", "429"],
 )
-def test_failure_before_the_first_piece_is_tried_again(tmp_path, first):
+def test_failure_before_the_first_piece_is_retried(tmp_path, first):
     server = Server(first, (EVENT_STREAM, event("fine"), LAST))
 
     async def scene(told):
@@ -84,7 +84,7 @@ def test_failure_before_the_first_piece_is_tried_again(tmp_path, first):
 @pytest.mark.parametrize(
     "then", [b"", b'data: {"error": {"code": "503", "message": "full"}}\n\n'], ids=["cut", "error"]
 )
-def test_failure_after_the_first_piece_is_the_cases(tmp_path, then):
+def test_failure_after_the_first_piece_reaches_the_case(tmp_path, then):
     server = Server((EVENT_STREAM, event("Hel"), 0.1, then))
 
     async def scene(told):
@@ -100,7 +100,7 @@ def test_failure_after_the_first_piece_is_the_cases(tmp_path, then):
     play(tmp_path, server, scene)
 
 
-def test_whole_answer_to_a_request_for_a_stream_is_handed_over_whole(tmp_path):
+def test_whole_answer_to_a_stream_request_is_passed_on_whole(tmp_path):
     server = Server((json_response(WHOLE),))
 
     async def scene(told):
@@ -112,7 +112,7 @@ def test_whole_answer_to_a_request_for_a_stream_is_handed_over_whole(tmp_path):
     play(tmp_path, server, scene)
 
 
-def test_answer_that_nobody_reads_holds_no_seat(tmp_path):
+def test_unread_answer_holds_no_seat(tmp_path):
     server = Server((EVENT_STREAM, *[event("x" * 1000)] * 100, LAST))
 
     async def scene(told):
@@ -123,7 +123,7 @@ def test_answer_that_nobody_reads_holds_no_seat(tmp_path):
     play(tmp_path, server, scene)
 
 
-def test_slow_reader_holds_no_seat_and_gets_all(tmp_path):
+def test_slow_reader_holds_no_seat_and_gets_the_whole_answer(tmp_path):
     server = Server((EVENT_STREAM, *[event("x" * 1000)] * 100, LAST))
 
     async def scene(told):
@@ -178,7 +178,7 @@ async def end_of_episode(told):
 
 
 @pytest.mark.parametrize("leave", [close_early, drop, cancel, end_of_episode])
-def test_stream_that_is_left_gives_its_seat_back_at_once(tmp_path, leave):
+def test_abandoned_stream_returns_its_seat_immediately(tmp_path, leave):
     server = Server((EVENT_STREAM, event("Hel"), ...))
 
     async def scene(told):
@@ -191,7 +191,7 @@ def test_stream_that_is_left_gives_its_seat_back_at_once(tmp_path, leave):
 
 
 @pytest.mark.parametrize("leave", [cancel, cancel_before_the_answer])
-def test_request_that_is_cancelled_before_its_answer_gives_its_seat_back(tmp_path, leave):
+def test_request_that_is_cancelled_before_its_answer_returns_its_seat(tmp_path, leave):
     server = Server((...,))
 
     async def scene(told):
@@ -260,7 +260,7 @@ GEMINI = (
     ],
 )
 @pytest.mark.parametrize("leaves", [False, True], ids=["reads on", "leaves"])
-def test_error_inside_of_a_stream_is_the_attempts_outcome(tmp_path, of, error, outcome, leaves):
+def test_error_in_a_stream_is_the_attempts_outcome(tmp_path, of, error, outcome, leaves):
     api, url, begin = of
     pieces = [b"data: " + json.dumps(one).encode() + b"\r\n\r\n" for one in [*begin, error]]
     server = Server((EVENT_STREAM, pieces[0], 0.05, pieces[1], *([...] if leaves else [])))
@@ -280,14 +280,14 @@ def test_error_inside_of_a_stream_is_the_attempts_outcome(tmp_path, of, error, o
 
 
 def by_response(response):
-    """What Anthropic's SDK raises when it reads an error event."""
+    """Raise what Anthropic's SDK raises when it reads an error event."""
     error = RuntimeError("the SDK's own words")
     error.response = response
     return error
 
 
 def by_request(response):
-    """What OpenAI's raises."""
+    """Raise what OpenAI's SDK raises."""
     error = RuntimeError("the SDK's own words")
     error.request = response.request
     return error
@@ -297,7 +297,7 @@ def by_request(response):
 @pytest.mark.parametrize(
     ("code", "fault"), [("content_filter", PromptRefused), ("400", BadRequestError)]
 )
-def test_fault_of_the_request_inside_of_a_stream_is_behind_what_an_sdk_raises(
+def test_provider_error_in_a_stream_is_the_cause_of_the_sdks_exception(
     tmp_path, raised, code, fault
 ):
     said = json.dumps({"error": {"code": code, "message": f"no {TOKEN}"}}).encode()
@@ -321,10 +321,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize("asked", [{}, {"stream_options": {"include_usage": False, "x": 1}}])
-def test_what_a_stream_took_is_asked_for_and_kept_from_who_did_not_ask(tmp_path, asked):
+def test_usage_of_a_stream_is_requested_and_hidden_from_clients_that_did_not_request_it(
+    tmp_path, asked
+):
     first, last = event("Hello"), event(finish_reason="stop")
     empty = b'data: {"choices": [], "prompt_filter_results": [], "usage": null}\n\n'
-    # As one piece, and with the last two events without the empty line that ends them.
+    # In one piece, and the last two events without the empty line after them.
     server = Server((EVENT_STREAM, empty + first + last + USAGE + DONE[:-1]))
 
     async def scene(told):
@@ -338,7 +340,7 @@ def test_what_a_stream_took_is_asked_for_and_kept_from_who_did_not_ask(tmp_path,
     play(tmp_path, server, scene)
 
 
-def test_what_a_stream_took_is_handed_to_who_asked_for_it(tmp_path):
+def test_usage_of_a_stream_reaches_clients_that_request_it(tmp_path):
     whole = event("Hello") + event(finish_reason="stop") + USAGE + DONE
     server = Server((EVENT_STREAM, whole))
 
@@ -349,7 +351,7 @@ def test_what_a_stream_took_is_handed_to_who_asked_for_it(tmp_path):
     play(tmp_path, server, scene)
 
 
-def test_server_that_does_not_know_the_option_is_not_asked_what_a_stream_took(tmp_path):
+def test_server_without_the_option_is_not_asked_for_the_usage_of_a_stream(tmp_path):
     server = Server((EVENT_STREAM, event("Hello"), LAST))
 
     async def scene(told):

@@ -1,4 +1,4 @@
-"""The official `anthropic` client on a real server of ours."""
+"""The official `anthropic` client against a real simulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulated_pool import (
     simulated_pool,
 )
 
-# The client is seconds of imports.
+# Importing the client takes seconds.
 pytestmark = pytest.mark.slow
 
 ASKED = {"model": "claude-x", "max_tokens": 1000, "messages": MESSAGES}
@@ -27,13 +27,13 @@ TOOL = {"name": "look_up", "input_schema": PARAMETERS}
 
 @pytest.fixture(scope="module")
 def anthropic():
-    """The client. Importing it takes seconds, which every worker that collects would wait."""
+    """The client. Its import takes seconds, which would delay every worker's collection."""
     return import_module("anthropic")
 
 
 @pytest.fixture(scope="module")
 def client_of(anthropic):
-    """A function: a client of a server."""
+    """A function that makes a client of a server."""
 
     def made(server, **options):
         url = server.base_url(PROVIDER).removesuffix("/v1")
@@ -53,7 +53,7 @@ def client(tmp_path_factory, client_of):
         yield made
 
 
-def test_client_calls_a_tool_and_tells_its_result(client):
+def test_client_calls_a_tool_and_returns_its_result(client):
     asked = {**ASKED, "tools": [TOOL], "tool_choice": {"type": "tool", "name": "look_up"}}
     message = client.messages.create(**asked)
     (call,) = message.content
@@ -75,7 +75,7 @@ def test_client_calls_a_tool_and_tells_its_result(client):
     assert answered.content[0].text == "echo: so?"
 
 
-def test_client_raises_what_a_refusal_means(client, anthropic):
+def test_client_raises_the_exception_for_each_refusal(client, anthropic):
     with pytest.raises(anthropic.AuthenticationError) as refusal:
         client.copy(api_key="sk-wrong").messages.create(**ASKED)
     assert refusal.value.body["error"]["type"] == "authentication_error"
@@ -86,7 +86,7 @@ def test_client_raises_what_a_refusal_means(client, anthropic):
         client.messages.create(**{**ASKED, "max_tokens": 0})
 
 
-def test_version_of_the_api_is_needed(client):
+def test_version_of_the_api_is_required(client):
     url = f"{client.base_url}v1/messages"
     response = httpx.post(url, headers={"x-api-key": "sim-lab-key0"}, json=ASKED, timeout=60.0)
     assert response.status_code == 400
@@ -94,7 +94,7 @@ def test_version_of_the_api_is_needed(client):
     assert "anthropic-version" in response.json()["error"]["message"]
 
 
-def test_faults_and_headers_come_in_the_apis_shape(tmp_path, client_of, anthropic):
+def test_faults_and_headers_have_the_apis_shape(tmp_path, client_of, anthropic):
     pool = simulated_pool(models={"m": ("claude-x",)}, per_key=Limit("", "key", rpm=60))
     text = """
     [[fault]]

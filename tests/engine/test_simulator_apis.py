@@ -33,7 +33,7 @@ ASKED = {
 
 
 async def ask_all(server, times, **more):
-    """(path, status, body) of so many requests to each path at once, in order."""
+    """(path, status, body) of this many requests to each path at the same time, in order."""
     root = server.base_url(PROVIDER).removesuffix("/v1")
 
     async def ask(session, path):
@@ -45,7 +45,7 @@ async def ask_all(server, times, **more):
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         asked = [ask(session, path) for _ in range(times) for path in ASKED]
-        # All of them: one that breaks must not keep the others from being sent.
+        # Wait for all: one that breaks must not keep the others from being sent.
         found = await asyncio.gather(*asked, return_exceptions=True)
     for one in found:
         if isinstance(one, BaseException):
@@ -53,7 +53,7 @@ async def ask_all(server, times, **more):
     return found
 
 
-def test_limit_is_one_for_all_apis(tmp_path):
+def test_all_apis_share_a_limit(tmp_path):
     pool = simulated_pool(latency=Latency("fixed", 0.3), per_key=Limit("", "key", workers=5))
     with running(pool, tmp_path) as server:
         found = asyncio.run(ask_all(server, 3))
@@ -66,7 +66,7 @@ def test_limit_is_one_for_all_apis(tmp_path):
     assert log.count(429) == statuses.count(429)
 
 
-def test_same_question_gets_the_same_bytes(tmp_path):
+def test_same_request_gets_the_same_bytes(tmp_path):
     with running(simulated_pool(), tmp_path) as server:
         found = asyncio.run(ask_all(server, 3))
     assert {status for _, status, _ in found} == {200}
@@ -75,7 +75,7 @@ def test_same_question_gets_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_faults_take_requests_of_all_apis(tmp_path, stream):
+def test_faults_apply_to_requests_of_all_apis(tmp_path, stream):
     pool = simulated_pool(per_key=Limit("", "key", workers=20))
     kinds = [
         'kind = "error"\nerror = "server_error"',

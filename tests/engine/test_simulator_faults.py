@@ -1,4 +1,4 @@
-"""What a faults file does to requests, on a real server, and what its log says of it."""
+"""The effects of a faults file on requests, on a real server, and its log entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATH = "/chat/completions"
 
 @pytest.fixture
 def faulty(tmp_path):
-    """A function: a server of a pool with the faults of a text, as a context."""
+    """A function that starts a server of a pool with the faults of a text, as a context."""
 
     def serve(text, pool=None):
         pool = pool or simulated_pool(models={"m": ("m", "i1")}, keys=("key0", "key1"))
@@ -45,7 +45,7 @@ def post(server, text="hello", model="m", key="key0", **more):
     return httpx.post(url, headers=bearer(key), json={**question(text, model), **more}, timeout=60)
 
 
-def test_error_has_status_headers_and_body_as_asked_for(faulty, log):
+def test_error_has_the_given_status_headers_and_body(faulty, log):
     text = """
     [[fault]]
     name = "gateway"
@@ -68,7 +68,7 @@ def test_error_has_status_headers_and_body_as_asked_for(faulty, log):
     assert (second.status, second.admitted, second.fault) == (200, True, None)
 
 
-def test_fault_takes_its_lanes_alone_and_the_first_of_several_counts(faulty, log):
+def test_fault_applies_only_to_its_lanes_and_the_first_of_several_wins(faulty, log):
     text = """
     [[fault]]
     kind = "error"
@@ -86,7 +86,7 @@ def test_fault_takes_its_lanes_alone_and_the_first_of_several_counts(faulty, log
     assert [row.fault for row in log().requests] == [None, "error 2", "error 1", "error 1"]
 
 
-def test_late_error_holds_a_seat_meanwhile(faulty, log):
+def test_late_error_holds_its_seat_until_it_is_sent(faulty, log):
     text = '[[fault]]\nkind = "error"\nstatus = 504\nafter_s = 0.05'
     with faulty(text) as server:
         assert post(server).status_code == 504
@@ -130,7 +130,7 @@ def test_drop_closes_the_connection_and_frees_the_seat(faulty, log, at, status, 
 
 
 @pytest.mark.slow
-def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
+def test_share_selects_the_same_requests_in_any_order(faulty, log):
     text = 'seed = 3\n[[fault]]\nkind = "error"\nstatus = 500\nshare = 0.3'
     texts = [f"q{n}" for n in range(40)]
     found = []
@@ -145,7 +145,7 @@ def test_share_takes_the_same_requests_whatever_their_order(faulty, log):
     assert 0 < len(found[0]) < 40
 
 
-def test_what_a_limit_refuses_is_not_marked_as_the_faults_doing(faulty, log):
+def test_refusal_by_a_limit_is_not_logged_as_a_fault(faulty, log):
     text = """
     [[capacity]]
     limit = "lab/key0"
@@ -159,7 +159,7 @@ def test_what_a_limit_refuses_is_not_marked_as_the_faults_doing(faulty, log):
 
 
 async def hammer(server, n, **more):
-    """Statuses of that many requests at once; those without an answer leave after the others."""
+    """Statuses of this many requests at once; unanswered requests leave after the others."""
     url = server.base_url(PROVIDER) + PATH
 
     async def ask(session, k):
@@ -173,7 +173,7 @@ async def hammer(server, n, **more):
         return await asyncio.gather(*(ask(session, k) for k in range(n)))
 
 
-def test_limit_holds_other_numbers_while_its_entry_says_so(faulty, log):
+def test_limit_has_other_numbers_while_its_entry_applies(faulty, log):
     pool = simulated_pool(latency=Latency("fixed", 0.3), per_key=Limit("", "key", workers=10))
     with faulty('[[capacity]]\nlimit = "lab/*"\nfactor = 0.5', pool) as server:
         statuses = Counter(asyncio.run(hammer(server, 30)))
@@ -181,7 +181,7 @@ def test_limit_holds_other_numbers_while_its_entry_says_so(faulty, log):
     assert statuses[429] == 25
 
 
-def test_tokens_per_minute_are_judged_by_prompt_and_completion(faulty):
+def test_tokens_per_minute_count_prompt_and_completion(faulty):
     with faulty('[[capacity]]\nkey = "key0"\ntpm = 9') as server:
         responses = [post(server) for _ in range(3)]
     # 5 tokens each: the second one begins within the limit, as the one call of tolerance.
@@ -190,7 +190,7 @@ def test_tokens_per_minute_are_judged_by_prompt_and_completion(faulty):
 
 
 @pytest.mark.slow
-def test_every_seat_comes_back_whatever_goes_wrong(faulty, log):
+def test_every_seat_is_free_after_any_fault(faulty, log):
     pool = simulated_pool(latency=Latency("log-normal", 0.01, 0.5), per_key=Limit("", "key", 8))
     kinds = [
         'kind = "hang"',

@@ -1,4 +1,4 @@
-"""The official `google-genai` client on a real server of ours."""
+"""The official `google-genai` client against a real simulator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulated_pool import ARGUMENTS, PROVIDER, faults_of, running, simulated_pool
 
-# The client is seconds of imports.
+# Importing the client takes seconds.
 pytestmark = pytest.mark.slow
 
 ASKED = {"model": "gemini-x", "contents": "what is the answer"}
@@ -24,13 +24,13 @@ DECLARED = {
 
 @pytest.fixture(scope="module")
 def genai():
-    """The client. Importing it takes seconds, which every worker that collects would wait."""
+    """The client. Its import takes seconds, which would delay every worker's collection."""
     return import_module("google.genai")
 
 
 @pytest.fixture(scope="module")
 def client_of(genai):
-    """A function: a client of a server."""
+    """A function that makes a client of a server."""
 
     def made(server, key="sim-lab-key0"):
         url = server.base_url(PROVIDER).removesuffix("/v1")
@@ -52,7 +52,7 @@ def client(server, client_of):
         yield made
 
 
-def test_client_calls_a_function_and_tells_its_result(client):
+def test_client_calls_a_function_and_returns_its_result(client):
     config = {
         "tools": [{"function_declarations": [DECLARED]}],
         "tool_config": {"function_calling_config": {"mode": "ANY"}},
@@ -72,7 +72,7 @@ def test_client_calls_a_function_and_tells_its_result(client):
     assert answered.text == "echo: so?"
 
 
-def test_client_raises_what_a_refusal_means(client, client_of, server, genai, tmp_path):
+def test_client_raises_the_exception_for_each_refusal(client, client_of, server, genai, tmp_path):
     errors = genai.errors
     with pytest.raises(errors.ClientError) as refusal, client_of(server, "wrong") as other:
         other.models.generate_content(**ASKED)

@@ -1,4 +1,4 @@
-"""The official `openai` client on a real server of ours."""
+"""The official `openai` client against a real simulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": PARA
 
 @pytest.fixture(scope="module")
 def openai():
-    """The client. Importing it takes a second, which every worker that collects would wait."""
+    """The client. Its import takes a second, which would delay every worker's collection."""
     return import_module("openai")
 
 
@@ -51,7 +51,7 @@ def test_client_reads_a_tool_call(client):
     assert completion.choices[0].message.content is None
     assert call.function.name == "look_up"
     assert json.loads(call.function.arguments) == ARGUMENTS
-    # The client sends what it was given back as part of the conversation.
+    # The client sends the received message back as part of the conversation.
     answered = client.chat.completions.create(
         model="gpt-x",
         messages=[
@@ -64,7 +64,7 @@ def test_client_reads_a_tool_call(client):
     assert answered.choices[0].message.content == "echo: so?"
 
 
-def test_client_raises_what_an_unknown_key_and_model_mean(server, client, openai):
+def test_client_raises_the_exceptions_for_an_unknown_key_and_model(server, client, openai):
     with pytest.raises(openai.AuthenticationError) as refusal:
         client.copy(api_key="sk-wrong").chat.completions.create(model="gpt-x", messages=MESSAGES)
     assert refusal.value.code == "invalid_api_key"
@@ -87,7 +87,7 @@ def test_client_reads_the_events_of_a_response(client):
     assert final.usage.total_tokens == 5 + 6
 
 
-def test_client_goes_on_after_a_call_of_a_response(client):
+def test_client_continues_after_a_tool_call_of_a_response(client):
     asked = {"model": "gpt-x", "tools": [FUNCTION]}
     first = client.responses.create(input=MESSAGES, tool_choice="required", **asked)
     (call,) = first.output

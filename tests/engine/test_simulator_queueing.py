@@ -1,4 +1,4 @@
-"""A server with a knee: it queues, never refuses, and says how many wait."""
+"""A server with a knee: it queues, never refuses, and reports how many requests wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gauges(text):
     return {(state, name): float(n) for state, name, n in found}
 
 
-def test_requests_beyond_the_knee_wait_for_their_turn_and_all_are_answered(tmp_path):
+def test_requests_beyond_the_knee_wait_and_all_are_answered(tmp_path):
     pool = simulated_pool(keys=("key0", "key1"), latency=Latency("knee", 0.05, 0.0, 4))
 
     async def run(url):
@@ -36,13 +36,13 @@ def test_requests_beyond_the_knee_wait_for_their_turn_and_all_are_answered(tmp_p
         assert asyncio.run(run(server.base_url(PROVIDER) + PATH)) == [200] * 40
     rows = read_server_log(tmp_path / "server.log").requests
     ends_s = sorted(row.t_end_s for row in rows)
-    # Ten turns of four: no turn ends before all before it could.
+    # Ten turns of four: no turn can end before all earlier ones.
     for n, end_s in enumerate(ends_s):
         assert end_s - rows[0].t_arrival_s >= 0.05 * (n // 4 + 1) - 0.002 * (n // 4 + 1)
     assert {row.t_end_s for row in rows[:4]} == set(ends_s[:4])
 
 
-def test_metrics_say_how_many_run_and_wait(tmp_path):
+def test_metrics_report_how_many_requests_run_and_wait(tmp_path):
     pool = simulated_pool(models={"m": ("m", "i1")}, latency=Latency("knee", 3600.0, 0.0, 2))
 
     async def run(root):
@@ -68,7 +68,7 @@ def test_metrics_say_how_many_run_and_wait(tmp_path):
             seen = [await until(2, 3)]
             for task in asked[:2]:
                 task.cancel()
-            # Whoever leaves, one that waited takes the place.
+            # When a request leaves, a waiting one takes its place.
             seen.append(await until(2, 1))
             for task in asked:
                 task.cancel()

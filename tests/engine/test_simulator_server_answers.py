@@ -42,7 +42,7 @@ def post(server):
         {"api-key": "sk-0123456789"},
     ],
 )
-def test_unknown_token_is_a_401_that_does_not_repeat_it(post, headers):
+def test_unknown_token_gets_a_401_that_does_not_repeat_it(post, headers):
     response = post(question(model="i0"), headers)
     assert response.status_code == 401
     assert response.json()["error"]["code"] == "invalid_api_key"
@@ -61,7 +61,7 @@ def test_unknown_token_is_a_401_that_does_not_repeat_it(post, headers):
         (b'{"model": "i0", "messages": [{"role": "user", "content": "\xff"}]}', "utf-8"),
     ],
 )
-def test_unreadable_request_is_a_400_that_says_why(post, body, says):
+def test_unreadable_request_gets_a_400_with_the_reason(post, body, says):
     response = post(body)
     assert response.status_code == 400
     # Releases of msgspec spell it in two ways.
@@ -69,7 +69,7 @@ def test_unreadable_request_is_a_400_that_says_why(post, body, says):
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_body_of_a_megabyte_is_read_and_a_longer_one_is_a_413(post):
+def test_body_of_a_megabyte_is_read_and_a_longer_one_gets_a_413(post):
     empty = json.dumps(question("", "i0")).encode()
     longest = json.dumps(question("x" * (1024 * 1024 - len(empty)), "i0")).encode()
     assert len(longest) == 1024 * 1024
@@ -79,7 +79,7 @@ def test_body_of_a_megabyte_is_read_and_a_longer_one_is_a_413(post):
     assert response.json()["error"]["code"] == "request_too_large"
 
 
-def test_connection_is_of_use_after_a_413(server):
+def test_connection_can_be_used_after_a_413(server):
     with httpx.Client(headers=bearer(), base_url=server.base_url(PROVIDER), timeout=60.0) as client:
         statuses = [
             client.post("/chat/completions", content=body).status_code
@@ -105,7 +105,7 @@ def test_models_are_listed(server):
     assert httpx.get(url, timeout=60.0).status_code == 401
 
 
-def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_path):
+def test_answers_and_latencies_do_not_depend_on_order_instance_or_key(tmp_path):
     pool = simulated_pool(
         models={"m": ("i0", "i1")},
         keys=("key0", "key1"),
@@ -134,7 +134,7 @@ def test_answers_and_latencies_depend_on_neither_order_nor_instance_nor_key(tmp_
     assert first == other
 
 
-def test_refusals_answer_for_their_lanes_alone(tmp_path):
+def test_refusals_apply_only_to_their_lanes(tmp_path):
     pool = simulated_pool(models={"m": ("i0", "i1")}, keys=("key0", "key1"))
     refusals = refusing(pool, {"key1": 401, "instance:i1": 429})
     with running(pool, tmp_path, faults=refusals) as server:
@@ -153,7 +153,7 @@ def test_refusals_answer_for_their_lanes_alone(tmp_path):
     assert responses["key0", "i1"].headers["retry-after"] == "1"
 
 
-def test_chosen_tokens_open_and_appear_nowhere_in_the_log(tmp_path):
+def test_chosen_tokens_are_accepted_and_never_logged(tmp_path):
     tokens = {f"{PROVIDER}/key0": "s3cret-token"}
     with running(simulated_pool(), tmp_path, tokens=tokens) as server:
         url = server.base_url(PROVIDER) + "/chat/completions"

@@ -35,14 +35,14 @@ def pool(tmp_path):
 
 
 def simulating(*arguments):
-    """A server of that pool, one of whose two keys is set."""
+    """A server of that pool; one of its two keys is set."""
     environ = {**os.environ, "SIMULATED_KEY_0": "s3cret"}
     environ.pop("SIMULATED_KEY_1", None)
     return simulator_process.simulating(*arguments, env=environ)
 
 
 def status_of(base_url, token, model):
-    """With which status a request is answered."""
+    """The status of the answer to a request."""
     headers = {"authorization": f"Bearer {token}"}
     url = f"{base_url}/chat/completions"
     return httpx.post(url, headers=headers, json=question(model=model), timeout=60.0).status_code
@@ -73,7 +73,7 @@ def test_simulate_serves_until_it_is_interrupted(tmp_path, pool, number):
 
 
 @pytest.mark.slow
-def test_simulate_says_what_is_served_and_no_secret(pool):
+def test_simulate_prints_models_and_keys_but_no_secret(pool):
     with simulating("--pool", pool, "--port", 0) as (_, said):
         assert said.startswith("SIMULATED")
         assert "/lab/v1" in said
@@ -83,7 +83,7 @@ def test_simulate_says_what_is_served_and_no_secret(pool):
         assert "s3cret" not in said
 
 
-def test_pool_that_is_not_there_is_one_line_and_exit_code_4(tmp_path, capsys):
+def test_missing_pool_gives_one_line_and_exit_code_4(tmp_path, capsys):
     assert main(["simulate", "--pool", str(tmp_path / "none.toml")]) == 4
     said = capsys.readouterr()
     assert said.out == ""
@@ -101,7 +101,7 @@ def test_pool_that_is_not_there_is_one_line_and_exit_code_4(tmp_path, capsys):
         (["--port", "99999"], "not 0 to 65535"),
     ],
 )
-def test_settings_that_do_not_fit_the_pool_are_one_line_and_exit_code_4(
+def test_settings_that_do_not_fit_the_pool_give_one_line_and_exit_code_4(
     pool, capsys, arguments, says
 ):
     assert main(["simulate", "--pool", str(pool), *arguments]) == 4
@@ -120,7 +120,7 @@ def test_settings_that_do_not_fit_the_pool_are_one_line_and_exit_code_4(
         (["simulate", "--pool", "p", "--port", "x"], "--port"),
     ],
 )
-def test_bad_arguments_are_exit_code_4(capsys, arguments, says):
+def test_bad_arguments_give_exit_code_4(capsys, arguments, says):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 4
@@ -128,7 +128,7 @@ def test_bad_arguments_are_exit_code_4(capsys, arguments, says):
 
 
 @pytest.mark.slow
-def test_simulate_fails_as_its_faults_file_says(tmp_path, pool):
+def test_simulate_applies_its_faults_file(tmp_path, pool):
     faults = tmp_path / "faults.toml"
     faults.write_text('[[fault]]\nkind = "error"\nerror = "overloaded"\nkey = "key1"\n')
     arguments = ("--pool", pool, "--port", 0, "--faults", faults, "--refuse", "instance:i1=404")

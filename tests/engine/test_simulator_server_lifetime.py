@@ -67,7 +67,7 @@ def test_stop_does_not_wait_for_requests_in_flight(tmp_path):
             f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        # An answer on another connection: the first request has been read before it.
+        # This answer, on another connection, shows that the first request has been read.
         assert ask(server, "none") == 404
         server.stop()
         assert client.recv(1) == b""
@@ -125,7 +125,7 @@ CLIENT = """
 
 
 def slow_rows_when(server, log_path, enough):
-    """The rows of the model `slow` once they are enough; asks meanwhile, to let time pass."""
+    """The rows of the model `slow`, once there are enough; sends requests until then."""
     for _ in range(3000):
         rows = [row for row in read_server_log(log_path).requests if row.model == "slow"]
         if enough(rows):
@@ -151,7 +151,7 @@ def test_log_is_complete_after_the_kill_of_a_client(tmp_path):
     assert read_server_log(log_path).max_in_flight(model="slow") == 50
 
 
-def test_taken_port_is_a_config_error_that_names_it(tmp_path):
+def test_port_in_use_is_a_config_error_that_names_the_port(tmp_path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -162,21 +162,21 @@ def test_taken_port_is_a_config_error_that_names_it(tmp_path):
             )
 
 
-def test_log_in_no_directory_is_a_config_error_that_names_it(tmp_path):
+def test_log_in_a_missing_directory_is_a_config_error_that_names_the_log(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere/log: No such file"):
         SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "nowhere" / "log").base_url(
             PROVIDER
         )
 
 
-def test_server_that_cannot_even_begin_is_a_config_error_with_its_last_words(tmp_path, monkeypatch):
+def test_server_that_cannot_start_is_a_config_error_with_its_last_output(tmp_path, monkeypatch):
     (tmp_path / "uvicorn.py").write_text("raise ImportError('broken on purpose')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ConfigError, match="broken on purpose"):
         SimulatorProcess.start(simulated_pool(), log_path=tmp_path / "log").base_url(PROVIDER)
 
 
-def test_server_of_a_run_is_waited_for_where_its_address_is_needed(tmp_path):
+def test_run_waits_for_its_server_when_it_needs_the_address(tmp_path):
     services = Services(simulated_pool(), tmp_path / "nowhere")
     services.start_simulator(None)
     try:

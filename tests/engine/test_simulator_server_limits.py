@@ -26,9 +26,9 @@ N_CLIENTS = 100
 
 
 async def hammer(url, requests, *, until_answered=False, n_awaited=None):
-    """Send all requests, each by a client of its own; the answers as (status, headers, body).
+    """Send all requests, each from a client of its own; return (status, headers, body) of each.
 
-    `n_awaited` answers are enough; the clients that have none by then leave.
+    Stop after `n_awaited` answers: the clients without an answer then leave.
     """
     answers = []
     enough = asyncio.Event()
@@ -79,7 +79,7 @@ THREE = {"m": ("i0", "i1", "i2")}
         ),
     ],
 )
-def test_caps_are_exact_under_a_hundred_clients(tmp_path, limits, n_seats):
+def test_seats_are_exact_with_a_hundred_clients(tmp_path, limits, n_seats):
     pool = simulated_pool(models=THREE, keys=("key0", "key1"), latency=NEVER, **limits)
     sent = requests(N_CLIENTS, ("key0", "key1"), THREE["m"])
     with running(pool, tmp_path) as server:
@@ -96,7 +96,7 @@ def test_caps_are_exact_under_a_hundred_clients(tmp_path, limits, n_seats):
         assert body["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_everybody_is_served_and_every_refusal_is_of_a_full_house(tmp_path):
+def test_every_request_is_served_and_refusals_happen_only_at_full_seats(tmp_path):
     pool = simulated_pool(
         models=THREE,
         keys=("key0", "key1"),
@@ -121,7 +121,7 @@ def test_everybody_is_served_and_every_refusal_is_of_a_full_house(tmp_path):
         assert is_full == (not row.admitted)
 
 
-def test_rate_has_one_call_of_tolerance_and_tells_when_to_come_back(tmp_path):
+def test_rate_tolerates_one_call_and_tells_when_to_retry(tmp_path):
     pool = simulated_pool(per_key=Limit("", "key", qps=10))
     with running(pool, tmp_path) as server:
         url = server.base_url(PROVIDER) + "/chat/completions"
@@ -140,7 +140,7 @@ def test_rate_has_one_call_of_tolerance_and_tells_when_to_come_back(tmp_path):
             assert "10 requests in 1 s" in body["error"]["message"]
 
 
-def test_client_that_comes_back_when_told_is_admitted(tmp_path):
+def test_client_that_waits_for_retry_after_is_admitted(tmp_path):
     pool = simulated_pool(per_key=Limit("", "key", qps=4))
 
     async def run(url):
@@ -165,7 +165,7 @@ def test_client_that_comes_back_when_told_is_admitted(tmp_path):
 
 
 class Caller:
-    """One connection, over which requests are sent whose answers nobody waits for."""
+    """A connection that sends requests and reads no answers."""
 
     def __init__(self, server):
         self._connection = http.client.HTTPConnection("127.0.0.1", server.port)
@@ -187,7 +187,7 @@ class Caller:
 
 
 @pytest.mark.slow
-def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
+def test_seat_of_a_departed_client_is_free_for_the_next_request(tmp_path):
     pool = simulated_pool(
         models={"slow": ("slow",)}, latency=NEVER, per_key=Limit("", "key", workers=1)
     )
@@ -196,8 +196,9 @@ def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
         callers = [Caller(server) for _ in range(n)]
         callers[0].send("slow")
         for holder, following in pairwise(callers):
-            # After two answers the holder's request, sent before them, has been judged. And the
-            # kernel reports a connection that was just active before the holder's older end.
+            # After two answers the server has judged the holder's request, which was sent before
+            # them. And the kernel reports a connection that was just active before the holder's
+            # older end.
             assert [following.ask("none"), following.ask("none")] == [404, 404]
             holder.leave()
             following.send("slow")
@@ -212,7 +213,7 @@ def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
         assert left.t_end_s <= came.t_arrival_s
 
 
-def test_request_whose_client_leaves_at_once_is_in_the_log(tmp_path):
+def test_request_whose_client_leaves_immediately_is_in_the_log(tmp_path):
     pool = simulated_pool(models={"slow": ("slow",)}, latency=NEVER)
     n = 60
     with running(pool, tmp_path) as server:

@@ -1,4 +1,4 @@
-"""Streamed answers of a real server: the same as whole ones, over the same time."""
+"""Streamed answers of a real server: the same text as whole answers, over the same time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def documents(response):
     return [json.loads(line) for line in lines]
 
 
-def test_streamed_answer_is_the_whole_one_in_pieces_after_the_same_time(tmp_path):
+def test_streamed_answer_has_the_text_and_the_time_of_the_whole_answer(tmp_path):
     pool = simulated_pool(latency=Latency("fixed", 0.1))
     with running(pool, tmp_path) as server:
         url = server.base_url(PROVIDER) + PATH
@@ -49,7 +49,7 @@ def test_streamed_answer_is_the_whole_one_in_pieces_after_the_same_time(tmp_path
     assert min(row.t_end_s - row.t_arrival_s for row in rows) >= 0.098
 
 
-def test_client_that_leaves_in_the_middle_frees_its_seat(tmp_path):
+def test_client_that_leaves_during_a_stream_frees_its_seat(tmp_path):
     pool = simulated_pool(per_key=Limit("", "key", workers=1))
     text = '[[fault]]\nkind = "hang"\nat = "body"\nfor_requests = 1'
 
@@ -61,8 +61,8 @@ def test_client_that_leaves_in_the_middle_frees_its_seat(tmp_path):
             async with session.post(url, json=question()) as refused:
                 statuses = [refused.status]
             response.close()
-            # The server hears of it from the kernel, which tells of the next request at the same
-            # time: either may come first.
+            # The kernel reports the end to the server, and the next request at the same time, in
+            # either order.
             async with asyncio.timeout(10):
                 while statuses[-1] == HTTPStatus.TOO_MANY_REQUESTS:
                     async with session.post(url, json=question()) as following:

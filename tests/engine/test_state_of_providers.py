@@ -1,4 +1,4 @@
-"""What a provider keeps is asked of the key that made it, and of no other."""
+"""Requests that name state stored by a provider go only to the key that created it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ USER = {"role": "user", "content": "Hi"}
 
 
 class Provider:
-    """Speaks Responses; what it answered to one key it knows for that key alone.
+    """A server of the Responses API; each key sees only its own responses.
 
     Attributes:
-        asked: By which key, and what of its state was named.
-        busy: Refuses this key once.
-        gone: Knows this key no more.
+        asked: The key of each request, and the state that the request named.
+        busy: The key that is refused once.
+        gone: The key that is no longer known.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def on_two_keys(directory, answering, scene, **more):
 
 
 async def to_another_key(told, provider) -> str:
-    """Has the episode's next request answered by another key than the last. Returns the last."""
+    """Move the episode's next request to another key than the last; return the last key."""
     last, _ = provider.asked[-1]
     provider.busy = last
     await told.llm.chat([USER])
@@ -82,7 +82,7 @@ def test_encrypted_reasoning_of_chat_goes_back_to_the_key_that_made_it(tmp_path,
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_response_that_a_client_names_is_asked_of_the_key_that_made_it(tmp_path, streams):
+def test_request_that_names_a_response_goes_to_the_key_that_made_it(tmp_path, streams):
     provider = Provider()
 
     async def scene(told):
@@ -95,7 +95,7 @@ def test_response_that_a_client_names_is_asked_of_the_key_that_made_it(tmp_path,
     on_two_keys(tmp_path, provider, scene)
 
 
-def test_case_is_infra_where_the_key_that_made_it_is_gone(tmp_path):
+def test_case_is_infra_if_the_key_that_made_the_state_is_gone(tmp_path):
     provider = Provider()
 
     async def scene(told):
@@ -106,12 +106,14 @@ def test_case_is_infra_where_the_key_that_made_it_is_gone(tmp_path):
             await told.llm.chat([USER, reply.message, USER])
         assert infra.value.kind == "refusal_of_request"
         lane = told.llm.conversation.attempts[0]
-        assert f"the request names what only p/m/{lane.key} has" in str(infra.value)
+        assert f"the request refers to data that is stored only at p/m/{lane.key}" in str(
+            infra.value
+        )
 
     on_two_keys(tmp_path, provider, scene)
 
 
-def test_case_is_infra_where_no_key_has_all_that_is_named(tmp_path):
+def test_case_is_infra_if_no_key_has_all_the_named_state(tmp_path):
     provider = Provider()
 
     async def scene(told):
@@ -119,14 +121,14 @@ def test_case_is_infra_where_no_key_has_all_that_is_named(tmp_path):
         await to_another_key(told, provider)
         other = await told.llm.chat([USER])
         n_asked = len(provider.asked)
-        with pytest.raises(InfraError, match="no lane has it all"):
+        with pytest.raises(InfraError, match="no lane has all of it"):
             await told.llm.chat([USER, reply.message, USER, other.message])
         assert len(provider.asked) == n_asked
 
     on_two_keys(tmp_path, provider, scene)
 
 
-def test_state_from_elsewhere_is_asked_of_any_key(tmp_path):
+def test_request_that_names_unknown_state_goes_to_any_key(tmp_path):
     async def answer(peer, request):
         assert request.json()["conversation"] == "conv_of_old"
         output = [{"type": "message", "content": []}]
@@ -151,7 +153,7 @@ def test_background_mode_is_refused_before_it_is_sent(tmp_path, name):
     play(tmp_path, Provider().answer, scene, api="openai-responses")
 
 
-def test_background_mode_may_be_spoken_of(tmp_path):
+def test_text_about_background_mode_is_sent(tmp_path):
     async def scene(told):
         for said in ('what is {"background": true}?', {"metadata": {"background": True}}):
             body = {"model": "m", "input": [USER, {"role": "user", "content": json.dumps(said)}]}

@@ -1,4 +1,4 @@
-"""Why a request has to be sent again is that of its own role, whoever else is answered."""
+"""The reason of a retry is the last failure of its own role, even after another role's answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.raw_server import json_response, response
 ASKED = [{"role": "user", "content": "Hi"}]
 
 
-def test_answer_of_a_judge_does_not_hide_what_the_case_waits_for(tmp_path):
+def test_answer_of_a_judge_does_not_hide_why_the_case_waits(tmp_path):
     async def scene(told):
         async def episode(llm):
             own = asyncio.ensure_future(llm.chat(ASKED))
@@ -29,10 +29,11 @@ def test_answer_of_a_judge_does_not_hide_what_the_case_waits_for(tmp_path):
         ended = await run_episode(work, None, parts, timeout_s=0.4, worker="main")
         assert [one.role for one in ended.attempts][:2] == ["", "judge"]
         assert ended.kind == "timeout"
-        assert "it waited to try again after: " in ended.detail
+        assert "it was waiting to try again after: " in ended.detail
         assert "out of order" in ended.detail
 
-    # The server closes each connection; unsaid, the judge's request may go out on that one.
+    # The server announces that it closes each connection: otherwise the judge's request might use
+    # one.
     closes = b"connection: close"
     broken = response(b"out of order", closes, status=b"500 Internal Server Error")
     play(tmp_path, Server((broken,), (json_response(CHATTED),), (...,)), scene)

@@ -1,6 +1,6 @@
 """Requests and answers of OpenAI and Azure OpenAI, in their documented shapes, from end to end.
 
-What each part of an answer means is a matter of `tests/unit`.
+`tests/unit` tests the meaning of each part of an answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SSE = b"content-type: text/event-stream; charset=utf-8"
 
 
 def play(tmp_path, api, answer, scene, *, streams=False):
-    """Play a scene against a server of that API, whose limits are looked for."""
+    """Play a scene in adaptive mode against a server of that API."""
     version = 'api_version = "2024-10-21"\n' if api == AZURE else ""
     fields = f'rate_mode = "adaptive"\nstream = {str(streams).lower()}\n{version}'
     path = "" if api == AZURE else "/v1"
@@ -43,7 +43,7 @@ def answer_of(api, text, *, streams=False):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_request_is_what_the_api_documents(tmp_path, api):
+def test_request_has_the_documented_form(tmp_path, api):
     async def scene(told):
         await told.llm.chat(MESSAGES, temperature=0.5)
         (request,) = told.server.requests
@@ -68,7 +68,7 @@ def test_request_is_what_the_api_documents(tmp_path, api):
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("streams", [False, True])
-def test_text_usage_and_limits(tmp_path, api, streams):
+def test_text_usage_and_limits_are_read(tmp_path, api, streams):
     async def scene(told):
         reply = await told.llm.chat(MESSAGES)
         assert (reply.text, reply.finish_reason) == ("Hello", "stop")
@@ -95,14 +95,14 @@ def test_text_usage_and_limits(tmp_path, api, streams):
 @pytest.mark.parametrize(
     ("status", "error", "raised", "kind"),
     [
-        # One refusal is about the request.
+        # One of the refusals is about the request.
         (401, shapes.WRONG_KEY, InfraError, "refusal_of_request"),
         (429, shapes.TOO_FAST, InfraError, "rate"),
         (500, shapes.BROKEN, InfraError, "overload"),
         (400, shapes.TOO_LONG, PromptRefused, "context_length"),
     ],
 )
-def test_error_is_classed_by_what_it_means(tmp_path, streams, status, error, raised, kind):  # noqa: PLR0917
+def test_error_gets_the_class_of_its_meaning(tmp_path, streams, status, error, raised, kind):  # noqa: PLR0917
     told_s = b"retry-after: 3"
 
     async def scene(told):
@@ -113,7 +113,7 @@ def test_error_is_classed_by_what_it_means(tmp_path, streams, status, error, rai
         assert attempt.status == status
         if kind == "rate":
             assert attempt.retry_after_s == 3
-        # A refusal's headers count as an answer's do.
+        # Headers of a refusal count like headers of an answer.
         assert told.feedback[0].allowance.requests == 5000
 
     answer = json_response(error, *shapes.headers(), told_s, status=status)

@@ -1,4 +1,4 @@
-"""Acme's API: chat completions under other names. What is the same is taken from `OpenAi`."""
+"""Acme's API: chat completions under other names. `OpenAi` provides the common parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.apis.reply import Messages, Reply
 
 
 class Acme(OpenAi):
-    """Questions go to `/ask`; an answer is `{"said": ..., "cost": [tokens in, tokens out]}`."""
+    """Requests go to `/ask`; an answer is `{"said": ..., "cost": [tokens in, tokens out]}`."""
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         return f"{base_url}/ask/{name}"
@@ -31,7 +31,7 @@ class Acme(OpenAi):
             answer = json.loads(body)
             said, (tokens_in, tokens_out) = str(answer["said"]), answer["cost"]
         except (ValueError, TypeError, LookupError) as error:
-            return Failure("malformed", f"the answer is none of Acme's: {error}", maybe_billed=True)
+            return Failure("malformed", f"not an answer of Acme's API: {error}", maybe_billed=True)
         return Reply(said, None, (), "stop", tokens_in, tokens_out, lane, latency_s)
 
 

@@ -1,4 +1,4 @@
-"""What a server can do wrong with one request, byte by byte."""
+"""Ways for a server to fail at one request, byte by byte."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.raw_server import Peer, json_response, response
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says.
+    """A request as the server reads it.
 
     Attributes:
         prompt: The text of its last message.
-        number: From 1, in order of arrival.
-        nth: How often this prompt has come, this time included.
+        number: Its number from 1, in order of arrival.
+        nth: The number of requests with this prompt so far, including this one.
         words: The prompt without its first word.
         t_s: Seconds since the server's first request.
     """
@@ -38,7 +38,7 @@ Fault = Callable[[Peer, Asked], Awaitable[None]]
 MEGABYTE = 1024 * 1024
 
 
-# -- answers that are whole ------------------------------------------------------------------------
+# -- whole answers ---------------------------------------------------------------------------------
 
 
 def completion(words: str, n_in: int = 3, n_out: int = 5) -> bytes:
@@ -56,7 +56,7 @@ async def say(peer: Peer, asked: Asked) -> None:
 
 
 def after(seconds: float, fault: Fault = say) -> Fault:
-    """The same, but later."""
+    """Do the same, but later."""
 
     async def late(peer: Peer, asked: Asked) -> None:
         await asyncio.sleep(seconds)
@@ -68,13 +68,13 @@ def after(seconds: float, fault: Fault = say) -> Fault:
 def refuse(
     status: int, *headers: bytes, code: str | None = None, message: str = "as scripted"
 ) -> Fault:
-    """An error of the API, whole and well-formed."""
+    """Send a complete, valid error of the API."""
     answer = {"error": {"message": message, "code": code}}
     return bytes_(json_response(answer, *headers, status=status))
 
 
 def bytes_(*pieces: bytes) -> Fault:
-    """Exactly these bytes; the connection stays."""
+    """Send exactly these bytes and keep the connection."""
 
     async def sent(peer: Peer, _: Asked) -> None:
         await peer.send(*pieces)
@@ -83,12 +83,12 @@ def bytes_(*pieces: bytes) -> Fault:
 
 
 def body(content: bytes, *headers: bytes) -> Fault:
-    """A whole answer 200 with that body."""
+    """Send a complete answer 200 with this body."""
     return bytes_(response(content, *headers))
 
 
 def telling(*headers: bytes) -> Fault:
-    """The right answer with further headers."""
+    """Send the right answer with more headers."""
 
     async def told(peer: Peer, asked: Asked) -> None:
         await peer.send(response(completion(asked.words), *headers))
@@ -100,14 +100,14 @@ def telling(*headers: bytes) -> Fault:
 
 
 def cut(share: float, end: Callable[[Peer], None]) -> Fault:
-    """A share of the answer's body, or no byte with a share below 0, then `end`."""
+    """Send a share of the answer's body, or no byte if the share is below 0, then `end`."""
 
     async def ended(peer: Peer, asked: Asked) -> None:
         head, _, content = response(completion(asked.words)).partition(b"\r\n\r\n")
         if share >= 0:
             await peer.send(head + b"\r\n\r\n")
             await peer.send(content[: int(share * len(content))])
-            # What is sent reaches the client before a reset that would overtake it.
+            # Wait, so that the bytes reach the client before the reset, which would overtake them.
             await asyncio.sleep(0.05)
         end(peer)
 
@@ -130,12 +130,12 @@ async def half_close_in_body(peer: Peer, asked: Asked) -> None:
 
 
 async def stale(peer: Peer, asked: Asked) -> None:
-    """A good answer on a connection that ends as soon as it is used again."""
+    """Send a good answer on a connection that ends when it is used again."""
     peer.doomed = True
     await say(peer, asked)
 
 
-# -- answers that take for ever --------------------------------------------------------------------
+# -- endless answers -------------------------------------------------------------------------------
 
 
 async def silence(peer: Peer, _: Asked) -> None:
@@ -154,7 +154,7 @@ async def slow_body(peer: Peer, asked: Asked) -> None:
 
 
 async def _drip(peer: Peer, content: bytes) -> None:
-    """A byte each second."""
+    """Send a byte each second."""
     for position in range(len(content)):
         if peer.has_left():
             break
@@ -164,7 +164,7 @@ async def _drip(peer: Peer, content: bytes) -> None:
 
 
 async def flood(peer: Peer, _: Asked) -> None:
-    """Interim answers without an end."""
+    """Send interim answers without end."""
     while True:
         await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n" * 100)
         await asyncio.sleep(0.01)
@@ -174,13 +174,13 @@ async def flood(peer: Peer, _: Asked) -> None:
 
 
 async def short_json(peer: Peer, asked: Asked) -> None:
-    """JSON that stops in the middle, in an HTTP answer that is whole."""
+    """Send JSON that stops in the middle, in a complete HTTP answer."""
     content = completion(asked.words)
     await peer.send(response(content[: len(content) // 2]))
 
 
 async def long_length(peer: Peer, asked: Asked) -> None:
-    """Fewer bytes than the length says, and an orderly end."""
+    """Send fewer bytes than the length says, and close in order."""
     content = completion(asked.words)
     await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) + 100))
     await peer.send(content)
@@ -188,7 +188,7 @@ async def long_length(peer: Peer, asked: Asked) -> None:
 
 
 async def long_length_kept(peer: Peer, asked: Asked) -> None:
-    """Fewer bytes than the length says, and no end."""
+    """Send fewer bytes than the length says, and never close."""
     content = completion(asked.words)
     await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) + 100))
     await peer.send(content)
@@ -196,7 +196,7 @@ async def long_length_kept(peer: Peer, asked: Asked) -> None:
 
 
 async def short_length(peer: Peer, asked: Asked) -> None:
-    """More bytes than the length says; the connection stays."""
+    """Send more bytes than the length says; keep the connection."""
     content = completion(asked.words)
     await peer.send(
         b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(content) - 20) + content
@@ -204,7 +204,7 @@ async def short_length(peer: Peer, asked: Asked) -> None:
 
 
 async def cut_chunk(peer: Peer, asked: Asked) -> None:
-    """An orderly end in the middle of a chunk."""
+    """Close in order in the middle of a chunk."""
     content = completion(asked.words)
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     await peer.send(head, b"%x\r\n" % len(content), content[: len(content) // 2])
@@ -212,13 +212,13 @@ async def cut_chunk(peer: Peer, asked: Asked) -> None:
 
 
 async def bad_chunk(peer: Peer, asked: Asked) -> None:
-    """A chunk whose size is no number."""
+    """Send a chunk with an invalid size."""
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     await peer.send(head, b"zz\r\n", completion(asked.words))
 
 
 def reply_of(text_json: bytes) -> bytes:
-    """A completion whose text is given as it stands in JSON, quotes included."""
+    """A completion whose text is given as JSON, with its quotes."""
     return completion("TEXT").replace(b'"TEXT"', text_json)
 
 
@@ -227,7 +227,7 @@ def nested(depth: int) -> bytes:
 
 
 def bomb(n_megabytes: int) -> Iterator[bytes]:
-    """A gzip stream that unpacks to that many MiB of spaces, in pieces of a KiB."""
+    """A gzip stream of this many MiB of spaces, in pieces of a KiB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     yield packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
     piece = packer.compress(b" " * MEGABYTE) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -236,18 +236,18 @@ def bomb(n_megabytes: int) -> Iterator[bytes]:
 
 
 async def double_bomb(peer: Peer, _: Asked) -> None:
-    """1 GiB of spaces in a few kB: packed twice."""
+    """Send 1 GiB of spaces in a few kB, compressed twice."""
     content = gzip.compress(b"".join(bomb(1024)))
     await peer.send(response(content, b"content-encoding: gzip, gzip"))
 
 
 async def large(peer: Peer, asked: Asked) -> None:
-    """A good answer of 10 MB."""
+    """Send a good answer of 10 MB."""
     await peer.send(response(completion(asked.words + "x" * 10_000_000)))
 
 
 async def too_large(peer: Peer, asked: Asked) -> None:
-    """A good answer of 20 MB."""
+    """Send a good answer of 20 MB."""
     await peer.send(response(completion(asked.words + "x" * 20_000_000)))
 
 
@@ -256,7 +256,7 @@ async def long_header(peer: Peer, asked: Asked) -> None:
 
 
 async def interim(peer: Peer, asked: Asked) -> None:
-    """Interim answers, then a good one: no fault at all."""
+    """Send interim answers, then a good one: no fault."""
     await peer.send(b"HTTP/1.1 103 Early Hints\r\nlink: </>\r\n\r\n" * 3)
     peer.status = None
     await say(peer, asked)

@@ -1,4 +1,4 @@
-"""A small suite run on a faulty server, and what must hold whatever the fault was."""
+"""A small suite run on a faulty server, and the checks that hold for every fault."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.plugin.conftest import CANARY, Project
 from tests.plugin.test_secrets import leaks
 
 PROBE = MESSAGES[0]["content"]
-"""Of no case, so that no case records it."""
+"""Requests that belong to no case, so that no case records them."""
 
 N_KEYS = 3
 KEY_NAMES = {f"{CANARY}-{n}": f"key{n}" for n in range(N_KEYS)}
 SEATS = 4
-"""Of each key, as `Project.write_pool` has it."""
+"""Seats of each key, as `Project.write_pool` writes them."""
 GRACE_S = 60.0
-"""How much longer than its episodes' deadline a run may take: some 5 s where nobody else is at
-work, and ten times that tells a slow machine from a run that hangs."""
+"""Seconds a run may take beyond its episodes' deadline: some 5 s on an idle machine. Ten times that
+distinguishes a slow machine from a run that hangs."""
 SUITE = """
 @pytest.mark.parametrize("prompt", {prompts!r})
 def test_it(answer): pass
@@ -36,10 +36,10 @@ class Played:
     """A finished run.
 
     Attributes:
-        rows: Row of results by prompt.
-        attempts: Rows of attempts by prompt, in order.
-        took_s: From pytest's start to its end.
-        worked_s: From the first lease to pytest's end; as `took_s` where nothing was sent.
+        rows: The row of results of each prompt.
+        attempts: The rows of attempts of each prompt, in order.
+        took_s: Seconds from pytest's start to its end.
+        worked_s: Seconds from the first lease to pytest's end; `took_s` if nothing was sent.
     """
 
     result: pytest.RunResult
@@ -60,7 +60,7 @@ class Played:
         return Counter(self.outcome(prompt) for prompt in self.rows)
 
     def classes(self, prompt: str) -> list[str]:
-        """The failure class of each attempt, `ok` for the one that brought an answer."""
+        """The failure class of each attempt, `ok` for the attempt with an answer."""
         return [attempt["outcome"] for attempt in self.attempts[prompt]]
 
     def statuses(self, prompt: str) -> list[int | None]:
@@ -71,7 +71,7 @@ class Played:
 
 
 def between(prompts: list[str]) -> list[str]:
-    """Others among them, so that no key meets nothing but faults."""
+    """Mix other prompts with these, so that no key sees only faults."""
     others = iter(f"say {n}" for n in range(4 * len(prompts)))
     return [one for prompt in prompts for one in (prompt, *(next(others) for _ in range(4)))]
 
@@ -89,21 +89,24 @@ def play(
 ) -> Played:
     """Run one case per prompt, and check what holds under every fault.
 
-    Every case has exactly one final row; the attempts that are recorded are the requests that the
-    server saw; no key ever had more in flight than its seats; no secret is in any file or on the
-    terminal; nothing crashed; the run ended within its episodes' deadline and a grace.
+    - Every case has exactly one final row.
+    - The recorded attempts are the requests that the server saw.
+    - No key exceeded its seats.
+    - No secret is in any file or on the terminal.
+    - Nothing crashed.
+    - The run ended within its episodes' deadline and a grace period.
 
     Args:
-        project: Its server is the faulty one.
-        prompts: No two alike.
-        options: For pytest; `-n0` unless it says otherwise.
-        keys: How many, `SEATS` each.
-        timeout_s: Deadline of one request.
-        episode_timeout_s: Deadline of one episode.
+        project: The project with the faulty server.
+        prompts: The prompts, all different.
+        options: Options of pytest; `-n0` by default.
+        keys: The number of keys, with `SEATS` each.
+        timeout_s: The deadline of one request.
+        episode_timeout_s: The deadline of one episode.
         suite: Text with `{prompts!r}` for the prompts.
-        log: The server's, where it is not `project.server`.
-        judged: Whether requests that the server saw must be those that are recorded; not where
-            connections end before a request is read.
+        log: The server's log, if the server is not `project.server`.
+        judged: Whether the server's requests must equal the recorded ones; not if connections end
+            before a request is read.
     """
     project.write_pool(keys=keys, timeout_s=timeout_s)
     project.suite(suite.format(prompts=list(prompts)))
@@ -125,7 +128,7 @@ def run(
     log: RequestLog | None = None,
     judged: bool = True,
 ) -> Played:
-    """As `play`, on the pool and the suite that are there."""
+    """Do the same as `play`, on the existing pool and suite."""
     workers = () if any(one.startswith("-n") or one == "no:xdist" for one in options) else ("-n0",)
     started_s = time.monotonic()
     result = project.run(
@@ -151,7 +154,7 @@ def run(
         worked_s=ended_s - first_s,
     )
     _check(project, played, log or project.server.log, judged=judged)
-    # The start of Python processes on a busy machine is no part of the promise.
+    # The run does not promise how fast a busy machine starts Python processes.
     assert played.worked_s <= episode_timeout_s + GRACE_S
     return played
 

@@ -1,4 +1,4 @@
-"""What a scripted server saw: its own record of every request, judge of what a client claims."""
+"""A scripted server's own record of every request, to check the records of a client."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pytest_ultrapar.testing import ServerLog, ServerRequest
 
 
 class Seen(msgspec.Struct):
-    """One request as it came.
+    """One request, as the server received it.
 
     Attributes:
-        number: From 1, in order of arrival.
-        connection: Number of the connection that it came on, from 1.
-        key: Name of the key whose token it carried, else the token.
-        t_s: When it had come whole, monotonic seconds of the host.
-        end_s: When the last of its answer was sent or its client was found gone.
-        status: HTTP status of the answer, as far as one was begun.
-        left: Whether the client went before the answer was whole.
+        number: Its number from 1, in order of arrival.
+        connection: The number of its connection, from 1.
+        key: The name of the key with its token, or the token if no key has it.
+        t_s: The time at which it was complete, in monotonic seconds of the machine.
+        end_s: The time at which its answer was complete, or its client was found gone.
+        status: The HTTP status of the answer, if one was begun.
+        left: Whether the client left before the answer was complete.
     """
 
     number: int
@@ -41,16 +41,16 @@ class Seen(msgspec.Struct):
 
 @dataclass
 class Work:
-    """Requests that a server works on: now, and at once at most; those whose client left, too."""
+    """Requests in progress: now, and at most; including requests of clients that left."""
 
     now: int = 0
     most: int = 0
 
 
 class RequestLog:
-    """Records requests in memory and, where a path is given, line by line in a file.
+    """Record requests in memory and, if a path is given, line by line in a file.
 
-    Written on the server's thread, read on any.
+    The server's thread writes it; any thread reads it.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -70,17 +70,17 @@ class RequestLog:
         return seen
 
     def ended(self, seen: Seen, *, status: int | None, left: bool) -> None:
-        """The end of a request; only the first word on it counts."""
+        """Record the end of a request; only the first call counts."""
         if seen.end_s is None:
             seen.status, seen.left, seen.end_s = status, left, time.monotonic()
             self._write(seen)
 
     def wait_for(self, n: int, timeout_s: float = 120) -> bool:
-        """Wait until n requests have come; False when they did not in time."""
+        """Wait until n requests have come; return False after the timeout."""
         return self.wait_until(lambda: len(self.requests) >= n, timeout_s)
 
     def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until that holds of the requests that came; False when it did not in time."""
+        """Wait until the condition holds for the requests; return False after the timeout."""
         with self._more:
             return self._more.wait_for(is_so, timeout_s)
 
@@ -96,16 +96,16 @@ class RequestLog:
         return [seen for seen in self.requests if seen.prompt == prompt]
 
     def counts(self) -> Counter[str]:
-        """How often each prompt came."""
+        """The number of requests of each prompt."""
         return Counter(seen.prompt for seen in self.requests)
 
     def judge(self) -> ServerLog:
-        """The same requests for the judge of limits that users have; each held a seat."""
+        """The same requests as a `ServerLog`; each held a seat."""
         return ServerLog(tuple(_as_request(seen) for seen in self.requests))
 
 
 def read_request_log(path: Path) -> RequestLog:
-    """The log of a server that is a process of its own, as far as it is written."""
+    """The log of a server in another process, as far as it is written."""
     log = RequestLog()
     lines = path.read_bytes()
     latest: dict[int, Seen] = {}

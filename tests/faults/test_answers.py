@@ -1,4 +1,4 @@
-"""Answers that are cut, wrong, hostile or huge: rows 4, 5 and 6 of the catalogue."""
+"""Cut, wrong, hostile or huge answers: rows 4, 5 and 6 of the catalogue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_answer_that_cannot_be_read_is_malformed(project):
         assert played.billed(prompt) == [True, False]
 
 
-def test_interim_answers_are_no_answers(project):
+def test_interim_answers_are_skipped(project):
     played = play(project, ["interim it"], "--ultrapar-max-attempts=1")
     assert played.result.ret == 0
     assert played.classes("interim it") == ["ok"]

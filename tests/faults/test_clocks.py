@@ -22,7 +22,7 @@ walls = (clock._fine, clock._CLOCK_REALTIME_COARSE)
 clock.clock_gettime = lambda which: real(which) + (offset_s if which in walls else 0)
 
 def pytest_runtest_logfinish():
-    # After some cases the clock of the wall jumps, and later back and beyond.
+    # After some cases the wall clock jumps ahead, and later back beyond its start.
     global offset_s
     number = next(done)
     offset_s = 0.0 if number < 10 else {first} if number < 25 else -{first}
@@ -61,7 +61,7 @@ def test_step_of_the_wall_clock_changes_no_limit_and_no_duration(project, step_s
     played = play_limited(project, SUITE, 50)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 50}
-    # Not faster than allowed; that nothing waited for an hour is what `run` looks at.
+    # Rates hold. `run` checks that no request waited for an hour.
     log = project.server.log
     assert log.judge().max_in_window(1.0) <= QPS + 1
     assert log.requests[-1].t_s - log.requests[0].t_s >= 50 / QPS - 1
@@ -71,7 +71,7 @@ def test_step_of_the_wall_clock_changes_no_limit_and_no_duration(project, step_s
 
 
 @pytest.mark.slow
-def test_process_that_stalls_makes_up_for_nothing(project):
+def test_process_that_stalls_sends_no_burst_afterwards(project):
     played = play_limited(project, STALLING, 50)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 50}
@@ -82,8 +82,8 @@ def test_process_that_stalls_makes_up_for_nothing(project):
 
 
 @pytest.mark.slow
-def test_date_to_wait_for_from_servers_with_another_clock_hangs_nobody(project):
-    """Seen from our clock one asks for an hour, and one for a time that is over."""
+def test_retry_date_of_a_server_with_another_clock_does_not_hang_a_request(project):
+    """By our clock, one server asks to wait for an hour, and one until a time in the past."""
 
     def of_another_hour(ahead_s: float) -> Fault:
         moment = email.utils.formatdate(time.time() + ahead_s, usegmt=True)
@@ -97,5 +97,5 @@ def test_date_to_wait_for_from_servers_with_another_clock_hangs_nobody(project):
     played = run(project, prompts)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 30}
-    # What was in flight, and a check.
+    # The requests in flight, and a check.
     assert sum(seen.key == "key0" for seen in project.server.log.requests) <= SEATS + 1

@@ -1,4 +1,4 @@
-"""Connections that end or stop where they should not: rows 1, 2 and 3 of the catalogue."""
+"""Connections that end or stop too early: rows 1, 2 and 3 of the catalogue."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.plugin.conftest import cases
 
 BREAKS = ["reset_before", "reset_after", "reset_mid", "leave", "half_close"]
 BROKEN = ("transport", "closed")
-"""`closed` where the connection was kept from another request and nothing of the answer came."""
+"""`closed` if the connection had served another request, and no byte of the answer came."""
 STALLS = ["silence", "slow_head", "slow_body", "long_length_kept", "flood"]
 
 
 @pytest.mark.slow
-def test_broken_connection_is_tried_again_on_another(project):
+def test_request_on_a_broken_connection_is_sent_again_on_another(project):
     broken = [f"{fault}:1 it" for fault in BREAKS]
     played = play(project, between(broken), keys=3)
     assert played.result.ret == 0
@@ -30,7 +30,7 @@ def test_broken_connection_is_tried_again_on_another(project):
 
 
 @pytest.mark.slow
-def test_connection_that_always_breaks_costs_its_case_alone(project):
+def test_connection_that_always_breaks_fails_only_its_case(project):
     broken = [f"{fault} it" for fault in BREAKS]
     played = play(project, between(broken), "--ultrapar-max-attempts=2", keys=3)
     assert played.result.ret == 0
@@ -41,7 +41,7 @@ def test_connection_that_always_breaks_costs_its_case_alone(project):
 
 
 @pytest.mark.slow
-def test_connection_that_breaks_is_not_tried_again_where_nothing_is(project):
+def test_request_on_a_broken_connection_is_not_retried_if_retries_are_off(project):
     broken = [f"{fault}:1 it" for fault in BREAKS]
     played = play(project, between(broken), "--ultrapar-max-attempts=1", keys=3)
     assert played.outcomes()["solved", None] == 20
@@ -63,7 +63,7 @@ def test_requests_that_stall_end_at_their_deadline_and_others_are_answered(proje
         assert played.classes(prompt) == ["timeout"]
         assert played.billed(prompt) == [True]
     assert {played.outcome(prompt) for prompt in others} == {("solved", None)}
-    # They did not wait for them: all were answered while those hung.
+    # They did not wait for the stalled ones: all were answered while those hung.
     ends_s = [project.server.log.of(prompt)[0].end_s or math.inf for prompt in others]
     assert max(ends_s) < min(played.attempts[prompt][0]["t_end_s"] for prompt in stalled)
 
@@ -81,7 +81,7 @@ def test_it(talk):
 
 
 def test_stale_connections_cost_at_most_one_retry_each(project):
-    # A second turn on each of four connections, all of which the server is about to close.
+    # A second turn on each of four connections, all of which the server closes next.
     prompts = [f"say fine {n}" for n in range(4)]
     played = play(project, prompts, suite=STALE, judged=False)
     assert played.result.ret == 0
@@ -89,7 +89,7 @@ def test_stale_connections_cost_at_most_one_retry_each(project):
     n_stale = 0
     for prompt in prompts:
         found = [(a["turn"], a["outcome"]) for a in played.attempts[prompt]]
-        # Who comes after the first that found its connection dead makes a new one at once.
+        # Requests after the first one that found its connection dead open a new one immediately.
         assert found in ([(0, "ok"), (1, "closed"), (1, "ok")], [(0, "ok"), (1, "ok")])
         n_stale += len(found) == 3
         arrivals = project.server.log.of(prompt)
@@ -99,7 +99,7 @@ def test_stale_connections_cost_at_most_one_retry_each(project):
 
 @pytest.mark.slow
 def test_connections_outlive_the_time_that_tests_take_to_grade(project):
-    """By the server's own count: 69 where they were kept for half a second, and now 16."""
+    """The server counts 16 connections; it was 69 when idle connections lived for half a second."""
     project.write_pool(seats=8)
     graded = "time.sleep(0.7 * (int(prompt[5:]) % 16 == 0))"
     project.suite("import time" + cases([f"work {n}" for n in range(160)], graded))

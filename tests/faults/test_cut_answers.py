@@ -1,4 +1,4 @@
-"""What is cut off, or broken as HTTP: the exact words of rows 3, 4 and 6 of the catalogue."""
+"""Answers that are cut off, or invalid HTTP: the exact words of rows 3, 4 and 6."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.played import between, play
 CUT = ["long_length", "cut_chunk", "bad_chunk", "short_length", "long_header"]
 
 
-def test_answer_that_is_broken_as_http_is_malformed(project):
+def test_answer_that_is_invalid_http_is_malformed(project):
     cut = [f"{fault}:1 it" for fault in CUT]
     played = play(project, between(cut), "--ultrapar-max-attempts=2", keys=3, timeout_s=15)
     assert played.result.ret == 0
@@ -34,8 +34,8 @@ def test_it(talk):
 """
 
 
-def test_stale_connection_is_not_tried_again_on_another_stale_one(project):
-    # Three idle connections beside its own, and the server is about to close all four.
+def test_request_on_a_stale_connection_is_not_sent_again_on_another_stale_one(project):
+    # Three idle connections besides its own; the server closes all four next.
     project.server.faults["late_stale"] = after(0.5, stale)
     prompts = [*(f"stale fine {n}" for n in range(3)), "late_stale fine"]
     played = play(project, prompts, "--ultrapar-max-attempts=2", suite=ALL_STALE, judged=False)

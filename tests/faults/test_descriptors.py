@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 FEW = """
 import resource
 
-# Before anything is started: workers inherit it.
+# Set before any process starts: workers inherit it.
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 """
 
@@ -46,7 +46,7 @@ def test_too_few_descriptors_are_refused_before_anything_starts(project, workers
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
-def test_soft_limit_on_descriptors_is_raised_where_that_is_allowed(project):
+def test_soft_limit_on_descriptors_is_raised_if_the_hard_limit_allows_it(project):
     result, output = limited(project, "-n0", (24, 1024))
     assert result.ret == 0, output
 
@@ -65,7 +65,7 @@ def test_few_descriptors_slow_a_run_down_and_cost_no_case(project):
     assert set(project.outcomes().values()) == {"solved"}
     assert len(project.rows()) == 120
     assert "of the 200 seats can be used at once: the limit on open files allows no more" in output
-    # What a connection more would have cost: no request was sent in vain.
+    # One connection too many would have failed a request: every request got an answer.
     assert len(project.server.log) == 120
     assert "Traceback" not in output
     assert CANARY not in output

@@ -23,8 +23,7 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
-    # What is written from the first test on ends at {LARGEST_FILE} bytes a file, as on a disk
-    # that is full.
+    # From the first test on, no file grows beyond {LARGEST_FILE} bytes, as on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, ({LARGEST_FILE}, resource.RLIM_INFINITY))
 
 def pytest_sessionfinish(session):
@@ -33,7 +32,7 @@ def pytest_sessionfinish(session):
 
 
 def finished(project) -> set[str]:
-    """Cases whose episodes stand whole in the journal."""
+    """The cases with a complete episode in the journal."""
     records = (record for _, record in scan_journal(project.directory / "journal"))
     return {r.case_id for r in records if isinstance(r, EpisodeEnded) and r.ending == "returned"}
 
@@ -45,7 +44,7 @@ def suite(project) -> None:
 
 
 @pytest.mark.slow
-def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(project):
+def test_full_disk_stops_the_run_keeps_its_records_and_resume_completes(project):
     suite(project)
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(LIMIT)
@@ -53,11 +52,11 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
         *LIGHT, "--ultrapar-pool=pool.toml", "-n2", timeout=60
     )
     output = said_by(stopped, 1, 2)
-    # The second where the journal had grown beyond the limit before the first test set it.
+    # The second code if the journal was larger than the limit before the first test set it.
     assert "is the disk full?" in output or os.strerror(errno.EFBIG) in output
     kept = finished(project)
     assert kept
-    # Nothing more was paid for once it could not be kept, but for what was in flight.
+    # After the first failed write, no request was paid for except those in flight.
     n_sent = len(project.server.log)
     assert n_sent <= len(kept) + 2 * 4
     conftest.unlink()
@@ -73,7 +72,7 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
         ("write", errno.ENOSPC),
     ],
 )
-def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch, call, number):
+def test_disk_error_stops_the_run_with_the_systems_message(project, monkeypatch, call, number):
     suite(project)
     project.server.faults["work"] = project.server.faults["say"]
     real, done = getattr(Disk, call), []

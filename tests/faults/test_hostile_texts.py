@@ -1,4 +1,4 @@
-"""What a model writes is stored as it came and steers no terminal: row 5 of the catalogue."""
+"""Text of a model is stored unchanged and cannot control a terminal: row 5 of the catalogue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = {
     "bidi": "\u202egnp.exe\u2066",
     "script": "</script><script>alert(1)</script>",
     "formula": "=cmd|' /C calc'!A0",
-    # What no file can hold comes as text that shows it.
+    # Text that no file can hold is stored in escaped form.
     "bad_utf8": r"caf\xe9 \xff",
     "surrogate": r"half \ud83d of it",
 }
@@ -40,7 +40,7 @@ UNSAFE = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x20
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
+def test_hostile_text_is_stored_unchanged_and_displayed_safely(project, workers):
     played = play(
         project,
         list(HOSTILE),
@@ -60,7 +60,7 @@ def test_hostile_text_is_stored_as_it_came_and_shown_harmless(project, workers):
         if row["role"] == "assistant"
     }
     assert stored == HOSTILE
-    # pytest colours lines as it shows them; this colour is of no line of its own.
+    # pytest colours the lines that it shows; this colour belongs to none of its lines.
     assert "\x1b[31m" in played.output
     assert "\x1b[45;1m" not in played.output
     shown = re.sub("\x1b\\[[0-9;]*m", "", played.output)

@@ -1,4 +1,4 @@
-"""Answers that are huge, packed or deep cost bounded memory: row 6 of the catalogue."""
+"""Huge, compressed or deeply nested answers use bounded memory: row 6 of the catalogue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEAK_PROJECT = "conftest.py"
 
 
 def peak_mib(project, prompt: str) -> tuple[Played, float]:
-    """One case in a process of its own, and the most memory that this ever had."""
+    """Run one case in a new process; return the process's peak memory."""
     project.pytester.path.joinpath(PEAK_PROJECT).write_text(PEAK)
     played = play(project, [prompt], "-p", "no:xdist", "--ultrapar-max-attempts=1", timeout_s=15)
     return played, int(project.pytester.path.joinpath("peak.txt").read_text()) / 1024
@@ -28,7 +28,7 @@ def peak_mib(project, prompt: str) -> tuple[Played, float]:
 
 @pytest.fixture(scope="module")
 def usual_mib() -> list[float]:
-    """What a run with a small answer takes, once it was measured."""
+    """The memory of a run with a small answer, once it was measured."""
     return []
 
 
@@ -40,7 +40,7 @@ def usual_mib() -> list[float]:
         ("double_bomb", "infra", "malformed"),
     ],
 )
-def test_answer_of_any_size_costs_bounded_memory(project, usual_mib, fault, outcome, kind):
+def test_answer_of_any_size_uses_bounded_memory(project, usual_mib, fault, outcome, kind):
     if not usual_mib:
         usual_mib.append(peak_mib(project, "say fine")[1])
         project.server.reset()

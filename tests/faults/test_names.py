@@ -1,4 +1,4 @@
-"""Hosts that are not there: row 18 of the catalogue."""
+"""Unknown host names: row 18 of the catalogue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.faults.test_tls import go
 
 
 @pytest.mark.slow
-def test_host_without_an_address_costs_no_case_while_another_is_there(project):
-    # Nobody may register a name below `.invalid` (RFC 2606).
+def test_unknown_host_costs_no_case_while_another_host_works(project):
+    # No name below `.invalid` can be registered (RFC 2606).
     prompts = [f"say {n}" for n in range(30)]
     played = go(project, prompts, "https://no-such-host.invalid/v1", project.server.base_url)
     assert played.result.ret == 0
@@ -21,7 +21,7 @@ def test_host_without_an_address_costs_no_case_while_another_is_there(project):
 
 
 @pytest.mark.slow
-def test_host_without_an_address_alone_ends_the_run(project):
+def test_unknown_host_ends_the_run_if_there_is_no_other(project):
     played = go(project, ["say fine"], "https://no-such-host.invalid/v1", episode_timeout_s=10)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
     assert {a["outcome"] for a in played.attempts["say fine"]} == {"no_host"}

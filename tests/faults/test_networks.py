@@ -1,4 +1,4 @@
-"""Private authorities, client certificates and proxies, against real ones on the loopback."""
+"""Private authorities, client certificates and proxies, with real ones on the loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from pytest_ultrapar.broker.adaptive.server_load import ServerLoad, ask_load
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.network import route_to
 from pytest_ultrapar.store.manifest import read_manifest
@@ -31,12 +31,12 @@ CA = 'ca_file = "certs/ca.pem"'
 
 @dataclass
 class Tunnels:
-    """A proxy that makes tunnels.
+    """A proxy that opens tunnels.
 
     Attributes:
-        user_info: `user:password` that it asks for; None: it lets everybody through.
-        tunnels: `host:port` of each tunnel that it made.
-        refused: How many it did not make.
+        user_info: The `user:password` that it requires; None: it requires none.
+        tunnels: `host:port` of each tunnel that it opened.
+        refused: The number of refused tunnels.
     """
 
     user_info: str | None
@@ -86,7 +86,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def certs(authority, project, monkeypatch):
-    """A folder beside the pool file; nothing of this machine's own settings."""
+    """A folder next to the pool file; hide this machine's own settings."""
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -108,7 +108,7 @@ def tls_server(authority):
 
 @pytest.fixture
 def strict_server(authority):
-    """One that wants to know who asks."""
+    """A server that requires a client certificate."""
     tls = serving(authority.issue_cert("127.0.0.1"))
     tls.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(tls)
@@ -136,21 +136,21 @@ def effective(project) -> dict[str, tuple[object, str]]:
 
 
 @pytest.mark.slow
-def test_private_authority_is_trusted_where_the_pool_names_it(project, certs, tls_server):
+def test_private_authority_is_trusted_if_the_pool_names_it(project, certs, tls_server):
     assert outcome(go(project, tls_server, "")) == "infra"
     assert tls_server.requests == []
     assert go(project, tls_server, CA).outcomes() == SOLVED
     assert effective(project)["p ca_file"] == (str(certs / "ca.pem"), "pool.toml")
 
 
-def test_authority_of_the_pool_is_the_only_one(project, certs, tls_server):
+def test_authority_of_the_pool_is_the_only_trusted_one(project, certs, tls_server):
     trustme.CA().cert_pem.write_to_path(certs / "ca.pem")
     assert outcome(go(project, tls_server, CA)) == "infra"
     assert tls_server.requests == []
 
 
 @pytest.mark.slow
-def test_authority_of_the_environment_counts_where_the_pool_says_so(
+def test_authority_of_the_environment_is_trusted_if_the_pool_allows_it(
     project, certs, tls_server, monkeypatch
 ):
     monkeypatch.setenv("SSL_CERT_FILE", str(certs / "ca.pem"))
@@ -173,14 +173,14 @@ def test_authority_of_the_environment_counts_where_the_pool_says_so(
     ids=["two files", "one file"],
 )
 @pytest.mark.usefixtures("certs")
-def test_server_that_wants_a_certificate_gets_ours(project, strict_server, ours):
+def test_server_that_requires_a_certificate_gets_the_pools(project, strict_server, ours):
     assert outcome(go(project, strict_server, CA, "--ultrapar-max-attempts=1")) == "infra"
     assert strict_server.requests == []
     assert go(project, strict_server, f"{CA}\n{ours}").outcomes() == SOLVED
 
 
 @pytest.mark.usefixtures("certs")
-def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, workers):
+def test_requests_go_through_the_proxy_of_the_pool(project, tls_server, workers):
     with connect_proxy() as proxy:
         played = go(project, tls_server, f'{CA}\nproxy = "{proxy.url}"', workers)
     assert played.outcomes() == SOLVED
@@ -190,7 +190,7 @@ def test_requests_go_through_the_proxy_that_the_pool_names(project, tls_server, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("certs")
-def test_password_of_a_proxy_reaches_the_proxy_and_nobody_else(project, tls_server, monkeypatch):
+def test_password_of_a_proxy_reaches_only_the_proxy(project, tls_server, monkeypatch):
     suite = """
 import os, warnings
 
@@ -221,7 +221,7 @@ def test_tells(telling):
 
 
 @pytest.mark.usefixtures("certs")
-def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monkeypatch):
+def test_proxy_that_refuses_fails_the_case_and_is_named(project, tls_server, monkeypatch):
     with connect_proxy(USER_INFO) as proxy:
         monkeypatch.setenv("MY_PROXY", f"http://someone:wrong-canary@127.0.0.1:{proxy.port}")
         played = go(
@@ -237,7 +237,7 @@ def test_proxy_that_refuses_ends_the_case_and_is_named(project, tls_server, monk
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("certs")
-def test_proxy_of_the_environment_counts_where_the_pool_says_so(project, tls_server, monkeypatch):
+def test_proxy_of_the_environment_is_used_if_the_pool_allows_it(project, tls_server, monkeypatch):
     with connect_proxy(USER_INFO) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"{QUOTED}@127.0.0.1:{proxy.port}")
         assert go(project, tls_server, CA).outcomes() == SOLVED
@@ -249,7 +249,7 @@ def test_proxy_of_the_environment_counts_where_the_pool_says_so(project, tls_ser
         assert len(proxy.tunnels) == 1
 
 
-def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, tls_server):
+def test_missing_file_ends_the_run_before_any_request(project, certs, tls_server):
     project.write_pool(base_url=tls_server.base_url, provider='ca_file = "certs/gone.pem"')
     project.suite(SUITE.format(prompts=["say fine"]))
     result = project.run_here("-n0")
@@ -259,7 +259,7 @@ def test_file_that_is_not_there_ends_the_run_before_any_request(project, certs, 
     assert tls_server.requests == []
 
 
-def test_metrics_are_asked_by_the_same_way(authority, certs, monkeypatch):
+def test_metrics_are_read_through_the_same_proxy_and_authority(authority, certs, monkeypatch):
     async def running(peer: Peer, _: Request) -> None:
         await peer.send(BUSY)
         peer.close()

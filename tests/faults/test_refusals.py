@@ -30,7 +30,7 @@ def _work(project) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stricken", [{"key0", "key1", "key2"}, {"key1"}], ids=["all", "one"])
-def test_storm_of_refusals_loses_no_case_and_is_not_answered_with_one(project, stricken):
+def test_storm_of_refusals_loses_no_case_and_causes_no_storm_of_retries(project, stricken):
     storm = refuse(429, b"retry-after: 1")
 
     def weather(asked: Asked) -> Fault | None:
@@ -45,8 +45,8 @@ def test_storm_of_refusals_loses_no_case_and_is_not_answered_with_one(project, s
     log = project.server.log
     refused = [seen for seen in log.requests if seen.status == 429]
     assert {seen.key for seen in refused} == stricken
-    # No lane is given out while it was told to stay away: by one clock, since what was given out
-    # before may arrive at any time.
+    # No lease is granted on a lane during its `Retry-After`. Compare the times of grants on one
+    # clock: requests granted earlier may arrive at any time.
     attempts = [attempt for found in played.attempts.values() for attempt in found]
     for one in attempts:
         assert one["status"] != 429 or not [
@@ -55,7 +55,7 @@ def test_storm_of_refusals_loses_no_case_and_is_not_answered_with_one(project, s
             if other["key"] == one["key"] and 0.4 < other["t_lease_s"] - one["t_end_s"] < 1.0
         ]
     assert len(refused) <= len(stricken) * SEATS * (STORM_S + 1)
-    # A lane comes back.
+    # A lane is used again.
     for key in stricken:
         last_s = max(seen.end_s for seen in refused if seen.key == key)
         assert any(seen.key == key and seen.t_s > last_s for seen in log.requests)
@@ -63,12 +63,12 @@ def test_storm_of_refusals_loses_no_case_and_is_not_answered_with_one(project, s
 
 
 def share(asked: Asked) -> float:
-    """A number in 0 to 1 that belongs to this try of this prompt."""
+    """A number from 0 to 1 for this try of this prompt."""
     return zlib.crc32(f"{asked.prompt} {asked.nth}".encode()) / 2**32
 
 
 @pytest.mark.slow
-def test_errors_now_and_then_are_amplified_by_less_than_a_fifth(project):
+def test_occasional_errors_are_amplified_by_less_than_a_fifth(project):
     broken = refuse(500)
     project.server.weather = lambda asked: broken if share(asked) < 0.05 else None
     played = play(project, many(300), keys=3)
@@ -98,7 +98,7 @@ USELESS = {
 }
 
 
-def test_time_to_wait_that_cannot_be_used_is_our_own_backoff(project):
+def test_unusable_retry_after_is_replaced_by_the_plugins_backoff(project):
     for name, values in USELESS.items():
         headers = [b"retry-after: " + value for value in values]
         project.server.faults[name] = refuse(429, *headers)
@@ -120,7 +120,7 @@ USEFUL = {
 }
 
 
-def test_time_to_wait_is_waited(project):
+def test_retry_after_is_obeyed(project):
     for name, (headers, _) in USEFUL.items():
         project.server.faults[name] = refuse(429, *headers)
     played = play(project, [f"{name}:1 it" for name in USEFUL])
@@ -138,17 +138,17 @@ IN_A_MONTH = formatdate(time.time() + 30 * 86_400, usegmt=True).encode()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [b"100000", IN_A_MONTH, b"121"], ids=["days", "date", "s"])
-def test_time_to_wait_beyond_all_patience_ends_with_the_episode(project, value):
+def test_retry_after_beyond_the_deadline_ends_the_episode(project, value):
     project.server.faults["limited"] = refuse(429, b"retry-after: " + value)
     played = play(project, ["limited it"], episode_timeout_s=2)
     assert played.rows["limited it"]["outcome"] == "infra"
-    # Beside it a probe, since it may be this request alone that has to wait.
+    # A probe is sent, too, since perhaps only this request has to wait.
     assert project.server.prompts.count("limited it") == 1
     assert len(project.server.log) == 2
 
 
 @pytest.mark.slow
-def test_time_to_wait_beyond_all_patience_sends_the_case_elsewhere(project):
+def test_retry_after_beyond_the_deadline_moves_the_case_to_another_lane(project):
     asked_of = {"key0": b"100000", "key1": IN_A_MONTH}
     limited = {key: refuse(429, b"retry-after: " + value) for key, value in asked_of.items()}
     project.server.weather = lambda asked: limited.get(of_key(asked))
@@ -171,7 +171,7 @@ ODD_LIMITS = [
 ]
 
 
-def test_odd_headers_about_limits_harm_nobody(project):
+def test_odd_headers_about_limits_do_no_harm(project):
     for number, (left, reset) in enumerate(ODD_LIMITS):
         headers = [
             b"x-ratelimit-%s-%s: %s" % (which, what, value)
@@ -203,7 +203,7 @@ def test_odd_headers_about_limits_harm_nobody(project):
     ids=["401", "402", "quota", "quota-with-a-time"],
 )
 @pytest.mark.cpu_s(2)
-def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, failure, reason):
+def test_key_that_dies_is_removed_once_and_the_others_take_over(project, fault, failure, reason):
     def weather(asked: Asked) -> Fault | None:
         return fault if of_key(asked) == "key1" and len(project.server.log) > 20 else None
 
@@ -212,7 +212,7 @@ def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, fail
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): N_CASES}
     failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
-    # Two in a row and what is in flight then; answers of before may come between those.
+    # Two failures in a row and the requests in flight; earlier answers may come between them.
     assert 1 <= len(failed) <= 3 + 2 * SEATS
     assert {(a["key"], a["outcome"], a["maybe_billed"]) for a in failed} == {
         ("key1", failure, False)
@@ -223,7 +223,7 @@ def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, fail
 
 
 @pytest.mark.slow
-def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
+def test_instance_that_vanishes_is_removed_once_and_the_other_takes_over(project):
     gone = refuse(404)
 
     def weather(asked: Asked) -> Fault | None:

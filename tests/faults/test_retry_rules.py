@@ -1,4 +1,4 @@
-"""How often is tried again, and where: what rows 4, 7 and 8 and the table of failures ask for."""
+"""The number and place of retries: rows 4, 7 and 8 of the catalogue and the table of failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BURST_S = 3.0
 
 
 @pytest.mark.parametrize("fault", ["short_json", "nested"])
-def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
+def test_unreadable_answer_is_retried_once(project, fault):
     played = play(project, [f"{fault} it", "say fine"])
     assert played.outcome(f"{fault} it") == ("infra", "malformed")
     assert played.classes(f"{fault} it") == ["malformed"] * 2
@@ -21,7 +21,7 @@ def test_answer_that_cannot_be_read_is_tried_once_more(project, fault):
 
 
 @pytest.mark.parametrize("fault", ["silence", "slow_body"])
-def test_answer_that_does_not_come_is_tried_once_more(project, fault):
+def test_missing_answer_is_retried_once(project, fault):
     played = play(project, [f"{fault} it"], timeout_s=0.4)
     assert played.outcome(f"{fault} it") == ("infra", "timeout")
     assert played.classes(f"{fault} it") == ["timeout"] * 2
@@ -42,7 +42,7 @@ def test_lane_that_always_fails_costs_no_case_while_others_work(project, fault):
     assert {a["key"] for a in failed} == {"key0"}
 
 
-def test_key_that_may_not_use_a_model_is_out_for_that_model(project):
+def test_key_that_may_not_use_a_model_is_removed_for_that_model(project):
     forbidden = refuse(403)
     project.server.weather = lambda asked: (
         forbidden if (KEY_NAMES[asked.token], asked.model) == ("key1", "m") else None
@@ -67,11 +67,11 @@ def test_burst_of_503_is_amplified_by_less_than_a_fifth(project):
     played = play(project, [f"work {number}" for number in range(n)], keys=3, episode_timeout_s=40)
     assert {outcome for outcome, _ in played.outcomes()} <= {"solved", "infra"}
     assert len(project.server.log) / n <= 1.2
-    # The burst was short: most cases outlive it.
+    # The burst was short: most cases survive it.
     assert played.outcomes()["solved", None] >= 0.8 * n
 
 
-def test_burst_of_503_with_a_time_to_wait_costs_no_case(project):
+def test_burst_of_503_with_retry_after_costs_no_case(project):
     unavailable = refuse(503, b"retry-after: 1")
     project.server.weather = lambda asked: unavailable if asked.t_s < BURST_S else None
     project.server.faults["work"] = after(0.01)

@@ -22,7 +22,7 @@ N_CASES = 120
 
 
 def begin(project, start, workers: str = "-n2", timeout_s: float = 5) -> Running:
-    """A run of cases that take a tenth of a second, of which some have been asked."""
+    """Start a run of cases that take a tenth of a second, and wait until some have been sent."""
     project.server.faults["work"] = after(0.1)
     project.write_pool(keys=3, timeout_s=timeout_s)
     project.suite(SUITE.format(prompts=[f"work {number}" for number in range(N_CASES)]))
@@ -32,8 +32,8 @@ def begin(project, start, workers: str = "-n2", timeout_s: float = 5) -> Running
     return running
 
 
-def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(project, start):
-    # Longer than its leases last: the other may have its seats before it goes on.
+def test_worker_that_stops_for_a_while_costs_no_case_and_exceeds_no_limit(project, start):
+    # Longer than its leases: the other worker may get its seats before it continues.
     running = begin(project, start, timeout_s=1)
     victim = workers_of(running.process.pid)[0]
     victim.send_signal(signal.SIGSTOP)
@@ -51,11 +51,11 @@ def test_worker_that_stops_for_a_while_costs_no_case_and_admits_none_too_many(pr
     assert running.left_behind() == []
 
 
-def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, start):
+def test_worker_that_stops_forever_is_killed_when_the_run_is_ended(project, start):
     running = begin(project, start)
     victim = workers_of(running.process.pid)[0]
     victim.send_signal(signal.SIGSTOP)
-    # The other finishes what it can.
+    # The other worker finishes its cases.
     wait_until(lambda: len(project.server.log.counts()) >= N_CASES - 3 * SEATS * 2)
     running.interrupt()
     code, output = running.wait()
@@ -64,19 +64,19 @@ def test_worker_that_stops_for_good_is_ended_by_whoever_ends_the_run(project, st
     assert "Traceback" not in output
 
 
-def test_controller_that_is_told_to_end_leaves_nobody_behind(project, start, workers):
+def test_controller_that_is_terminated_leaves_no_process_behind(project, start, workers):
     running = begin(project, start, workers)
     running.process.send_signal(signal.SIGTERM)
     code, output = running.wait()
     assert code != 0
     assert running.left_behind() == []
     project.finish(N_CASES)
-    # At most what was in flight was paid for twice.
+    # At most the requests in flight were paid for twice.
     assert len(project.server.log) <= N_CASES + 3 * SEATS
     assert CANARY not in output
 
 
-def test_second_interrupt_ends_at_once_and_resume_completes(project, start):
+def test_second_interrupt_ends_immediately_and_resume_completes(project, start):
     running = begin(project, start)
     running.interrupt("group")
     running.interrupt("group")

@@ -1,4 +1,4 @@
-"""A server process that is stopped, as by SIGSTOP: the kernel accepts for it, nobody answers."""
+"""A stopped server process, as by SIGSTOP: the kernel accepts connections, no answer comes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def server(tmp_path) -> Iterator[ScriptedProcess]:
 def test_run_ends_by_the_deadlines_when_its_server_is_stopped(project, workers):
     project.server.halt()
     prompts = [f"say {n}" for n in range(SEATS)]
-    # `play` looks at how long after the episodes' deadline the run ends.
+    # `play` checks how long after the episodes' deadline the run ends.
     played = play(project, prompts, workers, timeout_s=30, episode_timeout_s=3, judged=False)
     assert played.outcomes() == {("infra", "timeout"): SEATS}
     assert all(set(played.billed(prompt)) == {True} for prompt in prompts)
 
 
 class Halt:
-    """Stops a server once it has seen some requests, and lets it go on later."""
+    """Stop a server once it has seen some requests, and let it continue later."""
 
     def __init__(self, server: ScriptedProcess, *, at: int, for_s: float) -> None:
         self._server, self._at, self._for_s = server, at, for_s
@@ -65,7 +65,7 @@ def test_server_that_stops_for_a_while_costs_no_case(project):
     assert len(late) <= 2 * SEATS
 
 
-def test_server_that_stops_for_good_ends_the_run_and_costs_no_answer_that_had_come(project):
+def test_server_that_stops_forever_ends_the_run_and_loses_no_answer(project):
     prompts = [f"work {n}" for n in range(100)]
     with Halt(project.server, at=20, for_s=60):
         played = play(project, prompts, timeout_s=0.5, episode_timeout_s=4, judged=False)

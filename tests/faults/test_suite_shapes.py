@@ -18,7 +18,7 @@ ODD = [
 ]
 
 
-def test_prompts_in_any_script_are_cases_of_their_own(project):
+def test_prompts_in_different_scripts_are_different_cases(project):
     played = play(project, ODD)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): len(ODD)}
@@ -58,15 +58,15 @@ def test_it(answer): pass
 
 
 @pytest.mark.slow
-def test_thousands_of_cases_with_nobody_to_answer_them_end_soon(project):
+def test_thousands_of_cases_without_a_server_end_soon(project):
     prompts = [f"work {number}" for number in range(2_000)]
     refused = refuse(401)
     project.server.weather = lambda _: refused
     project.write_pool(keys=3)
     project.suite(SUITE.format(prompts=prompts))
-    # `run` bounds the time: 60 s and its grace; quadratic work would take many times that.
+    # `run` bounds the time: 60 s and its grace period; quadratic work would take many times that.
     played = run(project, prompts, episode_timeout_s=60)
     assert played.outcomes() == {("infra", "no_lane"): 2_000}
-    # What was in flight, and a probe for each key.
+    # The requests in flight, and a probe for each key.
     assert len(project.server.log) <= 12 + 3
     assert CANARY not in played.output

@@ -1,4 +1,4 @@
-"""TLS that cannot be trusted is refused, loudly, before a byte of a request: row 19."""
+"""TLS that cannot be trusted is refused before a byte of a request, with a clear error: row 19."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def trusted(authority, tmp_path, monkeypatch) -> None:
-    """The run trusts that authority, as if certifi listed it."""
+    """Trust that authority in the run, as if certifi listed it."""
     path = tmp_path / "authority.pem"
     authority.cert_pem.write_to_path(path)
     monkeypatch.setattr(certifi, "where", lambda: str(path))
@@ -38,7 +38,7 @@ def serving(certificate: trustme.LeafCert) -> ssl.SSLContext:
 
 
 def tls_server(tls: ssl.SSLContext) -> RawServer:
-    """One that answers whatever comes through TLS with the same completion."""
+    """A TLS server that sends the same completion to every request."""
     fine = response(completion("fine"))
     return RawServer(lambda peer, _: peer.send(fine), tls=tls)
 
@@ -79,7 +79,7 @@ def go(
 
 
 @pytest.mark.usefixtures("trusted")
-def test_certificate_that_can_be_trusted_is(project, authority):
+def test_valid_certificate_is_trusted(project, authority):
     with tls_server(good(authority)) as server:
         played = go(project, ["say fine"], server.base_url)
     assert played.outcomes() == {("solved", None): 1}
@@ -88,7 +88,7 @@ def test_certificate_that_can_be_trusted_is(project, authority):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trusted")
-def test_wrong_tls_gets_no_request_and_the_other_host_all(project, authority):
+def test_host_with_wrong_tls_gets_no_request_and_the_other_host_gets_all(project, authority):
     prompts = [f"say {n}" for n in range(30)]
     wrong = [expired, of_another_host, of_a_stranger, of_old]
     with contextlib.ExitStack() as stack:
@@ -107,7 +107,7 @@ def test_wrong_tls_gets_no_request_and_the_other_host_all(project, authority):
 
 @pytest.mark.slow
 def test_handshake_that_stalls_ends_at_the_requests_deadline(project):
-    # A server that does not speak TLS waits for the end of a request that never comes.
+    # A server without TLS waits for the end of a request, which never comes.
     url = project.server.base_url.replace("http:", "https:")
     played = go(project, ["say fine"], url, episode_timeout_s=2)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
@@ -117,12 +117,14 @@ def test_handshake_that_stalls_ends_at_the_requests_deadline(project):
 @pytest.mark.slow
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("wrong", [expired, of_another_host, of_a_stranger])
-def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, wrong):
+def test_wrong_certificate_ends_the_run_and_is_named_if_there_is_no_other_host(
+    project, authority, wrong
+):
     with tls_server(wrong(authority)) as bad:
         played = go(project, ["say fine"], bad.base_url, episode_timeout_s=10)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
     assert bad.requests == []
-    # It will not become right: never again on that lane.
+    # A wrong certificate does not become right: the lane is removed.
     assert [(a["outcome"], a["maybe_billed"]) for a in played.attempts["say fine"]] == [
         ("tls", False)
     ]
@@ -130,7 +132,7 @@ def test_wrong_certificate_alone_ends_the_run_and_is_named(project, authority, w
 
 
 @pytest.mark.slow
-def test_handshake_that_stalls_has_cost_nothing(project):
+def test_handshake_that_stalls_costs_nothing(project):
     url = project.server.base_url.replace("http:", "https:")
     played = go(
         project, ["say fine"], url, options=("--ultrapar-max-attempts=1",), episode_timeout_s=3

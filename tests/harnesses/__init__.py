@@ -1,6 +1,6 @@
-"""Harnesses of others as their users write them, each in an environment of its own.
+"""Other harnesses as their users write them, each in an environment of its own.
 
-`python -m tests.harnesses` has them ask by `ultrapar gateway -- COMMAND` and compares.
+`python -m tests.harnesses` runs them with `ultrapar gateway -- COMMAND` and compares the results.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ const {results} = JSON.parse(fs.readFileSync("out.json")).results;
 console.log(JSON.stringify(
   results.map((one) => [one.vars.question, one.success, one.response.output]).sort()));
 """
-# Its clients keep connections: what is of another test's loop fails now and then.
+# Its clients keep connections: now and then, one that belongs to another test's loop fails.
 ONE_LOOP = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_test_loop_scope=session")
 LANGCHAIN_RUN = ("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *ONE_LOOP, "harness.py")
 PYTHONS = {
@@ -200,7 +200,7 @@ TOOLS = (*NODES, *PYTHONS)
 
 
 def install(name: str, environments: Path) -> None:
-    """Make the environment of a tool, unless it is there."""
+    """Make the environment of a tool, unless it exists."""
     home = environments / name.replace(" ", "-")
     done = home / "installed"
     if done.exists():
@@ -217,7 +217,7 @@ def install(name: str, environments: Path) -> None:
 
 
 def command(name: str, environments: Path, folder: Path) -> list[str]:
-    """What runs a tool in a folder, which gets its script."""
+    """The command that runs a tool in a folder, which gets the tool's script."""
     home = environments / name.replace(" ", "-")
     if name in NODES:
         _, script, file = NODES[name]
@@ -232,7 +232,7 @@ def command(name: str, environments: Path, folder: Path) -> list[str]:
 
 @contextmanager
 def served(folder: Path, *options: str, latency_s: float = 0.2) -> Iterator[str]:
-    """A server of the models; its address, as that of OpenAI's API."""
+    """Start a server of the models; return its address as OpenAI's base URL."""
     text = SERVED.replace("LATENCY", str(latency_s))
     folder.joinpath("served.toml").write_text(text, encoding="utf-8")
     words = ("--pool", "served.toml", "--port", 0, *options)
@@ -244,14 +244,14 @@ def served(folder: Path, *options: str, latency_s: float = 0.2) -> Iterator[str]
 
 
 def write_pool(folder: Path, url: str, limit: str) -> None:
-    """The pool of that server, as the gateway has it."""
+    """Write the gateway's pool of that server."""
     text = POOL.replace("URL", url).replace("LIMIT", limit)
     folder.joinpath("pool.toml").write_text(text, encoding="utf-8")
 
 
 def variables(folder: Path, **more: str) -> dict[str, str]:
     """The environment of a tool."""
-    # Of pip's packages some warn at import.
+    # Some of pip's packages warn at import.
     own = {"PYTHONWARNINGS": "", "PYTEST_ADDOPTS": "", "DEEPEVAL_TELEMETRY_OPT_OUT": "YES"}
     own |= {"HF_HUB_OFFLINE": "1", "PROMPTFOO_CONFIG_DIR": str(folder / "promptfoo")}
     own |= {"PROMPTFOO_DISABLE_TELEMETRY": "1", "PROMPTFOO_DISABLE_UPDATE": "1"}
@@ -259,12 +259,12 @@ def variables(folder: Path, **more: str) -> dict[str, str]:
 
 
 def asked(words: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """What a tool says that is run to its end."""
+    """Run a tool to its end; return its output."""
     env = variables(folder, **more)
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=env)
 
 
 def figures(out: str) -> object:
-    """What a tool found: the JSON of its last line, or what became of each of its tests."""
+    """The result of a tool: the JSON of its last line, or the outcome of each of its tests."""
     tests = re.findall(r"^(PASSED|FAILED|SKIPPED|XFAIL|XPASS|ERROR) (\S+)", out, re.MULTILINE)
     return sorted(tests) if tests else json.loads(out.strip().splitlines()[-1])

@@ -1,4 +1,4 @@
-"""Seven tools of others side by side, by the gateway: `python -m tests.harnesses --help`."""
+"""Seven other tools at the same time through the gateway: `python -m tests.harnesses --help`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harnesses import TOOLS, install
 from tests.harnesses.scenes import Outcome, ctrl_c, direct, queue, storm
 
 HEAD = "tool | requests | answered | refused | seconds from the line | exit code | same figures"
-HEAD_OF_CTRL_C = "tool | requests | outcomes | presses | end after s | exit code"
+HEAD_OF_CTRL_C = "tool | requests | outcomes | Ctrl-C | end after s | exit code"
 
 
 def _line(name: str, scene: str, found: Outcome, alone: tuple[int, object]) -> str:
@@ -36,20 +36,20 @@ def _played(name: str, scene: str, minutes: int, environments: Path, home: Path)
     try:
         found = play(name, environments, folder / "ours")
         alone = (0, None) if scene == "ctrl-c" else direct(name, environments, folder / "direct")
-    except Exception as error:  # noqa: BLE001 - the others go on
+    except Exception as error:  # noqa: BLE001 - the others continue
         return f"{name} | {type(error).__name__}: {error}"
     folder.joinpath("said").write_text(found.said, encoding="utf-8")
     return _line(name, scene, found, alone)
 
 
 def main() -> None:
-    """Play a scene with each tool at once, and print a table."""
+    """Play a scene with all tools at the same time, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.harnesses")
-    parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"of {', '.join(TOOLS)}")
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"tools: {', '.join(TOOLS)}")
     parser.add_argument("--scene", choices=("queue", "storm", "ctrl-c"), default="queue")
-    parser.add_argument("--minutes", type=int, default=4, help="of the queue (default: 4)")
-    parser.add_argument("--environments", type=Path, help="where tools are, or are installed")
-    parser.add_argument("--keep", type=Path, help="an empty folder for what they leave")
+    parser.add_argument("--minutes", type=int, default=4, help="minutes of the queue (default: 4)")
+    parser.add_argument("--environments", type=Path, help="directory in which tools are installed")
+    parser.add_argument("--keep", type=Path, help="an empty folder for their output")
     options = parser.parse_args()
     tools = options.tools or TOOLS
     with tempfile.TemporaryDirectory() as made:

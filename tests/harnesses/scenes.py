@@ -1,4 +1,4 @@
-"""What the tools of others go through: a queue of minutes, a storm of 429, Ctrl-C."""
+"""The scenes of the other tools: a queue of minutes, a storm of 429, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PER_MINUTE = 60
 CROWD = "crowd"
 CROWDS_MODEL = {"deepeval": "gpt-4o"}
 TOKEN = "ultrapar-of-a-crowd"
-# What a command is told by a terminal it is told by this one, too.
+# Run the command in a second terminal, which passes on what this one sends.
 TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 WAITS = 'while [ ! -e crowded ]; do sleep 0.2; done; exec "$@"'
 CTRL_C = b"\x03"
@@ -44,17 +44,17 @@ ENDS_WITHIN_S = 120
 
 
 class Outcome(NamedTuple):
-    """What became of a tool.
+    """The result of a tool.
 
     Attributes:
-        code: Exit code of the gateway.
+        code: The exit code of the gateway.
         found: The figures of the tool.
-        said: By the gateway, or all that a terminal showed.
-        rows: Of the tool's requests in `results`.
-        n_refused: Answers of the server that were 429.
-        most_in_flight: At the server.
-        n_presses: Of Ctrl-C.
-        took_s: From the first of them, or from when the tool stood behind a crowd, to the end.
+        said: The output of the gateway, or of the terminal.
+        rows: The rows of the tool's requests in `results`.
+        n_refused: The number of answers 429 of the server.
+        most_in_flight: The most requests in flight at the server.
+        n_presses: The number of Ctrl-C.
+        took_s: Seconds from the first Ctrl-C, or from the tool's place in the queue, to the end.
     """
 
     code: int
@@ -68,12 +68,12 @@ class Outcome(NamedTuple):
 
     @property
     def outcomes(self) -> Counter[object]:
-        """How many of the rows have each outcome."""
+        """The number of rows with each outcome."""
         return Counter(row["outcome"] for row in self.rows)
 
 
 def direct(name: str, environments: Path, folder: Path) -> tuple[int, object]:
-    """Exit code and figures of a tool that asks the server itself."""
+    """Run a tool without the gateway; return its exit code and figures."""
     folder.mkdir()
     with served(folder) as url:
         words = command(name, environments, folder)
@@ -92,7 +92,7 @@ def _outcome(folder: Path, code: int, found: object, said: str, took_s: float = 
 
 
 def storm(name: str, environments: Path, folder: Path) -> Outcome:
-    """Five seconds of 429, by three seats."""
+    """Run a tool through five seconds of 429, on three seats."""
     folder.mkdir()
     folder.joinpath("storm.toml").write_text(STORM, encoding="utf-8")
     with served(folder, "--faults", "storm.toml", "--log", "server.jsonl") as url:
@@ -102,7 +102,7 @@ def storm(name: str, environments: Path, folder: Path) -> Outcome:
 
 
 def queue(name: str, environments: Path, folder: Path, minutes: int) -> Outcome:
-    """A crowd stands before the tool in the line of a rate limit."""
+    """Run a tool behind many requests in the queue of a rate limit."""
     folder.mkdir()
     with served(folder, "--log", "server.jsonl") as url:
         write_pool(folder, url, f"workers = {PER_MINUTE}, rpm = {PER_MINUTE}")
@@ -125,8 +125,8 @@ def queue(name: str, environments: Path, folder: Path, minutes: int) -> Outcome:
                 raise RuntimeError(said)
             model = CROWDS_MODEL.get(name, "m")
             crowd = _crowd(address[0], model, minutes, folder / "crowded")
-            with ThreadPoolExecutor(1) as beside:
-                rest = beside.submit(process.stderr.read)
+            with ThreadPoolExecutor(1) as reader:
+                rest = reader.submit(process.stderr.read)
                 asyncio.run(crowd)
                 said += rest.result()
             process.wait()
@@ -151,7 +151,7 @@ async def _crowd(address: str, model: str, minutes: int, crowded: Path) -> None:
         base_url=f"{address}/v1", headers=headers, timeout=None, limits=limits, trust_env=False
     ) as client:
         tasks = [asyncio.create_task(ask(client, n)) for n in range(minutes * PER_MINUTE)]
-        # The last of them is in the line once others have their answers, and a while.
+        # The last of them is in the queue once others have their answers, and a while later.
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(3)
         await asyncio.to_thread(crowded.touch)
@@ -159,7 +159,7 @@ async def _crowd(address: str, model: str, minutes: int, crowded: Path) -> None:
 
 
 def ctrl_c(name: str, environments: Path, folder: Path) -> Outcome:
-    """Somebody presses Ctrl-C on its terminal while its first requests are being answered."""
+    """Press Ctrl-C on a tool's terminal while its first requests are being answered."""
     folder.mkdir()
     with served(folder, "--log", "server.jsonl", latency_s=2.0) as url:
         write_pool(folder, url, "workers = 3")

@@ -1,4 +1,4 @@
-"""Two requests a case: a small suite whose runs are kept as test data."""
+"""A small suite with two requests a case; its runs are stored as test data."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What runs of several hosts need: the hosts, and a provider that judges them."""
+"""Helpers for runs of several hosts: the hosts, and a provider that checks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulated_pool import asking, pool_text, serving
 
 
 class Host:
-    """One host of a run: a process of pytest with a directory of its own."""
+    """One host of a run: a pytest process with its own directory."""
 
     def __init__(self, project, name, *args, url, run="night"):
         self.name = name
@@ -27,7 +27,7 @@ class Host:
         self.process = self.run.process
 
     def end(self, code=0):
-        """All that it said, once it has ended with this exit code; None for any."""
+        """Wait for its end with this exit code (None for any); return its output."""
         self.code = self.process.wait(120)
         assert code in {self.code, None}, self.output
         return self.output
@@ -45,7 +45,7 @@ class Host:
 
 @pytest.fixture
 def hosts(project, kv):
-    """Starts hosts, which end with the test, on a server that knows nothing."""
+    """A function that starts hosts on an empty server; they end with the test."""
     kv.client().flushall()
     with ExitStack() as stack:
 
@@ -62,14 +62,14 @@ def rows_of(*hosts):
 
 
 def ended(*hosts):
-    """What each said, once all have ended, and well."""
+    """Wait until all hosts have ended successfully; return their outputs."""
     outputs = [host.end(None) for host in hosts]
     assert {host.code for host in hosts} == {0}, outputs
     return outputs
 
 
 class Lab:
-    """A provider that all hosts ask, which holds the limits and keeps its own log."""
+    """The provider of all hosts, which checks the limits and writes its own log."""
 
     def __init__(self, project, limits, latency_s, models):
         self._log_path = project.pytester.path / "server.jsonl"
@@ -85,16 +85,16 @@ class Lab:
         return read_server_log(self._log_path)
 
     def wait_for(self, n):
-        """Until so many requests have come."""
+        """Wait until this many requests have come."""
         wait_until(lambda: len(self.log.requests) >= n)
 
     def judge(self, *, seats, per_s):
-        """No request was ever too much, for any key."""
+        """Check that no request exceeded a limit of any key."""
         log = self.log
         assert log.count(429) == 0
         for key in ("key0", "key1"):
             assert log.max_in_flight(key=key) <= seats
-            # One more comes where one send of a busy machine is late; providers allow for it.
+            # One more arrives when a busy machine sends one late; providers allow for it.
             assert log.max_in_window(1.0, key=key) <= per_s + 1
 
     def stop(self):
@@ -103,7 +103,7 @@ class Lab:
 
 @pytest.fixture
 def lab(project):
-    """Starts a provider, which ends with the test."""
+    """A function that starts a provider, which ends with the test."""
     with ExitStack() as stack:
 
         def start(limits="workers = 5, qps = 10", latency_s=0.3, models=("m",)):
@@ -115,7 +115,7 @@ def lab(project):
 
 
 def each_once(n, *hosts, at_most=1):
-    """Every case has a result; how often each, at most."""
+    """Check that every case has a result, and that no case has too many."""
     found = Counter(row["nodeid"] for row in rows_of(*hosts))
     assert len(found) == n
     assert max(found.values()) <= at_most

@@ -31,7 +31,7 @@ async def answer(llm, prompt) -> str:
 
 
 def cases(prompts: int | Sequence[str], body: str = "pass") -> str:
-    """A test for a suite, with a case for each prompt; a number is for so many that say theirs."""
+    """A test for a suite, with a case for each prompt; a number makes that many prompts."""
     if isinstance(prompts, int):
         prompts = [f"say {n}" for n in range(prompts)]
     arguments = "answer, prompt, grade" if "grade" in body else "answer, prompt"
@@ -55,7 +55,7 @@ def server(_server: ScriptedServer) -> ScriptedServer:
 
 
 class Project:
-    """A user's project: a pool on the scripted server, a suite, and pytest run on them."""
+    """A user's project: a pool on the scripted server, a suite, and pytest runs on them."""
 
     def __init__(self, pytester: pytest.Pytester, server: ScriptedServer) -> None:
         self.pytester = pytester
@@ -77,7 +77,7 @@ class Project:
         api: str = "openai",
         instances: str = "",
     ) -> None:
-        """Write the pool; `provider`, `key` and `model` are more of their tables' fields.
+        """Write the pool; `provider`, `key` and `model` are more fields of the tables.
 
         A model has one instance of its name, or all of the list `instances`.
         """
@@ -99,35 +99,35 @@ class Project:
         self.pytester.path.joinpath(name).write_text(SUITE + body)
 
     def run(self, *args: str, pool: bool = True) -> pytest.RunResult:
-        """Run pytest in this process where it is told `-n0` or `-n2`, else in one of its own.
+        """Run pytest in this process with `-n0` or `-n2`, otherwise in a process of its own.
 
-        It saves 0.9 s of imports; workers have theirs. Tests that judge a run from outside, by
-        signals or what is left behind, start a process, and so do those whose conftest changes a
-        module of ours.
+        This saves 0.9 s of imports; workers import again. A test starts a process if it judges a
+        run from outside, by signals or by its traces, or if its conftest changes a module of the
+        plugin.
         """
         is_here = {"-n0", "-n2"} & {*args}
         return (self.run_here if is_here else self.run_apart)(*args, pool=pool)
 
     def run_apart(self, *args: str, pool: bool = True) -> pytest.RunResult:
-        """Run pytest as a process of its own."""
+        """Run pytest in a process of its own."""
         options = OPTIONS if pool else ()
         return self.pytester.runpytest_subprocess(*LIGHT, *options, *args, timeout=300)
 
     def run_here(self, *args: str, pool: bool = True) -> pytest.RunResult:
-        """Run pytest in this process: ten times as fast where the run ends before any request."""
+        """Run pytest in this process: ten times as fast if the run ends before any request."""
         options = OPTIONS if pool else ()
-        machine_info()  # kept, for children too
+        machine_info()  # keep the changed environment, for children too
         with warm_run():
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     def refusal(self, result: pytest.RunResult) -> str:
-        """What a run said that had to be refused before it sent anything."""
+        """The message of a run that was refused before it sent anything."""
         said = refused(result)
         assert self.server.prompts == []
         return said
 
     def finish(self, n_cases: int) -> None:
-        """Resume the last run, whose cases then have to be so many, all of them solved."""
+        """Resume the last run, and check that it has this many cases, all of them solved."""
         assert self.run("-n0", "--ultrapar-resume=latest").ret == 0
         assert [row["outcome"] for row in self.rows()] == ["solved"] * n_cases
 
@@ -137,7 +137,7 @@ class Project:
 
     @property
     def report(self) -> pytest.LineMatcher:
-        """What the last run said of itself in full, as sentences."""
+        """The plugin's report of the last run in full, as sentences."""
         text = (self.directory / "report.md").read_text(encoding="utf-8")
         lines = [line.removeprefix("- ") for line in text.splitlines()]
         return pytest.LineMatcher([re.sub(r"\\(.)", r"\1", line) for line in lines])
@@ -146,20 +146,20 @@ class Project:
         return pq.read_table(self.directory / f"{table}.parquet").to_pylist()
 
     def reasons(self) -> dict[str, str]:
-        """Why each lane is out; the empty string for one that is not."""
+        """The reason for which each lane was removed; the empty string for a lane in use."""
         return {lane.lane: lane.reason for lane in read_manifest(self.directory).lanes}
 
     def kinds(self) -> Counter[tuple[str, str | None]]:
-        """How many cases have an outcome of a kind."""
+        """The number of cases with each outcome and kind."""
         return Counter((row["outcome"], row["kind"]) for row in self.rows())
 
     def outcomes(self) -> dict[str, str]:
-        """Outcome by the test's name with its parameters."""
+        """The outcome of each test, by its name with parameters."""
         return {row["nodeid"].split("::")[-1]: row["outcome"] for row in self.rows()}
 
 
 def said_by(result: pytest.RunResult, *codes: int) -> str:
-    """All that a run said that had to end with one of these exit codes, and without a traceback."""
+    """The output of a run that ends with one of these exit codes and without a traceback."""
     said = result.stdout.str() + result.stderr.str()
     assert result.ret in codes, said
     assert "Traceback" not in said, said
@@ -169,7 +169,7 @@ def said_by(result: pytest.RunResult, *codes: int) -> str:
 
 
 def refused(result: pytest.RunResult) -> str:
-    """What a run said of itself, on standard error, that had to be refused."""
+    """The plugin's message, on standard error, about a run that was refused."""
     said_by(result, 4)
     return result.stderr.str()
 
@@ -183,7 +183,8 @@ def project(
 ) -> Project:
     for n in range(3):
         monkeypatch.setenv(f"TEST_KEY_{n}", f"{CANARY}-{n}")
-    # Bytecode is taken for that of a suite of the same length that was written in the same second.
+    # Python would use the bytecode of a suite of the same length that was written in the same
+    # second.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     project = Project(pytester, server)
@@ -194,7 +195,7 @@ def project(
 
 @pytest.fixture(params=["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def workers(request: pytest.FixtureRequest) -> str:
-    """The same without and with xdist, for a test whose subject has two sides with xdist."""
+    """Run the test without and with xdist, because its subject has two parts with xdist."""
     return request.param
 
 

@@ -1,4 +1,4 @@
-"""Clients of other processes for `test_gateway.py`: each asks in five ways, by its environment."""
+"""Clients in other processes for `test_gateway.py`: each sends requests in five ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases that ask in all sorts of ways, and leave in some; copied into a project of its own."""
+"""Cases that send requests in all ways, and cancel some; copied into a separate project."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Each SDK in each way; copied into a project of its own."""
+"""Each SDK in each way; copied into a separate project."""
 
 import pytest
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ class Person(BaseModel):
 
 
 class Ways:
-    """An SDK in five ways; each answers with what it got."""
+    """An SDK in five ways; each returns its result."""
 
     def __init__(self, llm):
         self.llm = llm
@@ -54,7 +54,7 @@ class Chat(Ways):
 
 
 class Azure(Ways):
-    """Azure's form of the client, which wants an address."""
+    """Azure's form of the client, which requires an address."""
 
     @property
     def client(self):

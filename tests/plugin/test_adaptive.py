@@ -1,4 +1,4 @@
-"""Adaptive mode in whole runs: limits that the server holds and the run does not know."""
+"""Adaptive mode in whole runs: the server enforces limits that the run does not know."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def adaptive(project):
     return project
 
 
-def test_limits_are_found_below_the_ceiling_and_their_history_is_kept(adaptive):
+def test_limits_are_estimated_below_the_ceiling_and_their_history_is_stored(adaptive):
     result = adaptive.run("-n0", "--ultrapar-rate-mode=adaptive")
     assert result.ret == 0
     log = read_server_log(adaptive.directory / "simulator.jsonl")
@@ -89,7 +89,7 @@ per_instance = { workers = 100 }
 """
 
 
-def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_path):
+def test_run_reads_the_queue_length_of_a_server_that_queues(project, monkeypatch, tmp_path):
     monkeypatch.setenv("VLLM_KEY", default_token("vllm", "key0"))
     project.suite(SUITE)
     with serving(QUEUES, tmp_path / "server.jsonl") as server:
@@ -98,7 +98,7 @@ def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_pat
         assert project.run("-n2").ret == 0
     assert len(read_server_log(tmp_path / "server.jsonl").requests) == 300
     history = pq.read_table(project.directory / "limits.parquet").to_pylist()
-    assert "told nothing" not in project.report.str()
-    told = [row["workers"] for row in history if row["reason"].startswith("server says")]
+    assert "no known metric" not in project.report.str()
+    told = [row["workers"] for row in history if row["reason"].startswith("server reports")]
     assert told
-    assert 3 <= told[-1] <= 20, "near the six at once that the server works on"
+    assert 3 <= told[-1] <= 20, "near six, which the server answers at the same time"

@@ -1,4 +1,4 @@
-"""Cases asked again by how they ended: `--ultrapar-only`, and pytest's own `--lf` and `--ff`."""
+"""Cases selected by their earlier outcome: `--ultrapar-only`, and pytest's `--lf` and `--ff`."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ def asked(project, *options):
         ("failed", ["say raised", "say failed"]),
     ],
 )
-def test_cases_are_asked_again_by_how_they_ended(project, words, prompts):
+def test_only_selects_cases_by_their_earlier_outcome(project, words, prompts):
     project.suite(BODY)
     asked(project)
     again, result = asked(project, f"--ultrapar-only={words}")
     assert again == prompts
     assert len(project.rows()) == len(prompts)
-    result.stdout.fnmatch_lines([f"*only * of run 2*: {len(prompts)} case*"])
+    result.stdout.fnmatch_lines([f"*only cases that ended * in run 2*: {len(prompts)} case*"])
 
 
 @pytest.mark.cpu_s(4)
-def test_workers_ask_the_same_again_of_the_run_that_is_named(project):
+def test_workers_select_the_same_cases_of_the_named_run(project):
     project.suite(BODY)
     asked(project)
     first = project.directory.resolve().name
     asked(project, "-k", "right")
     named = ("--ultrapar-only=unsolved, error", f"--ultrapar-only-of={first}", "-n2")
     assert asked(project, *named)[0] == ["say wrong", "say raised", "say expected"]
-    # With another seed cases have other ids: those of the run that is named count.
+    # With another seed, cases have other ids: the ids of the named run count.
     assert asked(project, *named, "-n0", "--ultrapar-seed=7")[0][0] == "say wrong"
 
 
 @pytest.mark.cpu_s(3)
-def test_interrupted_run_of_some_cases_is_resumed_as_it_was(project):
+def test_interrupted_run_of_selected_cases_is_resumed_with_the_same_cases(project):
     project.suite(BODY)
     asked(project)
     options = ("--ultrapar-only=unsolved",)
@@ -88,21 +88,21 @@ def test_interrupted_run_of_some_cases_is_resumed_as_it_was(project):
     ]
 
 
-def test_nothing_to_ask_again_says_so(project):
+def test_run_without_selected_cases_reports_it(project):
     project.suite(BODY)
     project.run(*FIRST, "-k", "right")
     said = said_by(project.run(*FIRST, "--ultrapar-only=infra,error"), 5)
     assert "0 cases" in said
 
 
-def test_whole_run_is_not_resumed_as_one_of_some_cases(project):
+def test_whole_run_is_not_resumed_with_selected_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the run that is resumed was begun without it; leave out one of" in said
+    assert "--ultrapar-only: the resumed run was started without it; leave out this" in said
 
 
-def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project, capsys):
+def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys):
     project.suite(BODY)
     asked(project, "--ultrapar-out=whole")
     asked(project, "--ultrapar-out=again", "--ultrapar-only=unsolved,partial",
@@ -116,32 +116,32 @@ def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project,
     assert note.replace("new ", "") in capsys.readouterr().out
 
 
-def test_run_of_last_failed_cases_is_said_beside_other_runs(project, capsys):
+def test_comparison_reports_that_a_run_has_only_last_failed_cases(project, capsys):
     project.suite(BODY)
     project.run("-pcacheprovider", *FIRST, "--ultrapar-out=whole")
     project.run("-pcacheprovider", *FIRST, "--ultrapar-out=again", "--lf")
     capsys.readouterr()
     main(["compare", "whole", "again"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the new run was given --lf, which selects cases that did not end well before" in said
+    assert "the new run used --lf, which selects cases that did not end well before" in said
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ultrapar-only=wrong"], "--ultrapar-only takes some of unsolved, partial, infra, "
-         "error, failed, with commas between them (got 'wrong')"),
+        (["--ultrapar-only=wrong"], "--ultrapar-only takes a list of unsolved, partial, infra, "
+         "error, failed, separated by commas (got 'wrong')"),
         (["--ultrapar-only=infra"], "--ultrapar-only: no run found at .ultrapar/latest"),
         (["--ultrapar-only-of=latest"], "--ultrapar-only-of latest needs --ultrapar-only"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_again_is_refused(project, options, said):
+def test_unusable_selection_is_refused(project, options, said):
     project.suite(BODY)
     assert said in project.refusal(project.run("-n0", *options))
 
 
 @pytest.mark.cpu_s(3)
-def test_last_failed_of_pytest_are_those_that_were_not_green(project, workers):
+def test_last_failed_of_pytest_selects_all_cases_that_did_not_pass(project, workers):
     project.suite(BODY)
     cache = ("-p", "cacheprovider", workers)
     asked(project, *cache)
@@ -151,7 +151,7 @@ def test_last_failed_of_pytest_are_those_that_were_not_green(project, workers):
     assert asked(project, *cache, "--lf")[0] == NOT_GREEN[2:]
     every, first = asked(project, *cache, "--ff", "-v")
     assert len(every) == len(NOT_GREEN) + 2
-    if workers == "-n0":  # workers, which collect, say nothing
+    if workers == "-n0":  # workers, which collect, print nothing
         first.stdout.fnmatch_lines(["*rerun previous 3 failures first*"])
 
 
@@ -166,14 +166,14 @@ SEATS = "of 40 workers are busy"
         (("test_suite.py::test_it[m-say right-r0]",), False),
     ],
 )
-def test_nobody_who_picks_cases_is_told_of_seats(project, options, is_said):
+def test_run_of_picked_cases_gets_no_hint_about_seats(project, options, is_said):
     project.suite(BODY)
     project.write_pool(seats=40, key=", qps = 10")
     said = said_by(project.run(*FIRST, *options), 0, 1)
     assert (SEATS in said) == is_said
 
 
-def test_command_that_show_says_runs_that_case(project, monkeypatch, capsys):
+def test_command_printed_by_show_runs_that_case(project, monkeypatch, capsys):
     from pytest_ultrapar.cli import main
 
     project.suite(BODY)
@@ -185,7 +185,7 @@ def test_command_that_show_says_runs_that_case(project, monkeypatch, capsys):
     assert asked(project, *what)[0] == ["say wrong"]
 
 
-def test_that_nothing_ended_so_is_said_also_in_a_quiet_run(project, workers):
+def test_quiet_run_also_reports_that_no_case_ended_with_the_outcome(project, workers):
     project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): ...\n')
     said_by(project.run("-n0"), 0)
     result = project.run(workers, "-q", "--ultrapar-only=unsolved")

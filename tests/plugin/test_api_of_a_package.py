@@ -1,4 +1,4 @@
-"""An API that a package of somebody else's brings: built, installed beside ours, and run."""
+"""An API from a third-party package: built, installed next to the plugin, and run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ultrapar.apis import registry
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.raw_server import Peer, RawServer, Request, json_response
 from tests.unit.pool_texts import real
 
@@ -57,7 +57,7 @@ def done(*words: object, **more) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def fresh_python(tmp_path_factory):
-    """An environment with wheels of ours and of the example, and the dependencies of this one."""
+    """An environment with wheels of the plugin and of the example, and this one's dependencies."""
     directory = tmp_path_factory.mktemp("fresh")
     wheels = directory / "wheels"
     for source in (ROOT, ROOT / "tests" / "example_api"):
@@ -67,10 +67,10 @@ def fresh_python(tmp_path_factory):
         assert built.returncode == 0, built.stderr
     venv.create(directory / "env")
     (site,) = (directory / "env" / "lib").glob("python*/site-packages")
-    # What pip does with a wheel of Python alone, commands left out.
+    # pip does the same with a pure-Python wheel, except for its commands.
     for wheel in wheels.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(site)
-    # Behind its own packages: what is there in both is its own.
+    # After its own packages, so that its own take precedence.
     site.joinpath("dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
     return directory / "env" / "bin" / "python"
 
@@ -105,7 +105,7 @@ def test_pool_of_an_installed_api_runs(fresh_python, tmp_path):
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Puts a package with one entry point among those that are installed."""
+    """A function that adds a package with one entry point to the installed ones."""
 
     def forget():
         registry._installed.cache_clear()
@@ -132,11 +132,11 @@ def refusal(tmp_path: Path, api: str) -> str:
     return str(error.value).partition("provider[0].api ")[2]
 
 
-def test_name_that_two_packages_bring_is_refused_with_both(install, tmp_path):
+def test_name_added_by_two_packages_is_refused_and_both_are_named(install, tmp_path):
     install("acme", "acme", "json:API")
     install("other", "acme", "json:API")
     assert refusal(tmp_path, "acme") == (
-        'is "acme", which several packages bring (acme 1.0, other 1.0): uninstall one'
+        'is "acme", which several packages add (acme 1.0, other 1.0): keep only one'
     )
 
 
@@ -149,14 +149,14 @@ def test_name_that_two_packages_bring_is_refused_with_both(install, tmp_path):
         ("json:dumps", "it lacks allowance, base_paths, base_url_hint, "),
     ],
 )
-def test_api_that_cannot_be_used_is_refused_with_its_package(install, tmp_path, where, why):
+def test_unusable_api_is_refused_and_its_package_is_named(install, tmp_path, where, why):
     tmp_path.joinpath("acme_broken.py").write_text("1 / 0\n")
     install("acme", "acme", where)
     said = refusal(tmp_path, "acme")
-    assert said.startswith(f'is "acme", which acme 1.0 brings as {where}: {why}')
+    assert said.startswith(f'is "acme", which acme 1.0 adds as {where}: {why}')
 
 
-def test_installed_api_is_named_among_those_that_there_are(install, tmp_path):
+def test_error_lists_installed_apis_among_the_known_ones(install, tmp_path):
     install("acme", "acme", "json:API")
     assert refusal(tmp_path, "acmee") == (
         'must be "openai" or "azure-openai" or "openai-responses" or "anthropic" or "gemini" or '
@@ -164,7 +164,7 @@ def test_installed_api_is_named_among_those_that_there_are(install, tmp_path):
     )
 
 
-def test_name_of_ours_stays_ours(install):
+def test_package_cannot_replace_a_built_in_api(install):
     install("acme", "openai", "json:dumps")
     assert registry.api_named("openai").endpoint_noun == "model"
     assert registry.api_names().count("openai") == 1

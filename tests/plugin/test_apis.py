@@ -1,4 +1,4 @@
-"""A whole run on vLLM, with what it alone understands."""
+"""A whole run on vLLM, with parameters that only vLLM supports."""
 
 from __future__ import annotations
 
@@ -42,9 +42,12 @@ def test_vllm_run_with_its_own_parameters(project, monkeypatch):
     }
 
 
-def test_metrics_url_that_says_nothing_known_is_said_once(project):
+def test_metrics_url_without_a_known_metric_is_reported_once(project):
     adaptive = f'rate_mode = "adaptive"\nmetrics_url = "{project.server.url}/metrics"'
     project.write_pool(provider=adaptive, keys=2)
     project.suite(cases(3))
     assert project.run("-n0").ret == 0
-    assert project.report.str().count("metrics_url of p/m told nothing that is known") == 1
+    assert (
+        project.report.str().count("metrics_url of p/m had no effect: it returned no known metric")
+        == 1
+    )

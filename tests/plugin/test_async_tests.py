@@ -1,4 +1,4 @@
-"""Async tests that take `llm` count as the long form does, and are resumed as they were."""
+"""Async tests that take `llm` get the same results as the long form, and can be resumed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def write(project, suite):
 
 
 def kept(project):
-    """What of each row both forms have to have."""
+    """The fields of each row that must be equal in both forms."""
     names = ("outcome", "test", "kind", "error", "scores")
     return {
         row["nodeid"].split("::")[-1]: {name: row.get(name) for name in names}
@@ -97,13 +97,13 @@ def kept(project):
 
 
 def shown(result, name):
-    """What pytest shows of a test, but for worker, arguments and columns: a record has none."""
+    """pytest's report of a test without worker, arguments and columns, which a record lacks."""
     lines = section(result.stdout.str(), f"test_{name}[m-r0]").splitlines()
     return [line for line in lines if line.strip() and not re.match(r"\w+ = |\[gw|\s*\^+$", line)]
 
 
 @pytest.mark.cpu_s(4)
-def test_async_tests_count_as_their_long_form_and_are_resumed_as_they_were(project, workers):
+def test_async_tests_have_the_results_of_the_long_form_and_are_resumed_with_them(project, workers):
     options = (workers, "--ultrapar-coverage=0.1")
     write(project, suite_in("long"))
     project.run(*options)
@@ -159,7 +159,7 @@ async def test_it(llm, prompt):
 
 
 @pytest.mark.slow
-def test_trouble_of_requests_is_no_word_of_the_test(project, workers):
+def test_failed_requests_are_not_failures_of_the_test(project, workers):
     options = (workers, "--ultrapar-coverage=0.1", "--ultrapar-max-attempts=1")
     for form in (LONG, SHORT):
         write(project, form.replace("PROMPTS", repr(SENT)))
@@ -176,7 +176,7 @@ def test_trouble_of_requests_is_no_word_of_the_test(project, workers):
 
 
 @pytest.mark.slow
-def test_trouble_behind_the_exception_of_an_sdk_is_no_word_of_the_test(project):
+def test_failed_requests_behind_an_sdks_exception_are_not_failures_of_the_test(project):
     write(
         project,
         """
@@ -200,7 +200,7 @@ async def test_it(llm, prompt):
 
 
 @pytest.mark.slow
-def test_tasks_of_a_group_that_find_a_wrong_answer_say_so_for_the_test(project):
+def test_failed_assert_in_tasks_of_a_group_fails_the_test(project):
     write(
         project,
         """
@@ -256,7 +256,7 @@ class TestSecond(Shared):
 """
 
 
-def test_methods_are_cases_in_both_forms_and_of_each_class_that_has_them(project):
+def test_methods_are_cases_in_both_forms_and_in_each_class_that_inherits_them(project):
     write(project, METHODS)
     said_by(project.run("-n0"), 0)
     words = ("one", "two")
@@ -266,7 +266,7 @@ def test_methods_are_cases_in_both_forms_and_of_each_class_that_has_them(project
 
 
 SCOPE = ("-oasyncio_default_fixture_loop_scope=function",)
-"""Which pytest-asyncio warns without."""
+"""The option without which pytest-asyncio warns."""
 OTHERS = """
 import functools
 import pytest
@@ -307,7 +307,7 @@ async def test_theirs():
     ],
 )
 @pytest.mark.parametrize("with_pool", [True, False])
-def test_plugins_for_asyncio_leave_async_tests_that_take_llm_alone(
+def test_plugins_for_asyncio_do_not_run_async_tests_that_take_llm(
     project, plugin, options, marks, with_pool
 ):
     pytest.importorskip(plugin)
@@ -332,7 +332,7 @@ def test_plugins_for_asyncio_leave_async_tests_that_take_llm_alone(
         "pytestmark = pytest.mark.parametrize('llm', ['their own'])",
     ],
 )
-def test_async_test_with_an_llm_of_its_own_is_left_alone(project, llm):
+def test_async_test_with_its_own_llm_fixture_is_not_a_case(project, llm):
     write(
         project,
         f"""
@@ -365,7 +365,7 @@ async def test_it(llm, prompt):
 
 
 @pytest.mark.slow
-def test_async_test_is_replayed_and_cannot_be_graded_again(project, monkeypatch):
+def test_async_test_is_replayed_and_cannot_be_regraded(project, monkeypatch):
     write(project, ONE.replace("WANTED", "'yes'"))
     project.run("-n0")
     n_sent = len(project.server.prompts)
@@ -379,7 +379,8 @@ def test_async_test_is_replayed_and_cannot_be_graded_again(project, monkeypatch)
     }
     said = refused(project.run("-n0", "--ultrapar-regrade=latest"))
     assert (
-        "async test 'test_it' asks and grades in one, so --ultrapar-regrade has nothing to" in said
+        "async test 'test_it' sends and grades in one function, so --ultrapar-regrade cannot grade"
+        in said
     )
     assert "    async def answer(llm, prompt) -> str: ...\n\n    def test_it(answer): ..." in said
     assert len(project.server.prompts) == n_sent
@@ -387,7 +388,7 @@ def test_async_test_is_replayed_and_cannot_be_graded_again(project, monkeypatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["long", "short"])
-def test_colours_of_a_terminal_reach_no_table(project, form):
+def test_terminal_colours_are_not_stored_in_tables(project, form):
     write(project, suite_in(form))
     result = project.run("-n0", "--color=yes", "-k", "wrong", "--ultrapar-coverage=0.1")
     assert "\x1b[31m" in result.stdout.str()
@@ -397,8 +398,8 @@ def test_colours_of_a_terminal_reach_no_table(project, form):
 
 
 @pytest.mark.slow
-def test_long_texts_are_compared_where_they_differ(project, monkeypatch):
-    """All of them would take seconds on the loop that every episode shares."""
+def test_long_texts_are_only_compared_around_their_difference(project, monkeypatch):
+    """A whole comparison would take seconds on the loop that all episodes share."""
     write(
         project,
         """
@@ -411,14 +412,14 @@ async def test_it(llm):
     assert "\\n".join([*lines, answer]) == "\\n".join([*other, answer])
 """,
     )
-    monkeypatch.setenv("CI", "1")  # where pytest shows whole differences
+    monkeypatch.setenv("CI", "1")  # if pytest shows whole differences
     lines = shown(project.run("-n0"), "it")
     assert any("+ line 91 of what was said" in line for line in lines)
     assert len(lines) < 300  # of 840
 
 
 @pytest.mark.slow
-def test_test_that_is_run_again_says_the_same_again(project):
+def test_rerun_test_fails_in_the_same_way(project):
     write(project, ONE.replace("WANTED", "'yes'"))
     again = ("-p", "pytest_rerunfailures", "--reruns=2", "--only-rerun=AssertionError: assert 'no'")
     for more in ((), ("--ultrapar-resume=latest",)):
@@ -428,7 +429,7 @@ def test_test_that_is_run_again_says_the_same_again(project):
 
 
 @pytest.mark.slow
-def test_debugger_stands_where_the_assert_failed(project):
+def test_debugger_stops_at_the_failed_assert(project):
     write(project, ONE.replace("WANTED", "'yes'"))
     project.pytester.makepyfile(
         watching="""
@@ -452,7 +453,7 @@ class Watching:
 
 
 @pytest.mark.slow
-def test_killed_run_is_resumed_with_what_its_tests_said(project):
+def test_killed_run_is_resumed_with_the_results_of_its_tests(project):
     write(
         project,
         """
@@ -479,7 +480,7 @@ async def test_it(llm, prompt, grade):
 
 
 @pytest.mark.slow
-def test_what_is_there_for_the_session_is_there_before_the_first_test_asks(project, workers):
+def test_session_fixtures_are_set_up_before_the_first_request(project, workers):
     write(
         project,
         """
@@ -510,7 +511,7 @@ async def test_named(llm, named):
 
 
 @pytest.mark.slow
-def test_options_of_pytest_and_ours_take_async_tests_as_any(project, workers):
+def test_options_of_pytest_and_the_plugin_apply_to_async_tests(project, workers):
     write(project, ONE.replace("WANTED", "'yes'") + "\nasync def test_other(llm): assert False\n")
     chosen = (workers, "-k", "test_it")
     project.run(*chosen, "--ultrapar-repeats=2", "--junitxml=junit.xml")
@@ -535,7 +536,7 @@ def _n_ended(project):
     return sum(path.read_text().count('"type":"ended"') for path in journal.glob("*.jsonl"))
 
 
-def test_what_a_test_prints_logs_and_returns_is_shown_as_of_any(project):
+def test_output_logs_and_return_values_of_async_tests_are_reported_as_usual(project):
     write(
         project,
         """
@@ -603,10 +604,10 @@ def test_warning_that_is_an_error_fails_its_async_test(project):
     assert {row["test_name"]: row["outcome"] for row in project.rows()}["test_old"] == "error"
 
 
-def test_prefetch_before_a_test_says_what_to_write(project):
+def test_error_of_prefetch_on_a_test_says_what_to_write(project):
     project.suite("@prefetch\nasync def test_it(llm) -> str:\n    return 'a'\n")
     said = project.refusal(project.run("-n0"))
-    assert "'test_it' is called like a test: leave out @prefetch, as an async test" in said
+    assert "'test_it' has a test's name: leave out @prefetch (an async test" in said
 
 
 def test_large_lists_and_dicts_are_not_compared_whole_on_the_loop(project, monkeypatch):
@@ -622,7 +623,7 @@ async def test_it(llm, form):
     assert form(lines) == form(other)
 """,
     )
-    monkeypatch.setenv("CI", "1")  # where pytest shows whole differences
+    monkeypatch.setenv("CI", "1")  # if pytest shows whole differences
     said = project.run("-n0", "-vv").stdout.str()
     assert "At index 91 diff: '1 of what yes said' != '1 in what yes said'" in said
-    assert said.count("E         Full diff is left out: it would hold up all other episodes") == 2
+    assert said.count("E         Full diff is left out: it would delay all other episodes") == 2

@@ -1,4 +1,4 @@
-"""Cases that wait for the answers of others: what they get, and what becomes of gaps and faults."""
+"""Cases that wait for the answers of others: the answers they get, missing answers and errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.plugin.conftest import said_by
 
-# The tests that wait come first: whoever dispatches them first has to wait for ever.
+# The waiting tests come first: dispatched first, they would have to wait forever.
 PAIRWISE = """
 QUESTIONS = ["ant", "bee", "cow"]
 
@@ -47,7 +47,7 @@ def wins(project):
 
 
 @pytest.mark.cpu_s(3)
-def test_pairwise_judge_gets_the_answers_that_there_are(project, workers):
+def test_pairwise_judge_gets_the_existing_answers(project, workers):
     write(project)
     assert project.run(workers, *ONCE).ret == 1
     found = wins(project)
@@ -63,7 +63,7 @@ def test_pairwise_judge_gets_the_answers_that_there_are(project, workers):
     project.server.reset()
     project.suite(PAIRWISE.replace("status 500 down", "say cow-m2"))
     assert project.run(workers, *ONCE, "--ultrapar-resume=latest").ret == 1
-    # What has an answer is not asked again: neither the replies nor the verdicts of others.
+    # Cases with a stored answer send no request: neither replies nor verdicts of others.
     assert sorted(project.server.prompts) == ["say cow-m2", "say cow-m2|cow-m0|cow-m1"]
     assert wins(project)["m2-cow"] == ("solved", 2.0, None)
 
@@ -94,7 +94,7 @@ def test_reply(reply): assert reply < 3
 
 
 @pytest.mark.slow
-def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
+def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
     write(
         project,
         PAIRWISE.replace(
@@ -118,22 +118,22 @@ def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply', of which 0 selected",
+            "test_better[m0-ant-r0] waits for 'reply': 0 selected cases",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (
             ('["ant", "bee", "cow"])\ndef test_reply', '["ant", "bee", "dog"])\ndef test_reply'),
             ["--ultrapar-sample=12"],
-            "and select both (take -k; --ultrapar-sample chooses case by case)",
+            "and select both (use -k; --ultrapar-sample selects single cases)",
         ),
         ((), ["--ultrapar-policy=batch:1"], "use a policy whose groups do not wait for each other"),
         (("question, answers", "question"), [], 'after=answer, across="model"'),
-        (('across="model"', 'across="question"'), [], 'across "model" or "repeat"'),
+        (('across="model"', 'across="question"'), [], 'across is "model" or "repeat"'),
         (("after=reply", "after=len"), [], "where answer is a prefetched function"),
         (("(reply, question): assert", "(reply, question, style): assert"), [], "give both tests"),
     ],
 )
-def test_what_cannot_wait_is_one_sentence(project, changes, options, said):
+def test_impossible_wait_is_refused_in_one_sentence(project, changes, options, said):
     body = PAIRWISE.replace("QUESTIONS)", '["ant", "bee", "cow"])')
     body = body.replace(*changes) if changes else body
     style = '@pytest.mark.parametrize("style", ["a", "b"])\n'
@@ -145,25 +145,25 @@ def test_what_cannot_wait_is_one_sentence(project, changes, options, said):
 
 
 @pytest.mark.cpu_s(3)
-def test_modes_that_ask_one_by_one_and_samples_do_not_wait_for_ever(project):
+def test_serial_modes_and_samples_do_not_wait_forever(project):
     write(project, PAIRWISE.replace("status 500 down", "say cow-m2"))
     for options in (["--ultrapar-mode=serial"], ["--ultrapar-baseline=4"]):
         assert project.run("-n0", *options, "--ultrapar-coverage=0").ret == 1
         assert sum(one[0] == "solved" for one in wins(project).values()) == 8
 
 
-def test_cases_that_ended_so_are_not_chosen_apart_from_those_that_they_wait_for(project):
+def test_only_does_not_select_cases_without_the_cases_that_they_wait_for(project):
     write(project, PAIRWISE.replace("status 500 down", "say cow-m2"))
     body = 'grade(False, wins=len(verdict["others"]))'
     project.suite(PAIRWISE.replace('grade(True, wins=len(verdict["others"]))', body))
     assert project.run("-n0", *ONCE).ret == 1
     project.server.reset()
     text = project.refusal(project.run("-n0", "--ultrapar-only=unsolved"))
-    assert "and select both (take -k; --ultrapar-only chooses case by case)" in text
+    assert "and select both (use -k; --ultrapar-only selects single cases)" in text
 
 
 @pytest.mark.parametrize("n", range(1, 9))
-def test_sample_has_what_its_cases_wait_for(project, n):
+def test_sample_includes_the_cases_that_its_cases_wait_for(project, n):
     write(project)
     done = project.run_here("-n0", f"--ultrapar-sample={n}", "--collect-only", "-q")
     found = [line.partition("::")[2] for line in done.outlines if "::" in line]
@@ -172,7 +172,7 @@ def test_sample_has_what_its_cases_wait_for(project, n):
     assert replies >= {one for one in found if "better" in one}
 
 
-def test_waiting_episode_takes_only_what_it_uses(project, workers):
+def test_waiting_episode_needs_only_the_parameters_that_it_uses(project, workers):
     write(
         project,
         """

@@ -1,4 +1,4 @@
-"""Input that cannot be used: one clear message, exit code 4, nothing sent, nothing started."""
+"""Unusable input: one clear message, exit code 4; no request is sent, no process started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLAIN_SUITE = cases(["say a", "say b"])
 
 
 def refusal(project, *options, in_process=True):
-    """The message with which pytest refuses to run; asserts what every refusal must hold."""
+    """The message with which pytest refuses to run; checks the rules of every refusal."""
     result = project.run_here(*options) if in_process else project.run(*options)
     messages = [line for line in project.refusal(result).splitlines() if line.strip()]
     said = result.stdout.str()
@@ -25,7 +25,7 @@ def refusal(project, *options, in_process=True):
 POOLS = {
     "name = ": "pool.toml: line 5 is not TOML: Invalid value",
     "worker = 3": "provider[0].per_key.worker is not a known field; did you mean workers?",
-    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: a secret never stands in the",
+    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: the pool file must",
 }
 
 
@@ -56,7 +56,7 @@ OPTIONS = {
     "attempts": (["--ultrapar-max-attempts=0"], "--ultrapar-max-attempts must be >= 1 (got 0)"),
     "resume and out": (
         ["--ultrapar-resume=latest", "--ultrapar-out=x"],
-        "--ultrapar-resume names the run's directory already; leave out --ultrapar-out",
+        "--ultrapar-resume already names the run's directory; leave out --ultrapar-out",
     ),
     "resume nothing": (
         ["--ultrapar-resume=latest"],
@@ -64,15 +64,18 @@ OPTIONS = {
     ),
     "simulator": (
         ["--ultrapar-simulator=http://127.0.0.1:1"],
-        "--ultrapar-simulator is given, but no selected model of pool.toml is of a provider with",
+        "--ultrapar-simulator needs a selected model of a provider with api = ",
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],
-        "--dist loadscope cannot be used together with --ultrapar-pool, which schedules itself; "
-        "use --dist load (the default with -n; no counts as load)",
+        "--dist loadscope cannot be used together with --ultrapar-pool, which has its own "
+        "scheduler; use --dist load (the default with -n; no is treated as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
-    "id": (["--dist=load", "--tx=popen//id=gpu-1"], "--tx popen//id=gpu-1 must name its worker by"),
+    "id": (
+        ["--dist=load", "--tx=popen//id=gpu-1"],
+        "--tx popen//id=gpu-1 must name its worker with",
+    ),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),
     "looponfail": (["-f"], "-f (--looponfail) cannot be used together with --ultrapar-pool"),
 }
@@ -88,7 +91,7 @@ def test_bad_option_is_refused(project, name):
     assert "\n" not in said
 
 
-def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
+def test_run_directory_that_is_in_use_or_not_empty_is_refused(project, workers):
     project.suite(PLAIN_SUITE)
     directory = project.pytester.path / "run"
     directory.mkdir()
@@ -99,7 +102,7 @@ def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
     directory.joinpath("run.lock").unlink()
     directory.joinpath("thesis.txt").write_text("mine")
     said = refusal(project, workers, "--ultrapar-out=run")
-    assert f"{directory} is not empty and holds no run" in said
+    assert f"{directory} is not empty and contains no run" in said
     assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
     project.pytester.path.joinpath("file").write_text("x")
     assert "cannot use" in refusal(project, workers, "--ultrapar-out=file")
@@ -112,7 +115,7 @@ def test_earlier_run_is_not_overwritten_and_not_resumed_by_another_suite(project
     project.server.reset()
     for workers in ("-n0", "-n2"):
         said = refusal(project, workers, "--ultrapar-out=run")
-        assert "holds an earlier run; use another directory" in said
+        assert "contains an earlier run; use another directory" in said
     said = refusal(project, "--ultrapar-resume=run", "--ultrapar-seed=7", in_process=False)
     assert "cannot be finished by this run: " in said
     assert "seed" in said
@@ -126,25 +129,25 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
     result = project.run(workers, pool=False)
     project.refusal(result)
     assert [line for line in result.errlines if line] == [
-        "ERROR: test_suite.py::test_it[say a] asks models and needs --ultrapar-model VENDOR/NAME "
-        "or --ultrapar-pool FILE (ini ultrapar_pool)"
+        "ERROR: test_suite.py::test_it[say a] sends requests to models and needs "
+        "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
     ]
     if workers == "-n2":
         assert project.run(workers, "--collect-only", pool=False).ret == 0
 
 
 @pytest.mark.slow
-def test_simulator_that_does_not_answer_is_refused(project):
+def test_unreachable_simulator_is_refused(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         'schema = 1\n[[provider]]\nname = "sim"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
         '[[provider.model]]\nname = "m"\n'
     )
     project.suite(cases(["say a"]))
     said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
-    assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said
+    assert "--ultrapar-simulator: no server answers at http://127.0.0.1:1" in said
 
 
-def test_parameter_that_no_file_can_hold_is_named(project, workers):
+def test_parameter_that_no_file_can_store_is_named(project, workers):
     project.suite(
         r"""
 @pytest.mark.parametrize("prompt", ["say a", "half \ud83d of it"])
@@ -153,16 +156,16 @@ def test_it(answer): pass
     )
     said = refusal(project, workers, in_process=workers == "-n0")
     assert "test_suite.py::test_it[" in said
-    assert "hold half a surrogate pair" in said
+    assert "has half a surrogate pair" in said
 
 
 @pytest.mark.slow
-def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_factory):
+def test_files_of_the_same_name_outside_the_project_are_both_named(project, tmp_path_factory):
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
     for folder in folders:
         folder.joinpath("test_same.py").write_text(SUITE + PLAIN_SUITE)
     said = refusal(project, *map(str, folders), "--import-mode=importlib")
     for folder in folders:
         assert str(folder / "test_same.py") in said
-    assert "rename one of the two files, or run them apart" in said
+    assert "rename a file, or run them separately" in said
     assert "different ids" not in said

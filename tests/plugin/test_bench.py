@@ -1,4 +1,4 @@
-"""`ultrapar bench` as users call it, on the simulated provider."""
+"""`ultrapar bench` as users run it, on the simulated provider."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_modes_run_on_the_same_cases_and_are_compared(folder):
     assert all(one["n"] == 24 for one in extra.values())
 
 
-def test_failed_tests_are_passed_on_and_other_modes_still_run(folder):
-    text = NUMBERS + "\ndef test_plain():\n    raise AssertionError('as ever')\n"
+def test_failed_tests_set_the_exit_code_and_other_modes_still_run(folder):
+    text = NUMBERS + "\ndef test_plain():\n    raise AssertionError('as always')\n"
     folder.joinpath("test_numbers.py").write_text(text)
     done = bench(folder, "--out", "out", "--modes", "ultra,serial")
     assert done.returncode == 1
@@ -101,7 +101,7 @@ def test_failed_tests_are_passed_on_and_other_modes_still_run(folder):
         (["--modes", "ultra", "--ultrapar-model", "x"], 4, "--ultrapar-model 'x' matches no model"),
     ],
 )
-def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, args, code, message):
+def test_bench_prints_pytests_refusal_and_sends_nothing(folder, args, code, message):
     done = bench(folder, *args)
     assert done.returncode == code, done.stdout + done.stderr
     assert message in done.stdout + done.stderr
@@ -118,7 +118,7 @@ def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, ar
         ("ultra", "command line", "--ultrapar-only"),
     ],
 )
-def test_what_modes_must_not_have_is_refused_whoever_says_it(
+def test_forbidden_options_are_refused_on_the_command_line_and_in_addopts(
     folder, monkeypatch, modes, where, option
 ):
     words = {"--ultrapar-baseline": "=3", "--junit-xml": "=x"}.get(option, "=latest")
@@ -145,7 +145,7 @@ def test_suite_without_cases_is_bad_input(folder):
     assert not [*folder.glob(".ultrapar/bench-*")]
 
 
-def test_interrupt_ends_in_order_and_says_what_is_there(folder):
+def test_interrupted_bench_ends_in_order_and_lists_its_results(folder):
     folder.joinpath("pool.toml").write_text(pool_text("", 0.3, model=INSTANCES))
     running = subprocess.Popen(
         command("--out", "out", "--modes", "ultra,serial", "-v"),
@@ -182,7 +182,7 @@ def test_interrupt_ends_in_order_and_says_what_is_there(folder):
     assert (folder / "out" / "report.txt").exists()
 
 
-def test_runs_end_with_a_bench_that_is_killed(folder, workers):
+def test_runs_of_a_killed_bench_end(folder, workers):
     folder.joinpath("pool.toml").write_text(pool_text("", 2, model=INSTANCES))
     running = subprocess.Popen(
         command("--out", "out", "--modes", "serial", workers), cwd=folder, stdout=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""The example workflow's own commands: a bench on the simulated provider, and the gate on it."""
+"""The example workflow's commands: a bench on the simulated provider, and its gate."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.unit.test_documentation import ROOT
 pytestmark = pytest.mark.slow
 
 TOO_MUCH = "speedup>=60"
-"""More than the 28 cases of a mode could ever gain."""
+"""A speed-up that the 28 cases of a mode can never reach."""
 
 
 def workflow_commands():
-    """What follows `ultrapar` in the example workflow, up to a pipe or the next step."""
+    """The commands after `ultrapar` in the example workflow, up to a pipe or the next step."""
     text = (ROOT / ".github" / "workflows" / "bench.yml").read_text(encoding="utf-8")
     shown = re.compile(r"env-head/bin/ultrapar\" (.+?)(?= \| tee|\n +- )", re.DOTALL)
     return [found.strip() for found in shown.findall(text.replace("\\\n", ""))]
@@ -38,7 +38,7 @@ def ultrapar(words):
     )
 
 
-def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatch, outside_xdist):
+def test_gate_of_the_workflow_passes_and_fails(tmp_path, monkeypatch, outside_xdist):
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pool = (ROOT / "pools" / "ci.toml").read_text()
     assert "median_s = 1.0" in pool
@@ -57,8 +57,8 @@ def test_gate_of_the_workflow_passes_and_fails_as_it_should(tmp_path, monkeypatc
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "bench"
     judged = ultrapar([here.get(word, word) for word in gate])
-    # A machine that has much else to do decides nothing on speed.
-    is_decided = "the client itself was the limit" not in judged.stdout
+    # A busy machine decides nothing about speed.
+    is_decided = "the client, not the pool, limited" not in judged.stdout
     wanted = "pass" if is_decided else "undecided"
     assert judged.returncode == 0, judged.stdout + judged.stderr
     rules = [word for word in gate if word.startswith("speedup")]
@@ -81,7 +81,7 @@ def _cell(table, rule):
 
 
 def assert_readers_agree(out):
-    """Report, extra_info and each statistic of the series say the same speed-up."""
+    """The report, extra_info and each statistic of the series give the same speed-up."""
     found = json.loads((out / "benchmark.json").read_text())
     entries = {entry["name"]: entry for entry in found["benchmarks"]}
     for name, entry in entries.items():

@@ -1,4 +1,4 @@
-"""Whole runs of cases that block: what is theirs, and what waits for them."""
+"""Whole runs of blocking cases: their output, and functions that never return."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_said(said, prompt):
 """
 
 
-def test_what_functions_print_and_log_is_their_cases(project):
+def test_output_and_logs_of_functions_belong_to_their_cases(project):
     project.suite(SUITE)
     shown = project.run("-n0", "-rA").stdout.str()
     for name, other in (("a", "b"), ("b", "a")):
@@ -35,7 +35,7 @@ def test_what_functions_print_and_log_is_their_cases(project):
 
 
 @pytest.mark.slow
-def test_function_that_never_returns_ends_neither_its_case_nor_pytest_late(project):
+def test_function_that_never_returns_delays_neither_its_case_nor_pytest(project):
     project.suite("""
 import threading
 

@@ -1,4 +1,4 @@
-"""What becomes of answers that are none, and of good ones in odd shapes, whoever asks for them."""
+"""Unusable answers, and good ones in odd shapes, by each way of sending requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.apis import reading
+from pytest_ultrapar.apis import answer_reading
 from tests.faults.byte_faults import body
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def whole(content: Any, finish: Any = "stop", *headers: bytes, end: str = "", **
 
 
 def streamed(*pieces: Any, headers: Sequence[bytes] = (EVENTS,)):
-    """A stream that nobody asked for; a text is a piece of the answer."""
+    """An unrequested stream; a text is a piece of the answer."""
     events = [
         {"choices": [{"index": 0, "delta": {"content": one}}]} if isinstance(one, str) else one
         for one in pieces
@@ -70,7 +70,7 @@ import urllib.request
 import openai
 
 class Filtered(Exception):
-    "What a program of its own makes of an answer that it cannot use."
+    "The exception of a program for an unusable answer."
 
 @prefetch
 async def by_chat(llm, prompt) -> str:
@@ -112,8 +112,8 @@ HALVES = [*FAILED, "safety"]
 GOOD = [f"say {n}" for n in range(8)]
 
 
-def came_out(project) -> dict[tuple[str, str], tuple[str, str | None]]:
-    """Outcome and kind by way and answer."""
+def results(project) -> dict[tuple[str, str], tuple[str, str | None]]:
+    """The outcome and kind of each way and answer."""
     found = {}
     for row in project.rows():
         name = row["nodeid"].split("::")[-1]
@@ -124,8 +124,8 @@ def came_out(project) -> dict[tuple[str, str], tuple[str, str | None]]:
 
 @pytest.fixture
 def suite(project):
-    """Writes the suite: such an answer comes so many times to its prompt, then a good one."""
-    # All at once: failures in a row would pause the lane.
+    """Write the suite: each answer comes n times to its prompt, then a good one."""
+    # All at the same time: failures in a row would pause the lane.
     project.write_pool(seats=64)
     project.server.faults |= {word: fault for word, (fault, _) in ANSWERS.items()}
 
@@ -138,47 +138,47 @@ def suite(project):
     return write
 
 
-def test_every_way_has_the_same_outcome_and_so_has_its_replay(project, suite):
+def test_every_way_and_its_replay_have_the_same_outcome(project, suite):
     suite(ANSWERS, len(WAYS))
     expected = {(way, word): out for way in WAYS for word, (_, out) in ANSWERS.items()}
     said = project.run("-n0", "--ultrapar-max-attempts=1").stdout.str()
-    assert came_out(project) == expected
-    assert said.count("fields that are not understood") == 1
+    assert results(project) == expected
+    assert said.count("fields of unexpected types") == 1
     assert (
         "choices.message.reasoning (object), choices.message.refusal (bool)" in project.report.str()
     )
     run = project.directory.resolve()
-    # What came of an answer that was none is in the record, and nobody graded it.
+    # The result of an unusable answer is in the record, without a grade.
     said = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]
     assert said.count("half") == len(WAYS) * len(HALVES)
     n_sent = len(project.server.prompts)
     project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0")
-    assert came_out(project) == expected
+    assert results(project) == expected
     assert len(project.server.prompts) == n_sent
 
 
-def test_generation_that_failed_is_asked_again_on_resume(project, suite):
+def test_failed_generation_is_sent_again_on_resume(project, suite):
     suite(FAILED, len(WAYS), *GOOD)
     project.run("-n0", "--ultrapar-max-attempts=1")
-    infra = [1 for outcome, _ in came_out(project).values() if outcome == "infra"]
+    infra = [1 for outcome, _ in results(project).values() if outcome == "infra"]
     assert len(infra) == len(WAYS) * len(FAILED)
     project.finish(len(WAYS) * len([*FAILED, *GOOD]))
 
 
-def test_generation_that_failed_is_tried_again(project, suite):
+def test_failed_generation_is_retried(project, suite):
     suite(FAILED, 1, *GOOD)
     assert project.run("-n0").ret == 0
-    assert {outcome for outcome, _ in came_out(project).values()} == {"solved"}
+    assert {outcome for outcome, _ in results(project).values()} == {"solved"}
     tries = Counter(row["outcome"] for row in project.rows("attempts"))
     assert (tries["overload"], tries["malformed"]) == (len(FAILED) - 1, 1)
 
 
-def test_answer_of_an_earlier_version_that_failed_is_none_on_replay(project, suite, monkeypatch):
+def test_failed_answer_of_an_earlier_version_is_a_miss_on_replay(project, suite, monkeypatch):
     suite(["error"], len(WAYS))
     with monkeypatch.context() as earlier:
-        earlier.setattr(reading, "_FAILED", re.compile("(?!)"))
+        earlier.setattr(answer_reading, "_FAILED", re.compile("(?!)"))
         project.run("-n0")
-    assert {outcome for outcome, _ in came_out(project).values()} == {"unsolved", "error"}
+    assert {outcome for outcome, _ in results(project).values()} == {"unsolved", "error"}
     run = project.directory.resolve()
     project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0")
-    assert set(came_out(project).values()) == {OVERLOAD}
+    assert set(results(project).values()) == {OVERLOAD}

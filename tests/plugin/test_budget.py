@@ -1,4 +1,4 @@
-"""What whole runs spend, judged by what the server was asked."""
+"""The spending of whole runs, judged by the server's requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
 
 
 def write_suite(project, prompts: list[str], bound: str) -> None:
-    """Cases that ask for no more than `bound` allows, an argument of `llm.chat`."""
+    """Write cases with the bound `bound`, an argument of `llm.chat`."""
     text = f"""
 import pytest
 from pytest_ultrapar import prefetch
@@ -47,19 +47,19 @@ def write(project, n: int = 40, *, prices: str = PRICES) -> list[str]:
 
 
 def cost_of(prompts: list[str]) -> int:
-    """Units, by what the server says it took for each."""
+    """Units, by the usage that the server reports for each prompt."""
     return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
 
 
 @pytest.mark.cpu_s(2)
-def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
+def test_run_spends_no_more_than_its_budget_and_resumes_with_a_larger_one(project):
     prompts = write(project)
     whole = cost_of(prompts) / UNITS
     budget = round(0.6 * whole, 6)
     first = project.run("-n0", "--ultrapar-budget", str(budget))
     assert first.ret == 1
     spent = cost_of(project.server.prompts)
-    # Two requests are at most what is too little for one.
+    # The rest is less than the cost of two requests: too little for the next one.
     assert (budget - 2 * PRICE.cost(60, 100) / UNITS) * UNITS < spent <= budget * UNITS
     rows = project.rows()
     assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
@@ -67,7 +67,10 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
         spent / UNITS
     )
     first.stdout.fnmatch_lines(
-        ["budget of pool: * of * USD spent*", "*ended without money: raise the budget and go on*"]
+        [
+            "budget of pool: * of * USD spent*",
+            "*ended for lack of money: raise the budget and continue*",
+        ]
     )
     more = round(1.5 * whole, 6)
     second = project.run("-n0", "--ultrapar-budget", str(more), "--ultrapar-resume", "latest")
@@ -78,8 +81,8 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
-    """Billed is all that came but the 429s, also what got no answer."""
+def test_budget_holds_for_any_prices_and_usage(project, seed):
+    """Bill every request except for the 429s, even without an answer."""
     draw = random.Random(seed)
     price = ModelPrice("p", "m", draw.choice([0.0, 0.15, 3.0]), round(draw.uniform(0.1, 75), 4))
     outs = [draw.choice([1, 20, draw.randint(1, 900)]) for _ in range(20)]
@@ -120,21 +123,21 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
             "price_per_mtok_in = 3\n",
             ["--ultrapar-budget", "5"],
             '*the budget of pool needs the price of the model "m" of provider "p": '
-            "its * has no price_per_mtok_out; write it there*",
+            "write price_per_mtok_out in its *",
         ),
         (PRICES, ["--ultrapar-budget=-1"], "*--ultrapar-budget must be >= 1e-06 (got -1.0)*"),
         (PRICES, ["--ultrapar-budget", "nan"], "*--ultrapar-budget must be >= 1e-06 (got nan)*"),
         (
             PRICES + '[pool]\nbudget = 1\nprices = "genai-prices"\ncurrency = "EUR"\n',
             [],
-            '*pool.currency = "EUR" cannot be mixed with prices = "genai-prices"*in USD*',
+            '*pool.currency = "EUR" cannot be combined with prices = "genai-prices"*in USD*',
         ),
         (PRICES + "[pool]\nbudget = -1\n", [], "*pool.budget must be >= 1e-06 (got -1)*"),
         (PRICES + "[pool]\nbudget = nan\n", [], "*pool.budget must be >= 1e-06 (got nan)*"),
     ],
     ids=["no price", "negative", "nan", "currencies", "negative in pool", "nan in pool"],
 )
-def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, said, message):
+def test_unusable_budget_is_refused_before_any_request(project, prices, said, message):
     write(project, 2, prices=prices)
     run = project.run_here("-n0", *said)
     project.refusal(run)
@@ -144,7 +147,7 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
 @pytest.mark.parametrize(
     ("bound", "is_sent"), [("", False), (", max_tokens=50", True)], ids=["unbounded", "bounded"]
 )
-def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, bound, is_sent):
+def test_unbounded_request_is_only_reported_if_the_suite_sends_one(project, bound, is_sent):
     project.write_pool(model=PRICES)
     write_suite(project, ["use 5 20"], bound)
     run = project.run("-n0", "--ultrapar-budget", "0.01")
@@ -156,7 +159,7 @@ def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, boun
 
 
 @pytest.mark.slow
-def test_killed_run_has_spent_what_was_in_flight(project):
+def test_killed_run_has_spent_the_cost_of_requests_in_flight(project):
     prompts = write(project)
 
     async def slowly(peer, asked) -> None:
@@ -184,8 +187,8 @@ def test_killed_run_has_spent_what_was_in_flight(project):
 
 
 @pytest.mark.slow
-def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_is_sent(project):
-    """As reserved: a request that got no answer may have been billed."""
+def test_changed_spending_counts_in_full_and_a_missing_file_stops_the_run(project):
+    """As reserved: a request without an answer may have been billed."""
     prompts = write(project, 8)
     project.server.weather = lambda asked: WORDS["drop"] if asked.words.endswith(" 7") else None
     assert project.run("-n0", "--ultrapar-budget=1", "--ultrapar-max-attempts=1").ret == 1
@@ -193,27 +196,27 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
     spending = project.directory / "spending.log"
     spent, whole = sum(read_spending(spending).values()), spending.read_text()
     assert cost_of(prompts) < spent
-    # What is left would do if a digit of the largest reservation were believed.
+    # The rest would be enough if a digit of the largest reservation were believed.
     resume = ("-n0", "-q", "--ultrapar-resume=latest", f"--ultrapar-budget={spent / UNITS:.12f}")
     run_id = project.directory.resolve().name
     for content, said in (
-        (None, "spending.log is missing: what the run has spent of its budget cannot be known"),
-        (whole.replace(run_id, "other", 1), "spending.log is damaged: what the run has spent"),
-        ("", "spending.log is damaged: what the run has spent of its budget cannot be known"),
+        (None, "spending.log is missing, so the spending of this run is unknown"),
+        (whole.replace(run_id, "other", 1), "spending.log is damaged, so the spending of this run"),
+        ("", "spending.log is damaged, so the spending of this run is unknown; restore the file"),
     ):
         spending.unlink() if content is None else spending.write_text(content)
         assert said in refused(project.run(*resume))
     spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
     again = project.run(*resume)
     assert again.ret == 1
-    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: what cannot be read there*"])
+    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: unreadable entries count in*"])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 8
     assert sum(read_spending(spending).values()) == spent
 
 
 @pytest.mark.slow
-def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
+def test_run_that_began_without_a_budget_counts_its_earlier_spending(project):
     prompts = write(project, 10)
     broken = {"on": True}
     project.server.weather = lambda asked: (
@@ -226,14 +229,14 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     again = project.run("-n0", "--ultrapar-budget", budget, "--ultrapar-resume", "latest")
     assert again.ret == 1
     again.stdout.fnmatch_lines(
-        ["*the run had sessions without a budget*1 request whose cost is not*"]
+        ["*earlier sessions of this run had no budget*1 request of unknown cost*"]
     )
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
 
 
 @pytest.mark.slow
-def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
+def test_spending_that_cannot_be_stored_ends_the_run(project, monkeypatch):
     prompts = write(project)
     real, done = os.write, []
 
@@ -251,7 +254,7 @@ def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     output = stopped.stdout.str() + stopped.stderr.str() + project.report.str()
     assert stopped.ret == 1, output
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
-    assert "spending.log: what is spent cannot be kept" in output
+    assert "spending.log: cannot record spending" in output
     assert "Traceback" not in output
     assert "INTERNALERROR" not in output
     assert cost_of(project.server.prompts) <= sum(
@@ -307,7 +310,7 @@ def cost_by_log(project) -> int:
 
 
 @pytest.mark.slow
-def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
+def test_judge_has_its_own_price_and_a_replay_costs_only_what_it_sends(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         JUDGED_POOL.format(url=project.server.base_url)
     )
@@ -322,7 +325,7 @@ def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
     kinds = [row["kind"] for row in project.rows() if row["outcome"] == "infra"]
     # No answer was paid for a case that could not be finished.
     assert set(kinds) == {"budget"}
-    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended without money: raise the budget and *"])
+    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended for lack of money: raise the budget *"])
     more = ("--ultrapar-budget", f"{2 * whole / UNITS:.9f}")
     assert project.run("-n0", *more, "--ultrapar-resume", "latest").ret == 0
     first = project.directory.resolve()
@@ -352,7 +355,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound)
     prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
     project.pytester.path.joinpath("pool.toml").write_text(pool_text(model=PRICES))
     write_suite(project, prompts, bound)
-    # The simulated provider says what it is asked: some 4 characters in a token, both ways.
+    # The simulated provider answers as requested: some 4 characters a token, both ways.
     whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
     budget = share * whole
     run = project.run("-n0", "--ultrapar-budget", f"{budget:.9f}")
@@ -365,7 +368,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound)
 
 
 @pytest.mark.slow
-def test_blocks_of_the_documentation_run_as_they_stand(project):
+def test_blocks_of_the_documentation_run_unchanged(project):
     text = Path(__file__).parents[2].joinpath("docs", "how-to", "budget.md").read_text()
     (pool,), (suite,) = (
         re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python")
@@ -379,7 +382,7 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     stopped.stdout.fnmatch_lines(
         [
             "budget of pool: 0.00* USD of 0.00300 USD spent (requests without an answer count*)",
-            "* cases ended without money: raise the budget and go on with the same command*",
+            "* cases ended for lack of money: raise the budget and continue with the same *",
         ]
     )
     said = ("--ultrapar-budget", "0.01", "--ultrapar-resume", "latest")

@@ -1,7 +1,7 @@
-"""Whole runs that one of their processes holds up: the run says which one it is, and what helps.
+"""Whole runs that one of their processes slows down: the run names the process and a remedy.
 
-Each burns CPU and never waits. A machine that is busy with other work gives it less, which the run
-counts as waiting for a core: its verdict is the same.
+Each process burns CPU and never waits. On a busy machine it gets less CPU, which the run counts as
+waiting for a core: the verdict is the same.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def burn(cpu_s):
     while time.thread_time() < until:
         pass
 """
-ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
+ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
 
 
 def client_bound(project, *options):
-    """What the run says of its client while it asked."""
+    """The run's statement about its client while it sent requests."""
     result = project.run_apart(*options)
     assert result.ret == 0, result.stdout.str()
     said = json.loads((project.directory / "summary.json").read_text())["client_bound"]
@@ -36,7 +36,7 @@ def client_bound(project, *options):
     return said
 
 
-def test_controller_whose_plugins_burn_cpu_for_each_report(project):
+def test_run_names_a_controller_whose_plugins_burn_cpu_for_each_report(project):
     project.pytester.makeconftest(
         BURN
         + """
@@ -47,13 +47,13 @@ def pytest_runtest_logreport(report):
     )
     project.suite(cases(75))
     said = client_bound(project, "-n2")
-    assert "the busiest process (controller) took" in said
+    assert "The busiest process (controller) used" in said
     assert said.endswith(ALL)
 
 
-def test_broker_that_burns_cpu_for_each_lease(project, monkeypatch):
+def test_run_names_a_broker_that_burns_cpu_for_each_lease(project, monkeypatch):
     extra = project.pytester.mkdir("extra")
-    # Python imports it as it starts; pytest's processes and the one that makes tables go on.
+    # The broker imports this as it starts; pytest's processes and the compactor skip it.
     (extra / "sitecustomize.py").write_text(
         BURN
         + """
@@ -72,11 +72,11 @@ if "pytest_ultrapar.broker.server" in sys.orig_argv:
     monkeypatch.setenv("PYTHONPATH", str(extra), prepend=":")
     project.suite(cases(300))
     said = client_bound(project, "-n2")
-    assert "the busiest process (broker) took" in said
+    assert "The busiest process (broker) used" in said
     assert said.endswith(ALL)
 
 
-def test_one_worker_whose_episodes_burn_cpu(project):
+def test_run_names_the_one_worker_whose_episodes_burn_cpu(project):
     project.suite(
         BURN
         + """
@@ -91,27 +91,27 @@ async def answer(llm, prompt) -> str:
         + cases(40)
     )
     said = client_bound(project, "-n2")
-    assert "the busiest process (gw1) took" in said
+    assert "The busiest process (gw1) used" in said
     assert said.endswith(
-        (": more workers (-n) share its work", "workers, -n; jobs of graders) leave it more")
+        (": more workers (-n) share its work", "workers, -n; grader jobs) leave it more CPU")
     )
 
 
 def after_the_answers(project, part, *options):
-    """What the run says of a part that comes after its last answer."""
+    """The run's statement about a part after its last answer."""
     result = project.run_apart(*options)
     assert result.ret == 0, result.stdout.str()
     for lines in (project.report, result.stdout):
-        lines.fnmatch_lines([f"CLIENT-BOUND: {part} *% of the run: *"])
+        lines.fnmatch_lines([f"CLIENT-BOUND: '{part}' took *% of the run: *"])
 
 
-def test_worker_whose_tests_burn_cpu(project):
+def test_run_names_a_worker_whose_tests_burn_cpu(project):
     project.write_pool(seats=40)
     project.suite(BURN + cases(40, "burn(0.125)"))
     after_the_answers(project, "after the last answer", "-n1")
 
 
-def test_tables_of_twenty_thousand_columns(project):
+def test_run_names_the_making_of_tables_with_twenty_thousand_columns(project):
     scores = "{f'{prompt[4:]}_{k}': 1.0 for k in range(200)}"
     project.suite(cases(100, f"grade(True, **{scores})"))
     after_the_answers(project, "tables", "-n0")

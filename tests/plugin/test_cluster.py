@@ -1,4 +1,4 @@
-"""Runs of several hosts: each a pytest of its own, all on one machine, with a real server."""
+"""Runs of several hosts: each is a pytest session on this machine, with a real server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PASSWORD = "redis-canary-71c0"
 
 
 @pytest.mark.slow
-def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(project, hosts):
+def test_two_hosts_run_each_case_once_and_a_host_with_another_suite_is_refused(project, hosts):
     project.suite(SUITE)
     one, two = hosts("one", "-n0"), hosts("two", "-n0")
     outputs = ended(one, two)
@@ -45,15 +45,15 @@ def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(proj
     assert {row["outcome"] for row in rows} == {"solved"}
     assert sorted(Counter(row["nodeid"] for row in rows).values()) == [1] * N
     assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(N))
-    said = ["ultrapar merge joins the directories of its hosts" in output for output in outputs]
+    said = ["merge its hosts' directories with ultrapar merge" in output for output in outputs]
     assert sorted(said) == [False, True]
-    # Its directories are on one disk, so the last host made one run of them.
+    # Its directories are on one disk, so the last host merged them into one run.
     (whole,) = project.pytester.path.glob("merged-night-*")
     assert f"run night is merged in {whole}" in outputs[said.index(True)]
     assert len(pq.read_table(whole / "results.parquet")) == N
     manifest = read_manifest(whole)
     assert {one.host for one in manifest.merged.parts} == {"one", "two"}
-    # One machine has one clock, and the server's says the same.
+    # One machine has one clock, and the server's has the same time.
     assert manifest.merged.clock_error_s < 1, manifest.merged
     other = hosts("three", "-n0", "--ultrapar-seed=1")
     assert "the run seed (--ultrapar-seed): 1 here, 0 there" in other.end(4)
@@ -61,14 +61,14 @@ def test_two_hosts_run_each_case_once_and_one_with_another_suite_is_refused(proj
 
 
 @pytest.mark.slow
-def test_joining_a_run_later_finishes_what_is_left(project, hosts):
+def test_host_that_joins_later_runs_the_remaining_cases(project, hosts):
     project.suite(SUITE)
     first = hosts("one", "-n0", "-x", "--maxfail=1")
     assert "cases done" in first.end()
     assert len(first.rows()) == N
     output = hosts("two", "-n0").end()
     assert f"{N} of {N} cases done" in output
-    assert f"run night: all {N} cases are done, none of them by this host" in output
+    assert f"run night: all {N} cases are done, 0 of them by this host" in output
     assert f"host two ran none of the {N} cases of run night" in output
     assert "coverage" not in output
     assert len(project.server.prompts) == N
@@ -105,7 +105,7 @@ def test_not(other, grade): grade("solved")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("why", "workers"), [*zip(ENDS_EARLY, ("-n0", "-n2", "-n0"), strict=True)])
-def test_cases_that_end_without_a_request_keep_nobody_waiting(project, hosts, why, workers):
+def test_cases_that_end_without_a_request_keep_no_host_waiting(project, hosts, why, workers):
     project.suite(ENDS_EARLY[why] + SUITE)
     host = hosts("one", workers)
     host.end(1 if why == "failing fixture" else 0)
@@ -125,7 +125,7 @@ def test_a_failure_that_stops_one_host_leaves_its_cases_to_others(project, hosts
 
 
 def refusal(project, *args):
-    """What a run says, but for the password, that is refused before anything is sent."""
+    """The message, without the password, of a run that is refused before anything is sent."""
     result = project.run("-n0", "--ultrapar-cluster-run=alone", *args)
     assert PASSWORD not in result.stdout.str() + result.stderr.str()
     return project.refusal(result)
@@ -135,21 +135,21 @@ def refusal(project, *args):
     ("args", "said"),
     [
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
-        (["--ultrapar-check"], "it sends outside the limits that hosts share"),
+        (["--ultrapar-check"], "it sends requests outside the shared limits"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
-        (["--ultrapar-gate=coverage>=0.5"], "gate what ultrapar merge makes of all hosts"),
-        (["--ultrapar-mode=serial"], "makes no sense in mode serial"),
+        (["--ultrapar-gate=coverage>=0.5"], "gate the run that ultrapar merge makes"),
+        (["--ultrapar-mode=serial"], "does not work with mode serial"),
         (["--ultrapar-cluster=nowhere"], "must begin with redis://"),
         (["--ultrapar-cluster-host=a b"], "--ultrapar-cluster-host must be 1 to 100 letters"),
     ],
 )
-def test_what_one_host_alone_can_do_is_refused(project, kv, monkeypatch, args, said):
+def test_options_for_a_single_host_are_refused(project, kv, monkeypatch, args, said):
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     project.suite(SUITE)
     assert said in refusal(project, *args)
 
 
-def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypatch):
+def test_run_waits_for_a_missing_server_and_then_refuses(project, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_CLUSTER", "redis://127.0.0.1:1")
     project.suite(SUITE)
     options = ("--ultrapar-cluster-run=alone", "--ultrapar-cluster-patience=1")
@@ -164,10 +164,10 @@ def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypat
     [
         ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
         ("redis://:{password}@127.0.0.1:{port}/99", "DB index is out of range"),
-        ("redis://reader:reader@127.0.0.1:{port}", "does not let this user do what is needed"),
+        ("redis://reader:reader@127.0.0.1:{port}", "denies a required permission"),
     ],
 )
-def test_a_server_that_refuses(project, monkeypatch, url, said):
+def test_run_reports_why_the_server_refuses(project, monkeypatch, url, said):
     with KeyValueServer.start("--requirepass", PASSWORD) as kv:
         admin = kv.client(password=PASSWORD)
         admin.execute_command("ACL", "SETUSER", "reader", "on", ">reader", "~*", "+@read", "+ping")
@@ -177,7 +177,7 @@ def test_a_server_that_refuses(project, monkeypatch, url, said):
 
 
 def spans(log, model):
-    """When the first request of a model began and its last one ended."""
+    """The start of a model's first request and the end of its last one."""
     found = [one for one in log.requests if one.model == model]
     return min(one.t_arrival_s for one in found), max(one.t_end_s for one in found)
 
@@ -205,7 +205,7 @@ def pytest_ultrapar_assign(workers, lanes, cases):
 
 @pytest.mark.slow
 def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
-    """Groups of several models, a number at once, an order and a pause."""
+    """Groups of several models, with a maximum at the same time, an order and a pause."""
     (project.pytester.path / "conftest.py").write_text(ASSIGN)
     server = lab("workers = 3", 0.1, models=("m", "n"))
     project.suite(cases(8))
@@ -226,7 +226,7 @@ def test_groups_of_a_suite_hold_over_all_hosts(project, hosts, lab):
 
 
 @pytest.mark.slow
-def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, hosts, lab):
+def test_cases_of_a_killed_host_run_before_the_cases_that_wait_for_them(project, hosts, lab):
     project.suite(cases(40))
     server = lab("workers = 2", 0.5, models=("m", "n"))
     options = (server.option, "--ultrapar-policy=batch:1")
@@ -243,7 +243,7 @@ def test_what_a_killed_host_had_is_run_before_those_that_wait_for_it(project, ho
 
 
 def merged(project, *hosts):
-    """Where hosts' directories are one run, and its rows."""
+    """The directory and rows of the run merged from the hosts' directories."""
     whole = project.pytester.path / "whole"
     assert main(["merge", *(str(host.directory) for host in hosts), "--out", str(whole)]) == 0
     return whole, pq.read_table(whole / "results.parquet").to_pylist()
@@ -268,7 +268,7 @@ def test_hosts_keep_the_limits_together_and_are_merged(project, hosts, lab):
 
 
 @pytest.mark.slow
-def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
+def test_host_without_a_share_reports_why_it_waits(  # noqa: PLR0917
     project, hosts, kv, lab, monkeypatch, capsys
 ):
     project.suite(cases(50))
@@ -282,16 +282,15 @@ def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
         assert re.search(rf"^  lab/key[01]'s {word}: host\d \d", told, re.MULTILINE), told
     outputs = ended(*run)
     lines = "\n".join(outputs).splitlines()
-    progress = [line for line in lines if line.startswith("asking on ")]
-    assert any("asking on 3 hosts: " in line for line in progress), outputs
-    assert any("waits: lab/key" in line for line in progress), progress
-    assert any(line.endswith("with other hosts") for line in progress), progress
+    progress = [line for line in lines if line.startswith("running on ")]
+    assert any("running on 3 hosts: " in line for line in progress), outputs
+    assert any("waits: other hosts have lab/key" in line for line in progress), progress
     assert any("/50 done, " in line and "share " in line for line in progress), progress
     assert not any(line.startswith("0 cases") for line in lines)
 
 
 @pytest.mark.slow
-def test_host_that_is_drained_ends_with_its_own_cases(project, hosts, kv, lab, monkeypatch):
+def test_drained_host_ends_after_its_own_cases(project, hosts, kv, lab, monkeypatch):
     project.suite(cases(100))
     server = lab()
     host = hosts("one", "-n0", server.option)
@@ -300,13 +299,13 @@ def test_host_that_is_drained_ends_with_its_own_cases(project, hosts, kv, lab, m
     assert main(["cluster", "drain", "night", "one"]) == 0
     output = host.end()
     assert len(host.rows()) < 100
-    assert output.count("ultrapar: this host is being drained: it finishes what it has begun") == 1
-    assert "of 100 cases are done; join it again to go on" in output
+    assert output.count("this host is being drained: it finishes its cases in progress") == 1
+    assert "of 100 cases are done; join it again to continue" in output
     assert f"{len(host.rows())} of 100 cases on host one: " in output
 
 
 @pytest.mark.slow
-def test_cases_of_a_disk_that_was_lost_are_reopened_and_run_again(project, hosts, kv, monkeypatch):
+def test_cases_of_a_lost_disk_are_reopened_and_run_again(project, hosts, kv, monkeypatch):
     project.suite(SUITE)
     one = hosts("one", "-n0", "--maxfail=1")
     one.end()
@@ -320,7 +319,7 @@ def test_cases_of_a_disk_that_was_lost_are_reopened_and_run_again(project, hosts
 
 
 @pytest.mark.slow
-def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts, lab):
+def test_cases_of_a_killed_host_run_on_other_hosts(project, hosts, lab):
     project.suite(cases(100))
     server = lab()
     one = hosts("one", "-n2", server.option)
@@ -338,7 +337,7 @@ def test_cases_of_a_host_that_is_killed_run_elsewhere(project, hosts, lab):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_server_that_is_killed_and_comes_back(project, hosts, lab, forgets):
+def test_run_continues_when_a_killed_server_comes_back(project, hosts, lab, forgets):
     project.suite(cases(100))
     server = lab()
     options = () if forgets else ("--appendonly", "yes")
@@ -354,12 +353,12 @@ def test_a_server_that_is_killed_and_comes_back(project, hosts, lab, forgets):
 
 
 @pytest.mark.slow
-def test_a_host_that_stands_still_takes_no_seat_that_others_have_by_then(project, hosts, lab):
-    """Its requests are in flight while it stands still, so it still holds their seats."""
+def test_suspended_host_takes_no_seat_that_others_have_meanwhile(project, hosts, lab):
+    """Its requests are in flight while it is suspended, so it still holds their seats."""
     project.suite(cases(44))
     server = lab("workers = 2", 2.5)
     one, two = hosts("one", "-n0", server.option), hosts("two", "-n0", server.option)
-    # Four seats: the second round of requests is in flight, and none is just about to be written.
+    # Four seats: the second round of requests is in flight, and no request is being written.
     server.wait_for(8)
     one.process.send_signal(signal.SIGSTOP)
     time.sleep(20)
@@ -386,21 +385,21 @@ def test_it(talk, grade): grade("solved")
 
 
 def asked(host, from_s, to_s):
-    """Cases for which a host sent anything in a time."""
+    """The cases for which a host sent a request within a period."""
     rows = pq.read_table(host.directory / "attempts.parquet").to_pylist()
     return {row["case_id"] for row in rows if from_s < row["t_send_s"] < to_s}
 
 
 def begun(host):
-    """Cases that a host has begun so far, by its journal."""
+    """The cases that a host has begun so far, by its journal."""
     journal = host.directory / "journal"
     records = (record for _, record in (scan_journal(journal) if journal.exists() else ()))
     return {record.case_id for record in records if isinstance(record, EpisodeStarted)}
 
 
 @pytest.mark.slow
-def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts, lab):
-    """Neither what it had claimed, nor the next turn of what it had begun; and it has no row."""
+def test_suspended_host_sends_nothing_for_cases_that_others_have_meanwhile(project, hosts, lab):
+    """Neither cases that it had claimed, nor the next turn of begun ones; and it has no row."""
     project.suite(talks(60))
     server = lab("workers = 5")
     one = hosts("one", "-n0", server.option)
@@ -409,24 +408,24 @@ def test_a_host_that_slept_asks_nothing_that_others_have_by_then(project, hosts,
     server.wait_for(60)
     family = family_of(one.process.pid)
     signal_all(family, signal.SIGSTOP)
-    # However late the other one has joined and got its share; what it has begun it has asked by
-    # the time that all its seats have been used twice.
+    # However late the other host has joined and got its share: it has sent all cases that it has
+    # begun once all its seats have been used twice.
     wait_until(lambda: begun(one) & begun(two))
     server.wait_for(len(server.log.requests) + 20)
     woke_s = boot_s()
     signal_all(family, signal.SIGCONT)
     outputs = ended(one, two)
-    assert " of this host went to others while it was silent" in outputs[0]
+    assert " of this host while it was silent. They finish cases" in outputs[0]
     taken = asked(two, 0.0, woke_s)
     assert taken & asked(one, 0.0, woke_s)
     assert not taken & asked(one, woke_s, math.inf)
     assert {row["outcome"] for row in rows_of(one, two)} == {"solved"}
-    # A conversation whose last answer had come all the same has a row on both.
+    # A conversation whose last answer arrived in spite of this has a row on both hosts.
     each_once(60, one, two, at_most=2)
 
 
 @pytest.mark.slow
-def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab):
+def test_run_waits_for_a_server_that_refuses_for_a_while(project, hosts, kv, lab):
     project.suite(cases(80))
     server = lab()
     run = [hosts(f"host{n}", "-n0", server.option) for n in range(2)]
@@ -443,7 +442,7 @@ def test_a_server_that_refuses_for_a_while_is_waited_for(project, hosts, kv, lab
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["clocks", "run:night:claims"])
-def test_what_another_writer_left_ends_the_run_with_a_sentence(project, hosts, kv, lab, key):
+def test_foreign_data_on_the_server_ends_the_run_with_one_sentence(project, hosts, kv, lab, key):
     project.suite(cases(80))
     server = lab()
     host = hosts("one", "-n0", server.option, "--ultrapar-cluster-patience=2")
@@ -468,13 +467,13 @@ def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
         wait_until(lambda: "waiting for key lab/key" in host.output)
         host.process.send_signal(signal.SIGINT)
         output = host.end(2)
-    assert "gave up waiting for key lab/key" in output
-    assert "; nothing was sent" in output
+    assert "stopped waiting for key lab/key" in output
+    assert "; no request was sent" in output
     assert not host.directory.exists()
 
 
 @pytest.mark.slow
-def test_a_server_that_is_gone_for_good_ends_the_run_and_loses_nothing(project, hosts, lab):
+def test_permanent_loss_of_the_server_ends_the_run_and_loses_nothing(project, hosts, lab):
     project.suite(cases(100))
     server = lab()
     with KeyValueServer.start() as kv:
@@ -489,7 +488,7 @@ def test_a_server_that_is_gone_for_good_ends_the_run_and_loses_nothing(project, 
 
 @pytest.mark.slow
 def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypatch):  # noqa: PLR0917
-    """Three seats a key: divided, no shard could have more than two of them."""
+    """Three seats a key: if they were divided, no shard could have more than two of them."""
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     project.suite(cases(40))
     server = lab("workers = 3", 0.3)
@@ -515,7 +514,7 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
     assert main(["cluster", "status", "night"]) == 0
     said = capsys.readouterr().out
     assert "run night, began" in said
-    assert "40 of 40 cases done, 0 under way" in said
+    assert "40 of 40 cases done, 0 in progress" in said
     assert f"{of_host[1]} of {of_host[1]} cases done" in said.partition("run night:2/2")[2]
     whole, rows = merged(project, *run)
     assert len({row["nodeid"] for row in rows}) == len(rows) == 40
@@ -528,7 +527,7 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
 
 
 @pytest.mark.slow
-def test_two_hosts_of_one_shard_claim_from_each_other(project, hosts):
+def test_two_hosts_of_one_shard_share_its_cases(project, hosts):
     project.suite(SUITE)
     shards = {"one": "1/2", "two": "1/2", "three": "2/2"}
     run = [hosts(name, "-n0", f"--ultrapar-shard={shard}") for name, shard in shards.items()]
@@ -552,14 +551,14 @@ name = "m"
 
 @contextmanager
 def provider_of_both(project):
-    """A provider with one key, in the pool of runs and in a gateway's; where its log is."""
+    """A provider with one key, in the pool of runs and in a gateway's; the path of its log."""
     folder = project.pytester.path
     log_path = folder / "server.jsonl"
     served = pool_text("workers = 4, qps = 10", 0.3, name="lab")
     provider = serving(served, log_path, tokens={"lab/key0": CANARY})
     try:
         url = provider.base_url("lab")
-        # What each calls the provider does not matter.
+        # The two pools may give the provider different names.
         for file, name in (("pool.toml", "run"), ("gateway.toml", "theirs")):
             text = KEYED.format(name=name, url=url)
             folder.joinpath(file).write_text(text)
@@ -570,16 +569,16 @@ def provider_of_both(project):
 
 @contextmanager
 def share(kv, pool):
-    """A gateway of a pool, at the server of the cluster, which ends in order after the block."""
+    """Start a gateway of a pool, on the cluster's server; it ends in order after the block."""
     variables = {"ULTRAPAR_CLUSTER": kv.url, "GATEWAY_TOKEN": CANARY, "LAB_KEY": CANARY}
     with gateway(pool, "--cluster", **variables) as served:
-        assert "limits shared with all runs and gateways" in served.said
+        assert "limits shared with all runs and gateways that use " in served.said
         yield served
         served.end()
 
 
 @pytest.mark.slow
-def test_a_gateway_says_that_others_declare_less(project, hosts, kv, monkeypatch):
+def test_gateway_reports_that_others_declare_less(project, hosts, kv, monkeypatch):
     monkeypatch.setenv("LAB_KEY", CANARY)
     with provider_of_both(project):
         folder = project.pytester.path
@@ -589,14 +588,14 @@ def test_a_gateway_says_that_others_declare_less(project, hosts, kv, monkeypatch
             ask(second.url)
             timer = threading.Timer(30.0, first.process.kill)
             timer.start()
-            said = "qps = 10 in this pool and 4 in that of others"
+            said = "qps = 10 in this pool and 4 on other hosts"
             assert any(said in line for line in first.process.stdout)
             timer.cancel()
 
 
 @pytest.mark.slow
-def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
-    """Its clients come while the run has all, and are served; idle, it keeps nothing."""
+def test_gateway_and_run_share_a_key(project, hosts, kv, monkeypatch):
+    """Its clients get answers while the run has the whole limit; when idle, it has no share."""
     monkeypatch.setenv("LAB_KEY", CANARY)
     with provider_of_both(project) as log_path:
         project.suite(cases(100))
@@ -612,13 +611,13 @@ def test_a_gateway_and_a_run_share_a_key(project, hosts, kv, monkeypatch):
     assert len(log.requests) == 106
     assert log.max_in_flight(key="key0") <= 4
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
-    # The first waits for the next renewals, the others for their turn.
+    # The first request waits for the next renewals, the others for their turn.
     assert took_s[0] < 6
     assert sum(took_s) < 15
 
 
 def ask(address):
-    """One request to a gateway; the seconds until its answer."""
+    """Send one request to a gateway; return the seconds until its answer."""
     body = {"model": "m", "messages": [{"role": "user", "content": "from a client"}]}
     headers = {"authorization": f"Bearer {CANARY}"}
     began_s = time.monotonic()
@@ -629,7 +628,7 @@ def ask(address):
 
 @contextmanager
 def tls_server(folder, authority, name="127.0.0.1"):
-    """Debian's Redis behind TLS alone, with a certificate for a name; its port."""
+    """Debian's Redis with TLS only, with a certificate for a name; its port."""
     certificate, port = authority.issue_cert(name), free_port()
     certificate.private_key_pem.write_to_path(folder / "key.pem")
     certificate.cert_chain_pems[0].write_to_path(folder / "cert.pem")
@@ -644,7 +643,9 @@ def tls_server(folder, authority, name="127.0.0.1"):
 
 
 @pytest.mark.slow
-def test_hosts_meet_behind_tls_with_a_private_authority(project, hosts, lab, monkeypatch, capsys):
+def test_hosts_share_a_run_over_tls_with_a_private_authority(
+    project, hosts, lab, monkeypatch, capsys
+):
     project.suite(cases(40))
     server = lab()
     folder = project.pytester.path
@@ -667,13 +668,18 @@ def test_hosts_meet_behind_tls_with_a_private_authority(project, hosts, lab, mon
     [
         ("rediss", "127.0.0.1", "", "its certificate is not trusted"),
         ("rediss", "127.0.0.1", "?ca_file={other}", "its certificate is not trusted"),
-        ("rediss", "127.0.0.1", "?ca_file={folder}/none.pem", "names a ca_file that is not there"),
-        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is no certificate"),
-        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is not of this name"),
+        (
+            "rediss",
+            "127.0.0.1",
+            "?ca_file={folder}/none.pem",
+            "names a ca_file that does not exist",
+        ),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is not a certificate"),
+        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is for another name"),
         ("redis", "127.0.0.1", "", "does not answer"),
     ],
 )
-def test_a_server_whose_certificate_proves_nothing_gets_no_password(  # noqa: PLR0917
+def test_server_with_an_untrusted_certificate_gets_no_password(  # noqa: PLR0917
     project, monkeypatch, scheme, name, query, said
 ):
     project.suite(SUITE)
@@ -712,7 +718,7 @@ def show(grade):
 
 
 @pytest.mark.slow
-def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch):
+def test_the_documented_user_has_all_needed_permissions(project, monkeypatch):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
     (line,) = re.findall(r"^ +(ACL SETUSER .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert line.endswith(f" nocommands {RULES}")
@@ -733,8 +739,8 @@ def test_the_documented_user_is_allowed_all_that_is_needed(project, monkeypatch)
 
 
 @pytest.mark.slow
-def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
-    """No host has a part of any limit then, and yet somebody has to say what becomes of them."""
+def test_cases_of_a_refused_key_end_without_an_answer(project, hosts):
+    """No host has a share of any limit then, and yet a host must end the cases."""
     project.suite(cases([f"status 401 {n}" for n in range(N)]))
     host = hosts("one", "-n0")
     host.end(1)
@@ -742,14 +748,14 @@ def test_cases_of_a_key_that_is_refused_end_without_an_answer(project, hosts):
 
 
 @pytest.mark.slow
-def test_a_host_that_is_refused_leaves_no_directory_behind(project, hosts):
-    """It is no part of the run, and `ultrapar merge hosts/*` takes all that lie there."""
+def test_a_refused_host_leaves_no_directory_behind(project, hosts):
+    """It is not part of the run, and `ultrapar merge hosts/*` reads all directories there."""
     project.suite(SUITE)
     one = hosts("one", "-n0")
     one.end()
     project.write_pool(key=", qps = 9")
     two = hosts("two", "-n1")
     output = two.end(4)
-    assert "the pool file's content is not the same" in output
+    assert "the content of the pool file differs" in output
     assert "ran none of" not in output
     assert not two.directory.exists()

@@ -1,4 +1,4 @@
-"""Limits per day and budgets over several hosts, judged by the provider's own log."""
+"""Daily limits and budgets over several hosts, judged by the provider's own log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N = 30
 
 @pytest.fixture
 def start(project, hosts, monkeypatch):
-    """Starts hosts, each as on a machine of its own: with days and locks of its own."""
+    """A function that starts hosts as on different machines: each with its own days and locks."""
 
     def start(name, *args, **options):
         for variable in ("ULTRAPAR_STATE_DIR", "ULTRAPAR_LOCK_DIR"):
@@ -31,7 +31,7 @@ def start(project, hosts, monkeypatch):
     return start
 
 
-def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start):
+def test_two_hosts_use_up_a_daily_limit_and_never_exceed_it(lab, project, start):
     there = lab('workers = 4, rpd = 10, day = "UTC"', 0.01)
     project.suite(cases(N))
     hosts = [start(name, "-n0", there.option) for name in ("one", "two")]
@@ -43,7 +43,7 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start):
     said = "".join(host.directory.joinpath("report.md").read_text("utf-8") for host in hosts)
     assert "daily" in said
     assert "used up" in str([row for row in rows if row["outcome"] == "infra"])
-    said = "go on with ultrapar cluster reopen night DIR, where DIR is the "
+    said = "continue with ultrapar cluster reopen night DIR, where DIR is the "
     joined = " ".join("".join(outputs).split())
     assert f"{said}merged run, and then the same command and a new --ultrapar-out" in joined
     assert "--ultrapar-resume" not in joined
@@ -63,14 +63,14 @@ price_per_mtok_out = 15.00
 
 
 def wait_for_hosts(kv, n):
-    """Until so many are alive for the ledger."""
+    """Wait until this many hosts are alive in the ledger."""
     server = ClusterServer(read_address(kv.url, {}))
-    server.look()
+    server.read_facts()
     wait_until(lambda: server.ledger().n_hosts == n, 60)
     server.close()
 
 
-def test_a_day_outlives_a_host_and_the_server(lab, project, start):
+def test_daily_counts_survive_the_loss_of_a_host_and_the_server(lab, project, start):
     with KeyValueServer.start("--appendonly", "yes", program="redis") as kv:
         there = lab("workers = 8, rpd = 120", 0.5)
         project.suite(cases(320))
@@ -78,8 +78,8 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start):
         there.wait_for(30)
         wait_for_hosts(kv, 3)
         hosts[0].process.kill()
-        # A server that dies with a host does not know what that one had spent at the end. The
-        # others have heard of its death a renewal later.
+        # A server that dies with a host does not know what the host had spent at the end. The other
+        # hosts learn of its death a renewal later.
         wait_for_hosts(kv, 2)
         there.wait_for(len(there.log.requests) + 30)
         kv.kill()
@@ -88,12 +88,12 @@ def test_a_day_outlives_a_host_and_the_server(lab, project, start):
     for key in ("key0", "key1"):
         assert 108 <= len([one for one in there.log.requests if one.key == key]) <= 120, outputs
     for host in hosts[1:]:
-        # Each judges its own cases: one may have asked all that found no quota.
+        # Each host judges its own cases: perhaps one sent all the cases that found no quota.
         graded = [row["outcome"] == "solved" for row in host.rows()]
         assert host.code == (0 if sum(graded) >= 0.98 * len(graded) else 1), outputs
 
 
-def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
+def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
     lab, project, start, monkeypatch, capsys
 ):
     with KeyValueServer.start() as kv:
@@ -109,9 +109,9 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         hosts[0].process.kill()
         kv.kill()
         kv.run()
-        # Nobody waits for ever for somebody who opens it.
+        # The run does not wait forever for a user to open it.
         output = hosts[2].end(2)
-        assert "rpd of lab/key0 is closed: the server has forgotten what was spent" in output
+        assert "rpd of lab/key0 is closed: the server lost the spent amount" in output
         closed = "lab/key0's rpd and 1 more limit are closed"
         assert f"{closed}; the run waited 15 s for it" in output
         assert main(["cluster", "status"]) == 0
@@ -123,12 +123,12 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         outputs = [host.end(None) for host in hosts[1:]]
     for key in ("key0", "key1"):
         n = len([one for one in there.log.requests if one.key == key])
-        # What the dead host had got last, a twentieth at most, nobody could tell.
+        # The last units of the dead host, at most a twentieth, were unknown.
         assert n <= 120 + 120 // 20, outputs
         assert n >= 108, outputs
 
 
-def test_a_budget_outlives_a_host_and_is_never_passed(lab, project, start):
+def test_budget_survives_the_loss_of_a_host_and_is_never_exceeded(lab, project, start):
     there = lab("workers = 4", 0.1)
     path = project.pytester.path / "pool.toml"
     text = path.read_text() + PRICES

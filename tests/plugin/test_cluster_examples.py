@@ -1,4 +1,4 @@
-"""The examples of `examples/cluster`: what they run, and that what they write is understood."""
+"""The examples of `examples/cluster`: the commands that they run, and their options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def program(path, text):
 
 @pytest.fixture
 def lab(project, monkeypatch):
-    """A folder with what an example calls: pytest and ultrapar of this environment."""
+    """A folder with the commands that an example calls: this environment's pytest and ultrapar."""
     path = project.pytester.path
     project.suite(cases(N))
     path.joinpath("suite").mkdir()
@@ -53,7 +53,7 @@ def lab(project, monkeypatch):
 
 @pytest.fixture
 def kv(tmp_path):
-    """The server of the manifest, with its own configuration."""
+    """The manifest's server, with its own configuration."""
     text = BY_KIND["Secret"]["stringData"]["valkey.conf"].replace("dir /data\n", "")
     tmp_path.joinpath("valkey.conf").write_text(text)
     with KeyValueServer.start("--include", str(tmp_path / "valkey.conf")) as server:
@@ -92,7 +92,7 @@ def test_tasks_of_a_slurm_array_are_hosts_of_one_run(lab, project, url):
     assert [task.returncode for task in tasks] == [0, 0], outputs
     hosts = {"slurm-71-1", "slurm-71-2"}
     parts = sorted((lab / "runs" / "night").iterdir())
-    # The last of them has merged all.
+    # The last task has merged all directories.
     assert {path.name for path in parts if not path.name.startswith("merged-night-")} == hosts
     assert len(parts) == len(hosts) + 1
     assert cli.main(["merge", *map(str, parts), "--out", str(lab / "merged")]) == 0
@@ -101,7 +101,7 @@ def test_tasks_of_a_slurm_array_are_hosts_of_one_run(lab, project, url):
 
 
 @pytest.mark.slow
-def test_machines_that_are_reached_by_ssh_are_hosts_of_one_run(lab, project, url):
+def test_machines_reached_over_ssh_are_hosts_of_one_run(lab, project, url):
     program(lab / "bin" / "ssh", f'cd {lab}/"$1" && shift && exec sh -c "$*"')
     for machine in ("m1", "me@m2"):
         there = lab / machine / "evals"
@@ -122,7 +122,7 @@ def test_machines_that_are_reached_by_ssh_are_hosts_of_one_run(lab, project, url
     assert len(project.server.prompts) == N
 
 
-def test_parts_of_the_manifest_belong_together():
+def test_parts_of_the_manifest_fit_each_other():
     assert len(MANIFESTS) == len(BY_KIND)
     secret, pods = BY_KIND["Secret"], BY_KIND["Deployment"]["spec"]
     labels = pods["template"]["metadata"]["labels"]
@@ -143,7 +143,7 @@ def test_parts_of_the_manifest_belong_together():
 
 
 def understood(command):
-    """Whether pytest would know every option of ours."""
+    """Whether pytest knows every option of the plugin in a command."""
     names = {
         setting.option.split()[0]
         for setting in vars(Options).values()
@@ -156,7 +156,7 @@ def understood(command):
     assert used <= names
 
 
-def test_commands_of_the_workflow_are_understood():
+def test_options_of_the_workflow_exist():
     text = (EXAMPLES / "github-matrix.yml").read_text(encoding="utf-8")
     jobs = yaml.safe_load(text)["jobs"]
     assert sorted(jobs) == ["hosts", "merge", "shards"]

@@ -1,4 +1,4 @@
-"""What one host of a run learns from a provider holds on all: judged by the provider's own log."""
+"""A host's news from a provider applies to all hosts, judged by the provider's own log."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ headers = { retry-after = "60" }
 after_requests = 40
 """
 KNOWN_S = 1.6
-"""One host learns it and says it within 0.3 s, the others ask within 0.8 s; the rest is what a busy
-machine takes."""
+"""One host learns it and reports it within 0.3 s, the others read it within 0.8 s; the rest is for
+a busy machine."""
 
 
-def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
-    """Also by a host that joins when all others know."""
+def test_all_hosts_stop_using_a_refused_key_and_pause_a_rate_limited_one(project, hosts):
+    """Including a host that joins after all others know."""
     project.suite(cases(120))
     path = project.pytester.path
     text = pool_text("workers = 6", 0.6, name="lab", keys=3, **OF_BOTH)
@@ -42,7 +42,7 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
     with serving(text, log_path, faults=FAULTS) as server:
         option = asking(server)
         run = [hosts(f"host{n}", "-n0", option) for n in range(3)]
-        # What is in flight has no status yet.
+        # A request in flight has no status yet.
         wait_until(
             lambda: {401, 429} <= {row.status for row in read_server_log(log_path).requests}, 60
         )
@@ -57,18 +57,18 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
         sent_s = [row.t_arrival_s for row in log.requests if row.key == key]
         first_s = refused[0].t_arrival_s
         assert max(sent_s) <= first_s + KNOWN_S
-        # What was in flight on all hosts by then, and what the others sent before they heard: each
-        # is refused itself at its first, and a pause is a lane's, of which there are two; and two
-        # of each host by which it knows that its key is dead.
+        # Requests in flight on all hosts by then, and those sent before the others learned it: each
+        # host may get a refusal of its own. A pause belongs to a lane, of which there are two, and
+        # a host needs two refusals to know that its key is dead.
         assert len(refused) <= 6 + 6 + 3 * 2
-    assert log.requests[-1].t_arrival_s > first_s + 3, "nobody could have sent later"
+    assert log.requests[-1].t_arrival_s > first_s + 3, "no host could have sent later"
     assert "key lab/key0 was refused" in outputs[-1]
     assert "lane lab/m/key1 was rate limited on another host" in outputs[-1]
     assert {row["key"] for row in run[-1].rows()} <= {"key2"}
 
 
-def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts):
-    """Each has a model of its own, by which the provider's log tells them apart."""
+def test_two_runs_with_one_key_get_equal_shares_of_the_smallest_limit(project, hosts):
+    """Each has its own model, so that the provider's log shows whose request it is."""
     project.suite(cases(80))
     path = project.pytester.path
     for name, qps in (("pool", "qps = 20,"), ("other", "qps = 8,")):
@@ -83,12 +83,12 @@ def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts
         outputs = [one.end(), two.end()]
     log = read_server_log(log_path)
     assert [one.code, two.code] == [0, 0], outputs
-    lower = "limit lab/key0: qps = 20 in this pool and 8 in that of others who share it"
+    lower = "limit lab/key0: qps = 20 in this pool and 8 on other hosts that share it"
     assert lower in outputs[0]
-    assert "who share it" not in outputs[1]
+    assert "that share it" not in outputs[1]
     sent_s = [[row.t_arrival_s for row in log.requests if row.model == name] for name in "mn"]
     begin_s, end_s = max(one[0] for one in sent_s), min(one[-1] for one in sent_s)
-    assert end_s - begin_s > 5, "they were hardly at work together"
+    assert end_s - begin_s > 5, "they hardly ran at the same time"
     sent = [sum(begin_s + 2 <= at_s <= end_s for at_s in one) for one in sent_s]
     assert sum(sent) ** 2 / (2 * sum(n * n for n in sent)) >= 0.95
     together = [at_s for one in sent_s for at_s in one if begin_s + 2 <= at_s <= end_s]

@@ -1,4 +1,4 @@
-"""A server that bears less than the pool declares, and says so with 503 or 429 alone."""
+"""A server with less capacity than the pool declares, which only replies with 503 or 429."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ SUITE = cases([f"slow 0.05 {n}" for n in range(30)])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [503, 429])
-def test_server_with_fewer_places_than_declared_costs_no_case_and_is_named(project, status):
+def test_server_with_less_capacity_than_declared_costs_no_case_and_is_named(project, status):
     server = project.server
     server.weather = lambda _: refuse(status) if server.work.now > 1 else None
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
     assert {row["outcome"] for row in project.rows()} == {"solved"}
     project.report.fnmatch_lines(
-        ["refusals lowered p/key0 * below what the pool declares; the provider seems to allow *"]
+        ["refusals lowered the limit of p/key0 * below its declared value; the provider seems *"]
     )
     reasons = pq.read_table(project.directory / "limits.parquet")["reason"].to_pylist()
     assert any(reason.startswith("refused") for reason in reasons)
-    # Whatever the run was told later: never more than what is declared.
+    # Later answers cannot raise the limit above the declared one.
     assert server.work.most <= 4
 
 
-def test_run_that_is_never_refused_keeps_no_history_of_limits(project):
+def test_run_without_refusals_has_no_history_of_limits(project):
     project.suite(cases(["say one"]))
     assert project.run("-n0").ret == 0
     assert not (project.directory / "limits.parquet").exists()

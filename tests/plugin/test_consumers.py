@@ -1,4 +1,4 @@
-"""What other plugins and readers of files see of cases, as the table in the reference has it."""
+"""Cases as other plugins and readers of files show them, by the table of the reference."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PRICED = "price_per_mtok_in = 1.0\nprice_per_mtok_out = 5.0\n"
 
 @pytest.fixture
 def run(project):
-    """Runs the cases with these plugins; exit code 0 where only answers were wrong."""
+    """A function that runs the cases with these plugins; exit code 0 if only answers were wrong."""
     project.suite(OUTCOMES)
     project.write_pool(model=PRICED)
 
@@ -97,7 +97,7 @@ def test_told(answer, prepared):
 
 
 @pytest.mark.slow
-def test_secret_in_what_a_test_tells_allure_is_masked(project):
+def test_secret_in_a_tests_allure_data_is_masked(project):
     project.suite(ALLURE)
     project.run_apart("-n0", "-pallure_pytest.plugin", "--alluredir=allure")
     written = [path.read_text() for path in project.pytester.path.glob("allure/*.json")]
@@ -109,10 +109,10 @@ def test_secret_in_what_a_test_tells_allure_is_masked(project):
 
 
 def of_junit(path):
-    """What a reader of the file takes a case for, and its message; and its properties."""
+    """A case as a reader of the file understands it, with its message; and its properties."""
     shown, properties = {}, {}
     for suite in junitparser.JUnitXml.fromfile(str(path)):
-        # Of an item whose worker died before its end, pytest writes a case without a name.
+        # For an item whose worker died before its end, pytest writes a case without a name.
         for case in (one for one in suite if one.name):
             name = name_of(case.name)
             (result,) = case.result or [None]
@@ -151,7 +151,7 @@ def of_allure(folder):
 
 KNOWN_TO_PYTEST = {"passed", "failed", "skipped", "xfailed", "xpassed", "error"}
 UNSOLVED_REFUSED = "unsolved/context_length"
-"""What is read of each case: of junit files with the message, of others the word."""
+"""The expected values of each case: for junit files with the message, for others the word."""
 SHOWN = {
     "solved": ("passed", "Passed", "passed", "passed", "passed"),
     "partial": (
@@ -180,10 +180,10 @@ ROWS = {
     "asserted": "a failed assert",
     "skipped": "skipped",
 }
-"""The row of the reference, by case."""
+"""The row of the reference for each case."""
 
 
-def test_reference_has_what_is_shown():
+def test_reference_has_the_values_that_are_shown():
     page = Path(__file__).parents[2] / "docs" / "reference" / "suites.md"
     section = page.read_text(encoding="utf-8").split("## What other plugins and files show")[1]
     table = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
@@ -195,7 +195,7 @@ def test_reference_has_what_is_shown():
 
 
 @pytest.mark.slow
-def test_files_of_other_plugins_show_what_became_of_each_case(run, project, workers):
+def test_files_of_other_plugins_show_the_result_of_each_case(run, project, workers):
     root = project.pytester.path
     options = ["--junitxml=j.xml", "--html=h.html", "--json-report", "--json-report-file=r.json"]
     plugins = ["pytest_html.plugin", "pytest_html.fixtures", "pytest_metadata.plugin"]
@@ -231,7 +231,7 @@ def test_files_of_other_plugins_show_what_became_of_each_case(run, project, work
     outcomes = {name: one["ultrapar.outcome"] for name, one in properties.items()}
     rows = {name_of(row["nodeid"]): row for row in project.rows()}
     assert outcomes == {name: row["outcome"] for name, row in rows.items()}
-    # The tables have pytest's own result, whatever word other plugins need.
+    # The tables have pytest's own result, even if other plugins need another word.
     assert {rows[name]["test"] for name in ("solved", "partial", "unsolved")} == {"passed"}
     assert rows["refused"]["test"] == "skipped"
 
@@ -249,7 +249,7 @@ def test_pytest_sugar_marks_cases_that_were_not_solved(run, project):
 
 
 @pytest.mark.slow
-def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run):
+def test_run_with_only_wrong_answers_exits_with_0_and_shows_outcomes(run):
     only = "solved or partial or refused"
     result = run("-v", "-k", only, "-n0", "-x", expected=0)
     counts = result.parseoutcomes()
@@ -267,7 +267,7 @@ def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run):
     }
 
 
-def test_respx_answers_the_calls_of_a_test_and_not_those_of_the_run(project):
+def test_respx_answers_the_calls_of_a_test_but_not_the_runs_calls(project):
     project.suite(
         """
 import httpx, respx
@@ -286,7 +286,7 @@ def test_it(answer, grade):
 
 
 @pytest.mark.slow
-def test_case_that_kills_its_worker_has_its_properties(project):
+def test_case_that_kills_its_worker_has_its_properties_in_the_file(project):
     project.suite(
         """
 import os

@@ -1,4 +1,4 @@
-"""A conversation that a crash cuts off: it goes on from the answers that it had, whoever asked."""
+"""A conversation interrupted by a crash continues from its stored answers, however it is sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.journal_history import cut_off_episodes, read_history
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.family import workers_of
 from tests.journals import scan_journal
@@ -34,7 +34,7 @@ N_CASES, N_TURNS = 10, 6
 PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
 BUDGET = ("--ultrapar-budget=1",)
 ONE = (3 * 3 + 5 * 11) / 1e6
-"""What a request costs."""
+"""The cost of a request."""
 ASKS = {
     "chat": """
 async def ask(llm, messages):
@@ -93,7 +93,7 @@ ROLE = '\n[role.judge]\nmodel = "m"\n'
 
 
 class MessagesServer(ScriptedServer):
-    """The same in Anthropic's words; every prompt is answered after 20 ms with its last word."""
+    """The same server with Anthropic's API; it answers after 20 ms with the prompt's last word."""
 
     async def _answered(self, peer: Peer, request: Request) -> None:
         if request.method == "GET":
@@ -113,7 +113,7 @@ class MessagesServer(ScriptedServer):
 
 
 class Talks:
-    """A suite of conversations, killed at some of their requests and resumed."""
+    """A suite of conversations that is killed at some of their requests and resumed."""
 
     def __init__(self, project: Project, server: ScriptedServer, way: str) -> None:
         self.project = project
@@ -133,23 +133,23 @@ class Talks:
         self.project.pytester.path.joinpath("test_suite.py").write_text(text)
 
     def kill_at(self, n: int, *options: str) -> int:
-        """Kill the run when so many requests have come; returns how many had by then."""
+        """Kill the run after this many requests; return the number of requests by then."""
         with Running(self.project.pytester.path, *BUDGET, *options) as running:
             assert self.server.wait_for(lambda prompts: len(prompts) >= n), running.output
             running.kill()
         return len(self.server.prompts)
 
     def resume(self, *options: str) -> str:
-        """Resume it to its end; returns what it said."""
+        """Resume the run to its end; return its output."""
         resumed = (*BUDGET, "--ultrapar-resume=latest", *options)
         return " ".join(run_pytest(self.project.pytester.path, *resumed).stdout.split())
 
     def twice(self) -> int:
-        """Requests that came more than once, each time after the first."""
+        """The number of repeated requests, not counting the first of each."""
         return sum(n - 1 for n in Counter(self.server.prompts).values())
 
     def figures(self) -> dict[str, tuple]:
-        """What the results say of each case, but for times and places."""
+        """The results of each case, without times and places."""
         same = (
             "outcome",
             "score.length",
@@ -162,7 +162,7 @@ class Talks:
         return {row["nodeid"]: tuple(row[name] for name in same) for row in self.project.rows()}
 
     def n_open(self) -> int:
-        """How many conversations the killed run had begun and not ended."""
+        """The number of conversations that the killed run had begun and not ended."""
         records = [record for _, record in scan_journal(self.project.directory / "journal")]
         begun = {one.case_id for one in records if isinstance(one, EpisodeStarted)}
         return len(begun - {one.case_id for one in records if isinstance(one, EpisodeEnded)})
@@ -170,7 +170,7 @@ class Talks:
 
 @pytest.fixture
 def talks(project, server):
-    """Makes the suite of a way of asking."""
+    """A function that makes the suite for a way of sending requests."""
     with ExitStack() as stack:
 
         def of(way: str) -> Talks:
@@ -185,12 +185,12 @@ def spent(talks: Talks) -> int:
 
 
 def asked_once(talks: Talks, n_open: int) -> None:
-    """Nothing but what was under way was sent twice, and each request has one row and one cost."""
+    """Only requests in flight were sent twice, and each request has one row and one cost."""
     asked = {f"slow 0.02 {case}-{turn}" for case in range(N_CASES) for turn in range(N_TURNS)}
     assert set(talks.server.prompts) == asked
     assert talks.twice() <= SEATS + n_open
     sent = [row for row in talks.project.rows("attempts") if row["replayed"] is None]
-    # What was in flight when it was killed has no row.
+    # The requests in flight at the kill have no row.
     assert 0 <= len(talks.server.prompts) - len(sent) <= talks.twice()
     summary = json.loads((talks.project.directory / "summary.json").read_text())
     assert summary["n_requests"] == len(sent)
@@ -201,7 +201,7 @@ def asked_once(talks: Talks, n_open: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("way", ASKS)
-def test_killed_conversations_go_on_from_their_answers(talks, workers, way, share):
+def test_killed_conversations_continue_from_their_stored_answers(talks, workers, way, share):
     talks = talks(way)
     n_before = talks.kill_at(round(share * N_CASES * N_TURNS), workers)
     n_open, spent_before = talks.n_open(), spent(talks)
@@ -223,8 +223,8 @@ def test_killed_conversations_go_on_from_their_answers(talks, workers, way, shar
         len(talks.server.prompts) - n_before
     )
     if share > 0.1:
-        assert re.search(r"[1-9]\d* conversations? went on from recorded answers", said), said
-    assert "asked something else" not in said
+        assert re.search(r"[1-9]\d* conversations? resumed from recorded answers", said), said
+    assert "sent a different request" not in said
 
 
 def summary(talks: Talks) -> dict:
@@ -232,7 +232,7 @@ def summary(talks: Talks) -> dict:
 
 
 @pytest.mark.slow
-def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks):
+def test_conversation_that_sends_a_different_request_continues_live_and_is_counted(talks):
     talks = talks("chat")
     talks.write(" {__import__('os').getpid() if turn > 1 else ''}")
     talks.kill_at(30, "-n0")
@@ -241,8 +241,8 @@ def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks
     found = summary(talks)
     assert found["n_resumed"] + found["n_strayed"] <= n_open
     assert found["n_strayed"] > 0
-    assert f"{found['n_strayed']} asked something else and went on live from there" in said
-    # The first two requests are the same each time; of these as many as ever are sent twice.
+    assert f"{found['n_strayed']} sent a different request and continued live from there" in said
+    # The first two requests are the same each time, and as many of them as usual are sent twice.
     same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
     assert sum(n - 1 for n in same.values()) <= SEATS
     assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
@@ -253,13 +253,13 @@ def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks
 
 @pytest.mark.slow
 @pytest.mark.parametrize("record", ["none", "text"])
-def test_run_that_keeps_no_answers_begins_its_conversations_anew_and_says_so(talks, record):
+def test_run_without_stored_answers_restarts_its_conversations_and_reports_it(talks, record):
     talks = talks("chat")
     talks.kill_at(30, "-n0", f"--ultrapar-record={record}")
     n_open = talks.n_open()
     said = talks.resume("-n0", f"--ultrapar-record={record}")
-    assert f"{n_open} cases that broke off: all of it is asked anew" in said
-    assert f"--ultrapar-record {record} keeps no answers" in said
+    assert f"{n_open} cases cut off, to be started again, because" in said
+    assert f"--ultrapar-record {record} stores no answers" in said
     assert talks.twice() > SEATS
     assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
 
@@ -282,20 +282,20 @@ def test_conversations_survive_a_crash_in_the_session_that_resumes(talks):
 
 
 @pytest.mark.slow
-def test_interrupted_conversations_go_on_too(talks):
+def test_interrupted_conversations_continue_too(talks):
     talks = talks("chat")
     with Running(talks.project.pytester.path, *BUDGET, "-n0") as running:
         assert talks.server.wait_for(lambda prompts: len(prompts) >= 30), running.output
         running.interrupt()
         running.wait()
     said = talks.resume("-n0")
-    assert re.search(r"[1-9]\d* conversations? that broke off: recorded answers come first", said)
+    assert re.search(r"[1-9]\d* conversations? cut off: recorded answers come first", said)
     asked_once(talks, 0)
     assert {row["n_attempts"] for row in talks.project.rows()} == {N_TURNS}
 
 
 @pytest.mark.slow
-def test_conversations_of_a_worker_that_died_go_on_at_another(talks):
+def test_conversations_of_a_dead_worker_continue_on_another(talks):
     talks = talks("chat")
     with Running(talks.project.pytester.path, *BUDGET, "-n2") as running:
         assert talks.server.wait_for(lambda prompts: len(prompts) >= 20), running.output
@@ -307,7 +307,7 @@ def test_conversations_of_a_worker_that_died_go_on_at_another(talks):
 
 
 def cut(journal: Path, of_case: str) -> int:
-    """Leave out how an episode ended, as if a kill had come before; returns how many records."""
+    """Remove an episode's end, as if killed before it; return the number of its records."""
     n_left_out = 0
     for path in segments(journal):
         lines = path.read_bytes().splitlines(keepends=True)
@@ -318,7 +318,7 @@ def cut(journal: Path, of_case: str) -> int:
     return n_left_out
 
 
-def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
+def test_conversation_without_an_end_sends_only_requests_without_an_answer(talks):
     talks = talks("chat")
     talks.write(n_cases=2)
     assert talks.project.run("-n0").ret == 0
@@ -328,21 +328,21 @@ def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
     result = talks.project.run("-n0", "--ultrapar-resume=latest")
     assert result.ret == 0
     said = " ".join(result.stdout.str().split())
-    assert "1 finished episode resumed; 1 conversation that broke off" in said
-    assert "1 conversation went on from recorded answers" in said
+    assert "1 finished episode resumed; 1 conversation cut off" in said
+    assert "1 conversation resumed from recorded answers" in said
     assert talks.server.prompts == ["slow 0.02 0-5"]
     figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")
     assert [[row.get(name) for name in figures] for row in talks.project.rows()] == [
         [row.get(name) for name in figures] for row in first
     ]
     found = Counter(row["replayed"] for row in talks.project.rows("attempts"))
-    # Of the last request there is no record but that of the end.
+    # The last request is recorded only by the end.
     assert found == {None: len(asked), "resumed": N_TURNS - 1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("most_at_once", [50_000, 0])
-def test_what_a_killed_run_asked_counts_before_it_is_resumed(
+def test_requests_of_a_killed_run_count_before_it_is_resumed(
     talks, capsys, monkeypatch, most_at_once
 ):
     monkeypatch.setattr(compaction, "MOST_AT_ONCE", most_at_once)
@@ -355,7 +355,7 @@ def test_what_a_killed_run_asked_counts_before_it_is_resumed(
     for row in talks.project.rows()[:2]:
         assert cut(run / "journal", row["case_id"]) == 2
     whole = len(talks.server.prompts)
-    # Of a last request there is no record but that of the end.
+    # A last request is recorded only by the end.
     asked_once_each = {"n_requests": whole - 2, "cost": pytest.approx(ONE * (whole - 2))}
 
     def counted(directory: Path) -> dict:
@@ -384,7 +384,7 @@ def test_what_a_killed_run_asked_counts_before_it_is_resumed(
 
 
 @pytest.mark.slow
-def test_answers_of_requests_beside_one_under_way_are_kept_at_once(talks):
+def test_answers_are_stored_immediately_while_another_request_is_in_flight(talks):
     talks = talks("chat")
     talks.project.suite("""
 import asyncio
@@ -401,11 +401,11 @@ def test_it(three):
         assert talks.server.wait_for(lambda prompts: len(prompts) == 3), running.output
         wait_until(lambda: n_exchanges(talks.project.directory / "journal") == 2)
         running.kill()
-    assert "1 conversation went on from recorded answers" in talks.resume("-n0")
+    assert "1 conversation resumed from recorded answers" in talks.resume("-n0")
     assert Counter(talks.server.prompts) == {"say a": 1, "say c": 1, "later b": 2}
 
 
 def n_exchanges(journal: Path) -> int:
-    """How many exchanges there are of episodes that have not ended."""
+    """The number of exchanges of episodes that have not ended."""
     cut_off = cut_off_episodes(journal, read_history(journal)).values()
     return sum(len(one.exchanges) for one in cut_off)

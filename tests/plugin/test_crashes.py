@@ -1,4 +1,4 @@
-"""Processes that die: real ones, by their own hand and by SIGKILL."""
+"""Processes that die: real ones, by exit and by SIGKILL."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _lost(folder: Path) -> list[tuple[int, str]]:
 
 
 def _wait_for_requests(folder: Path, n: int) -> None:
-    """Until the server has seen n requests, by its own log."""
+    """Wait until the server has seen n requests, by its own log."""
     log = folder / ".ultrapar" / "latest" / "simulator.jsonl"
     wait_until(lambda: log.exists() and log.read_bytes().count(b'"arrival"') >= n)
 
@@ -85,7 +85,7 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     code, output = running.wait()
     assert code == 0, output
     report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
-    assert "of workers that died or hung are in no table" in report
+    assert "missing from the tables, and possibly billed: " in report
     assert _outcomes(folder) == {"solved": 120}
     log = read_server_log(_run_dir(folder) / "simulator.jsonl")
     for key in ("key0", "key1", "key2"):
@@ -99,7 +99,7 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     assert log.count(429) == 0
 
 
-def test_poisonous_cases_alone_are_lost(folder):
+def test_only_poisonous_cases_are_lost(folder):
     _write(folder, n=40, poison="if number in (3, 30): os._exit(3)")
     code, output = Running(folder, "-n2", "--ultrapar-coverage", "0.9").wait()
     assert code == 0, output
@@ -117,8 +117,8 @@ def pytest_configure(config):
         pathlib.Path(f"{worker}.pid").write_text(str(os.getpid()))
 
 def pytest_testnodedown(node):
-    # Before xdist hears of the first death, the other worker is dead too, and xdist's receiver
-    # thread is slow to notice: by chance that is a matter of microseconds, so it is arranged.
+    # Before xdist learns of the first death, the other worker is dead too, and xdist's receiver
+    # thread is slow to notice. By chance this takes microseconds, so the test forces it.
     type(node).shutting_down = property(lambda self: self._shutdown_sent)
     other = {"gw0": "gw1", "gw1": "gw0"}.get(node.gateway.id)
     path = pathlib.Path(f"{other}.pid")
@@ -131,7 +131,7 @@ def pytest_testnodedown(node):
 
 def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(folder):
     folder.joinpath("conftest.py").write_text(ALL_DIE_AT_ONCE)
-    # So few cases that the second worker has room for those of the first: it gets them at once.
+    # So few cases that the second worker gets the first one's cases immediately.
     _write(folder, n=24, turns=4)
     running = Running(folder, "-n2")
     _wait_for_requests(folder, 16)
@@ -142,11 +142,11 @@ def test_second_worker_that_dies_before_the_first_is_known_dead_costs_nothing(fo
     assert _outcomes(folder) == {"solved": 24}
 
 
-def test_three_poisonous_cases_that_take_their_time_are_lost_and_no_other(folder):
-    """Each stays long enough for xdist to hear that it began, and others wait beside it."""
+def test_only_three_slow_poisonous_cases_are_lost(folder):
+    """Each lives long enough for xdist to learn that it began, while other cases wait."""
     poison = "import time; time.sleep(0.3); os._exit(3)"
     _write(folder, n=40, body=f"if number < 3: {poison}")
-    # They take eight or nine workers with them; xdist gives up after eight.
+    # They kill eight or nine workers; xdist gives up after eight.
     more = ("--max-worker-restart=12", "--ultrapar-coverage", "0.9")
     code, output = Running(folder, "-n2", *more).wait()
     assert code == 0, output
@@ -214,7 +214,7 @@ import os, pathlib, pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report):
-    # In a worker, after xdist has sent the report of the call and before that of the teardown.
+    # In a worker, after xdist has sent the report of the call and before the teardown's.
     if "PYTEST_XDIST_WORKER" in os.environ and report.when == "call" and "-17-" in report.nodeid:
         done = pathlib.Path("died")
         if not done.exists():
@@ -233,7 +233,7 @@ def test_case_that_runs_again_is_counted_once(folder):
     assert "= 40 solved in" in output
 
 
-def test_crash_without_restart_fails_and_says_how_many_never_ran(folder):
+def test_crash_without_restart_fails_and_reports_how_many_cases_never_ran(folder):
     _write(folder, n=60, poison="if number == 17: os._exit(3)")
     code, output = Running(folder, "-n2", "--max-worker-restart", "0").wait()
     n_never = 60 - sum(_outcomes(folder).values())
@@ -261,10 +261,10 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder):
         first.requests
     )
     second = read_server_log(_run_dir(folder) / "simulator-2.jsonl")
-    # Twice what was in flight on 15 seats, and the last answer of each conversation.
+    # Twice the requests in flight on 15 seats, and the last answer of each conversation.
     n_twice = len(first.requests) + len(second.requests) - 4 * 60
     assert 0 <= n_twice <= 15 + n_open
-    # There is nothing left to do, and nothing that was measured is lost by that.
+    # There is nothing left to do, and the earlier measurements are kept.
     before = (_run_dir(folder) / "benchmark.json").read_bytes()
     code, output = Running(folder, "-n2", "--ultrapar-resume=latest").wait()
     assert code == 0, output
@@ -273,7 +273,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder):
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:
-    from pytest_ultrapar.store.recovered import read_history
+    from pytest_ultrapar.store.journal_history import read_history
     from tests.journals import find_finished
 
     return set(find_finished(read_history(run_dir / "journal")))
@@ -337,7 +337,7 @@ HOSTILE = {
 }
 
 
-def test_of_240_cases_24_hostile_ones_spoil_no_other(folder):
+def test_24_hostile_cases_of_240_do_not_affect_the_others(folder):
     folder.joinpath("conftest.py").write_text(
         "from pytest_ultrapar.coordinator import worker_watch\nworker_watch.GRACE_S = 5.0\n"
     )

@@ -1,4 +1,4 @@
-"""Suites whose cases stand in a data file, as pytest runs and shows them."""
+"""Suites with cases from a data file, as pytest runs and shows them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_rows_are_cases_with_their_ids_and_marks(project):
     assert [line for line in slow.outlines if "::" in line] == [
         "words/test_words.py::test_word[m-sky-r0]"
     ]
-    # Rows that were sorted otherwise are the same cases, and only new ones are asked.
+    # The same rows in another order are the same cases, and only new ones are sent.
     more = '{"name": "sand", "word": "fine"}\n'.replace("}", ', "tags": ""}')
     write(project, "".join(reversed(WORDS.splitlines(keepends=True))) + more)
     n_sent = len(project.server.prompts)
@@ -50,7 +50,7 @@ def test_rows_are_cases_with_their_ids_and_marks(project):
     assert project.server.prompts[n_sent:] == ["say fine"]
 
 
-def test_file_that_is_broken_is_one_sentence_without_a_traceback(project, workers):
+def test_broken_file_is_reported_in_one_sentence_without_a_traceback(project, workers):
     write(project, WORDS + '{"name": \n')
     for options in ((workers,), (workers, "--collect-only")):
         result = project.run(*options)

@@ -1,4 +1,4 @@
-"""Limits per day over several runs of a host, judged by the log of the provider."""
+"""Daily limits over several runs on a machine, judged by the provider's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.plugin.conftest import cases
 from tests.running import Running, wait_until
 from tests.simulated_pool import asking, pool_text, serving
 
-# Every process of the host reads its clocks here, that of a broker and a provider, too.
+# Every process of the machine reads its clocks here, including a broker's and a provider's.
 SHIFTED = """
 import time
 from pathlib import Path
@@ -32,7 +32,7 @@ DAY_S = 86_400
 
 
 class Days:
-    """A host whose days a test moves on, with a provider that counts by them."""
+    """A machine whose day a test advances, with a provider that counts by the same clock."""
 
     def __init__(self, project, monkeypatch) -> None:
         self.project = project
@@ -40,12 +40,12 @@ class Days:
         self.clocks.joinpath("sitecustomize.py").write_text(SHIFTED)
         self.move_to(0)
         monkeypatch.setenv("PYTHONPATH", str(self.clocks))
-        # A provider imports what its parent would.
+        # A provider imports the modules that its parent would import.
         monkeypatch.syspath_prepend(self.clocks)
         self.log_path = project.pytester.path / "server.jsonl"
 
     def move_to(self, seconds: float) -> None:
-        # At once: other processes read it all the time.
+        # In one step: other processes read it all the time.
         self.clocks.joinpath("new").write_text(str(seconds))
         self.clocks.joinpath("new").replace(self.clocks / "shift")
 
@@ -58,7 +58,7 @@ class Days:
         return serving(self.write_pool(limits), self.log_path)
 
     def served(self) -> int:
-        """Requests that came to the provider, none of which it refused."""
+        """The number of requests that the provider received; it refused none."""
         log = read_server_log(self.log_path)
         assert {one.status for one in log.requests} <= {200, None}
         return len(log.requests)
@@ -84,21 +84,19 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         assert days.served() == 60
 
         project.suite(cases(61))
-        # Two seconds to go when it is killed, whoever else wants this machine's processors.
+        # When the run is killed, two seconds of requests remain, even on a busy machine.
         days.write_pool(f"{limits}, qps = 20")
         with Running(project.pytester.path, asking(server)):
             wait_until(lambda: days.served() >= 80)
         time.sleep(0.2)
         n_before = days.served()
-        assert 80 <= n_before < 121, "it was killed while it sent"
+        assert 80 <= n_before < 121, "the run was killed while it sent requests"
 
         days.write_pool(limits)
         project.suite(cases(200))
         third = project.run_apart("-n2", asking(server))
         assert third.ret == 1
-        third.stdout.fnmatch_lines(
-            ["*m needs at least 200 requests, but limits per day leave only*"]
-        )
+        third.stdout.fnmatch_lines(["*m needs at least 200 requests, but daily limits leave only*"])
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
             "daily_quota"
@@ -130,48 +128,48 @@ def test_check_counts_its_own_requests(days):
         )
         assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
         (said,) = [one for one in checked.stdout.splitlines() if one.startswith("limited  sim")]
-        assert "  daily limit of sim/key0 (rpd = 5) used up; next free 20" in said
+        assert "  daily limit of sim/key0 (rpd = 5) is used up; more units free at 20" in said
         assert "failed" not in checked.stdout
         assert checked.returncode == 1, "no lane is ok"
         assert days.served() == 5
 
 
-def test_plan_says_what_is_left_and_what_is_missing(project):
+def test_plan_shows_the_rest_of_the_day_and_the_missing_requests(project):
     project.write_pool(key=", rpd = 3")
     project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
     result.stdout.fnmatch_lines(
-        ["WARNING: m needs about 4 requests, but limits per day leave only 3*"]
+        ["WARNING: m needs about 4 requests, but daily limits leave only 3*"]
     )
     assert project.server.prompts == []
-    assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan leaves nothing"
+    assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan writes no files"
 
 
-def test_plan_of_a_day_that_suffices_warns_of_nothing_and_names_suites_in_words(project):
+def test_plan_that_fits_in_a_day_has_no_warning_and_names_suites_in_words(project):
     project.write_pool(key=", rpd = 4")
     project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
-    result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
+    result.stdout.fnmatch_lines(["*turns per episode are assumed to be 1 (suite *)"])
     result.stdout.no_fnmatch_line("WARNING*")
 
 
 @pytest.mark.slow
-def test_run_says_before_its_first_request_that_it_needs_more(project):
+def test_run_warns_before_its_first_request_that_it_needs_more(project):
     project.write_pool(key=", rpd = 5")
     project.suite(cases(list("abc")))
-    project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
+    project.run("-n0").stdout.no_fnmatch_line("*daily limits leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
-        ["*WARNING: m needs at least 3 requests, but limits per day leave only 2 now*"]
+        ["*WARNING: m needs at least 3 requests, but daily limits leave only 2 now*"]
     )
     assert sorted(project.outcomes().values()) == ["infra", "solved", "solved"]
 
 
 @pytest.mark.slow
-def test_run_without_anything_left_says_so(project):
+def test_run_warns_that_no_requests_are_left(project):
     project.write_pool(key=", rpd = 3")
     project.suite(cases(list("abcd")))
     project.run("-n0")
@@ -179,8 +177,8 @@ def test_run_without_anything_left_says_so(project):
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
         [
-            "*WARNING: m needs at least 4 requests, but limits per day leave only 0 now: *",
-            "4 cases ended without quota, *--ultrapar-resume *",
+            "*WARNING: m needs at least 4 requests, but daily limits leave only 0 now: *",
+            "4 cases ended for lack of quota: *--ultrapar-resume *",
         ]
     )
     result = project.run("-n0", "--ultrapar-resume", first)
@@ -190,7 +188,7 @@ def test_run_without_anything_left_says_so(project):
 
 
 @pytest.mark.slow
-def test_new_place_is_named(project, tmp_path, monkeypatch):
+def test_new_state_directory_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite(cases(list("ab")))

@@ -13,7 +13,7 @@ REMOVED = "removed for the rest of the run"
 SUITE = cases(40)
 
 
-def test_what_is_dead_is_left_out_and_the_rest_runs(project):
+def test_dead_lanes_are_removed_and_the_other_cases_run(project):
     project.write_pool(keys=3, models=("m", "n"))
     wrong = refusing(401, f"{CANARY}-1")
     missing = refusing(404, "n", message="The deployment does not exist")
@@ -33,21 +33,21 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
         "p/m/key2": "",
     }
     assert all(found[f"p/n/key{n}"] in {key1, model_n} for n in range(3))
-    # What was in flight, and the probe.
+    # The requests in flight, and the probe.
     assert project.server.tokens.count(f"{CANARY}-1") <= 4 + 1
-    # What was in flight, and a probe for the key and one for the model.
+    # The requests in flight, and a probe for the key and one for the model.
     assert len(project.server.prompts) <= 40 + 3 * 4 + 2 + 1
     output = result.stdout.str() + project.report.str()
     assert output.count(key1) >= 1
     assert output.count(model_n) >= 1
     assert CANARY not in output
     assert (
-        "\n40 cases ended without an answer (infra): go on with the same command and "
-        f"--ultrapar-resume {project.directory.resolve().name}, once the cause is mended\n"
+        "\n40 cases ended without an answer (infra): continue with the same command and "
+        f"--ultrapar-resume {project.directory.resolve().name}, once the cause is fixed\n"
     ) in result.stdout.str()
 
 
-def test_run_of_a_wrong_key_ends_with_that_sentence(project):
+def test_run_with_a_wrong_key_ends_with_the_reason(project):
     wrong = f"{CANARY}-0"
     project.server.weather = refusing(401, wrong, message=f"no such key {wrong}")
     project.suite(cases(12))
@@ -68,7 +68,7 @@ def test_run_of_a_wrong_key_ends_with_that_sentence(project):
     assert CANARY not in said
 
 
-def test_server_that_wants_a_key_and_gets_none_says_so(project):
+def test_report_names_the_setting_if_a_server_requires_a_key_and_gets_none(project):
     project.write_pool()
     path = project.pytester.path / "pool.toml"
     path.write_text(path.read_text().replace(', env = "TEST_KEY_0"', ""))
@@ -76,7 +76,7 @@ def test_server_that_wants_a_key_and_gets_none_says_so(project):
     project.suite(cases(2))
     said = project.run("-n0").stdout.str()
     assert 'the provider said: HTTP 401: {"error": {"message": "Unauthorized"' in said
-    assert "\nno key was sent: name the variable that holds one as env in the pool" in said
+    assert "\nno key was sent: in the pool, set env to the variable with the key" in said
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_wrong_keys_end_the_run(project):
         f"is no such model: {REMOVED}"
         for n in range(3)
     }
-    # What was in flight, and a probe for each key.
+    # The requests in flight, and a probe for each key.
     assert len(project.server.prompts) <= 3 * 4 + 3
     result.stdout.fnmatch_lines(["*40 infra in *"])
 
@@ -107,7 +107,7 @@ def test_refused_connections_end_the_run(project):
     assert project.run("-n0", "--ultrapar-wait-for-servers=0").ret == 1
     assert project.kinds() == {("infra", "no_lane"): 40}
     assert project.reasons()["p/m/key0"].startswith(
-        "lane p/m/key0 could not be connected to 5 times in a row over "
+        "lane p/m/key0 could not be reached 5 times in a row over "
     )
     # Four seats, each tried five times or a little more.
     assert len(project.rows("attempts")) <= 4 * 7

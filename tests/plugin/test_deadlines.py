@@ -1,4 +1,4 @@
-"""Deadlines hold whatever a socket does."""
+"""Deadlines hold, even if a socket never answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.plugin.conftest import cases
 
 
-def test_episode_deadline_counts_all_its_waiting(project):
+def test_deadline_of_an_episode_includes_all_waiting(project):
     project.suite(
         """
 import asyncio
@@ -32,8 +32,8 @@ def test_hanging(answer): pass
 
 
 @pytest.mark.slow
-def test_long_answer_costs_no_other_case_where_answers_stream(project):
-    """The server writes one answer at a time, and ends it where it cannot send the next token."""
+def test_long_streamed_answer_costs_no_other_case(project):
+    """The server writes one answer at a time, and ends it if it cannot send the next token."""
     project.write_pool(seats=1, timeout_s=1, provider="stream = true")
     slot = asyncio.Lock()
 
@@ -57,7 +57,7 @@ def test_long_answer_costs_no_other_case_where_answers_stream(project):
 
 @pytest.mark.slow
 def test_server_that_closes_after_each_stream_costs_no_case(project):
-    """As llama.cpp does, which does not say so before."""
+    """As llama.cpp does, which does not announce it."""
     project.write_pool(seats=4, timeout_s=20, provider="stream = true")
 
     async def stream(peer, asked):
@@ -67,7 +67,7 @@ def test_server_that_closes_after_each_stream_costs_no_case(project):
             line = b"data: " + event + b"\n\n"
             await peer.send(b"%x\r\n%b\r\n" % (len(line), line))
         await peer.send(b"0\r\n\r\n")
-        # Its thread has other things to do before it closes.
+        # Its thread is busy for a while before it closes.
         await asyncio.sleep(asked.nth * 0.001)
         peer.close()
 

@@ -1,4 +1,4 @@
-"""The end of a run: what is still done after the last report, and what is not."""
+"""The end of a run: the work after the last report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
 
 
-def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
+def test_tables_of_a_run_equal_the_tables_rebuilt_from_its_journal(project):
     project.write_pool(keys=2, models=("m", "n"))
     project.suite(
         "@pytest.mark.parametrize('prompt', ['a', 'fail:500', 'b', 'c'])\n"
@@ -39,7 +39,7 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
     assert msgspec.structs.replace(read_summary(directory), tables_s=None) == summary
 
 
-def test_pytests_last_look_for_garbage_spares_the_items(project):
+def test_pytests_last_garbage_collection_skips_the_items(project):
     project.pytester.makeconftest(
         "import gc\n"
         "from _pytest import unraisableexception\n"
@@ -55,8 +55,42 @@ def test_pytests_last_look_for_garbage_spares_the_items(project):
     assert result.outlines[-1] == "frozen"
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "async def test_it(llm): await llm.chat('say it')",
+        "async def test_it(llm): await llm.role('user').chat('say it')",
+        "async def test_it(llm): await llm.run(lambda: llm.sync.chat('say it'))",
+        "from pytest_ultrapar import prefetch\n"
+        "@prefetch\n"
+        "async def answer(llm) -> str: return (await llm.chat('say it')).text\n"
+        "def test_it(answer): pass",
+    ],
+    ids=["chat", "role", "sync", "prefetch"],
+)
+def test_a_finished_episode_leaves_no_garbage_cycle(project, test):
+    project.pytester.makeconftest(
+        "import gc, pytest\n"
+        "from pytest_ultrapar.engine.llm import Llm\n"
+        "from pytest_ultrapar.engine.sender import Sender\n"
+        "gc.set_debug(gc.DEBUG_SAVEALL)\n"
+        "@pytest.hookimpl(tryfirst=True)\n"
+        "def pytest_sessionfinish():\n"
+        "    gc.collect()\n"
+        "    gc.set_debug(0)\n"
+        "    print('cycles of', [one for one in gc.garbage if isinstance(one, Llm | Sender)])\n"
+    )
+    project.suite(test)
+    project.write_pool(models=["m", "u"])
+    with project.pytester.path.joinpath("pool.toml").open("a") as pool:
+        pool.write('[role.user]\nmodel = "u"\n')
+    result = project.run_apart("-s", "--ultrapar-repeats=3")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*cycles of []"])
+
+
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
-def test_pytests_last_looks_for_garbage_spare_the_reports_and_find_what_was_never_closed(
+def test_pytests_last_garbage_collection_skips_the_reports_and_finds_unclosed_objects(
     project, workers
 ):
     project.pytester.makeconftest(

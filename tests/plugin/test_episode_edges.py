@@ -1,4 +1,4 @@
-"""Episodes that do with asyncio and pytest what a suite may do: none hangs the run or is lost."""
+"""Episodes that use asyncio and pytest in unusual ways: no run hangs, and no case is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it(waits): pass
     assert sorted(project.outcomes().values()) == ["error", "solved", "solved"]
 
 
-def test_pytests_outcomes_come_out_of_a_task_group_as_themselves(project):
+def test_skip_and_fail_in_a_task_group_keep_their_outcome(project):
     project.pytester.makepyfile(
         ASYNCIO
         + """
@@ -58,7 +58,7 @@ def test_it(grouped): pass
     assert outcomes == {"skip": "skipped", "fail": "error", "pass": "solved"}
 
 
-def test_requests_that_a_failed_episode_leaves_behind_end_with_it_and_are_recorded(project):
+def test_pending_requests_of_a_failed_episode_end_with_it_and_are_recorded(project):
     project.pytester.makepyfile(
         ASYNCIO
         + """
@@ -97,7 +97,7 @@ def pytest_runtest_setup(item):
 
 
 def test_code_before_the_first_request_holds_no_seat(project):
-    """All of them are set up at once, although there are seats for two."""
+    """All are set up at the same time, although there are only two seats."""
     project.write_pool(seats=2)
     project.suite("""
 import asyncio
@@ -115,7 +115,7 @@ async def prepared(llm, number) -> str:
 def test_it(prepared, number):
     assert prepared == str(number)
 """)
-    # With a second for each two of them it took 9 s.
+    # At a second for each pair of cases it took 9 s.
     assert project.run("-n0", "--ultrapar-episode-timeout=6").ret == 0
     assert list(project.outcomes().values()) == ["solved"] * 20
     assert project.server.work.most <= 2

@@ -1,4 +1,4 @@
-"""Prints and log records of episodes stand with their own item, however pytest captures."""
+"""Prints and log records of episodes appear with their own item, in each capture mode of pytest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_it(spoken):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["--capture=sys"], ["-p", "no:logging", "-p", "no:xdist"]])
-def test_episode_output_stands_with_its_item_however_it_is_captured(project, options):
+def test_episode_output_appears_with_its_item_in_each_capture_mode(project, options):
     project.suite(SPEAKING)
     result = project.run_here(*options)
     output = result.stdout.str()
@@ -47,7 +47,7 @@ def test_episode_prints_appear_with_their_item_when_nothing_is_captured(project)
 
 
 @pytest.mark.slow
-def test_quiet_run_says_nothing_of_ours(project):
+def test_quiet_run_prints_no_lines_of_the_plugin(project):
     project.suite(SPEAKING)
     only_a = ("--deselect", "test_suite.py::test_it[m-say b-r0]")
     result = project.run("-q", "-q", *only_a)
@@ -70,7 +70,7 @@ def test_subtests(subtests):
 """pytest has them since 9.0."""
 
 
-def test_capture_of_a_test_holds_no_print_of_an_episode(project):
+def test_capture_fixtures_of_a_test_contain_no_output_of_episodes(project):
     project.suite(
         """
 import asyncio, sys, threading

@@ -1,4 +1,4 @@
-"""The suites of `examples/`, and those of the pages for users of other tools, as they stand."""
+"""The suites of `examples/`, and of the pages for users of other tools, unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ name = "m"
 
 
 def ran(folder: Path, name: str, n_workers: int) -> list[dict[str, object]]:
-    """The rows of an example that was run in a folder, at a port of its own."""
+    """The rows of an example that was run in a folder, at its own port."""
     shutil.copytree(ROOT / "examples", folder / "examples")
     example = folder / "examples" / name
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -44,7 +44,7 @@ def ran(folder: Path, name: str, n_workers: int) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [0, 2])
-def test_conversations_are_graded_by_what_they_leave(tmp_path, n_workers):
+def test_conversations_are_graded_by_their_final_state(tmp_path, n_workers):
     rows = ran(tmp_path, "conversations", n_workers)
     assert {row["param_id"]: row["outcome"] for row in rows} == {
         "move": "solved",
@@ -90,8 +90,8 @@ def test_two_turns_have_ratings_and_strengths(tmp_path, n_workers):
 
 
 @pytest.mark.slow
-def test_ported_suites_of_the_pages_run_as_they_stand(tmp_path):
-    """All in one run: what is started takes longest."""
+def test_ported_suites_of_the_pages_run_unchanged(tmp_path):
+    """All in one run, because the start takes the most time."""
     assert len(PAGES) == 5
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     for number, page in enumerate(PAGES):

@@ -1,4 +1,4 @@
-"""What a test fakes of its process while episodes run: the run's times and files stay real."""
+"""Tests that fake parts of their process during episodes: the run's times and files stay real."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BODIES = {
     for name in ("write", "fdatasync", "fsync", "pwrite", "pread", "open", "replace", "stat"):
         monkeypatch.setattr(os, name, full)
     real_sleep(0.1); grade(len(thrice) == 3); monkeypatch.undo()""",
-    # pytest-dev/pyfakefs#813, pytest-dev/pyfakefs#1102: threads beside a test
+    # pytest-dev/pyfakefs#813, pytest-dev/pyfakefs#1102: threads next to a test
     "pyfakefs": """
     fs.create_file("/there/is", contents="this"); real_sleep(0.1)
     assert open("/there/is").read() == "this" and not os.path.exists(__file__)
@@ -77,7 +77,7 @@ import freezegun
 
 freezegun.freeze_time("2001-01-01").start()
 """,
-    # From here to the end, and nobody stops it.
+    # From here to the end; it is never stopped.
     "time-machine": """
 import time_machine
 
@@ -88,7 +88,7 @@ def pytest_collection_finish():
 
 
 def assert_real(project, began_s: float) -> None:
-    """All cases are solved, at times of now."""
+    """All cases are solved, at current times."""
     rows, attempts = project.rows(), project.rows("attempts")
     assert [row["outcome"] for row in rows] == ["solved"] * N
     assert len(attempts) == 3 * N
@@ -113,24 +113,24 @@ def run_it(project, workers: str, fixtures: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_what_a_test_fakes_never_reaches_the_run(project, kind):
+def test_fakes_of_a_test_do_not_affect_the_run(project, kind):
     fixtures = "fs" if kind == "pyfakefs" else "monkeypatch"
     run_it(project, "-n0", fixtures, BODIES[kind])
 
 
 @pytest.mark.parametrize("kind", ["freezegun", "a patched disk", "pyfakefs"])
-def test_what_a_test_fakes_never_reaches_a_worker(project, kind):
+def test_fakes_of_a_test_do_not_affect_a_worker(project, kind):
     fixtures = "fs" if kind == "pyfakefs" else "monkeypatch"
     run_it(project, "-n2", fixtures, BODIES[kind])
 
 
 @pytest.mark.parametrize("kind", ALL_THE_TIME)
-def test_clock_that_is_faked_all_the_time_is_none_of_the_run(project, kind):
+def test_clock_that_is_always_faked_does_not_affect_the_run(project, kind):
     project.pytester.path.joinpath("conftest.py").write_text(ALL_THE_TIME[kind])
     run_it(project, "-n0", "monkeypatch", "grade(len(thrice) == 3)")
 
 
-def test_days_and_money_go_by_real_clocks_and_files(project):
+def test_daily_limits_and_budgets_use_real_clocks_and_files(project):
     project.write_pool(
         key=", rpd = 1000",
         model="price_per_mtok_in = 1.0\nprice_per_mtok_out = 1.0\nmax_tokens = 50",

@@ -1,4 +1,4 @@
-"""`--ultrapar-faults`: a run whose own simulated provider fails as a file says."""
+"""`--ultrapar-faults`: a run whose simulated provider fails as described in a file."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def simulated(project):
 
 
 @pytest.mark.slow
-def test_run_meets_the_faults_of_its_file_and_says_so(simulated):
+def test_run_has_the_faults_of_its_file_and_reports_them(simulated):
     result = simulated.run("-n0", "--ultrapar-faults", "faults.toml")
     assert result.ret == 0
-    assert "simulated provider fails as faults.toml says" in result.stdout.str()
+    assert "simulated provider fails as faults.toml specifies" in result.stdout.str()
     assert "matched no request" not in result.stdout.str()
     assert set(simulated.outcomes().values()) == {"solved"}
     log = read_server_log(simulated.directory / "simulator.jsonl")
@@ -45,7 +45,7 @@ def test_run_meets_the_faults_of_its_file_and_says_so(simulated):
 
 
 @pytest.mark.slow
-def test_fault_that_took_no_request_is_said_at_the_end(simulated):
+def test_fault_that_matched_no_request_is_reported_at_the_end(simulated):
     never = '[[fault]]\nname = "storm"\nkind = "hang"\nafter_requests = 1000\n'
     simulated.pytester.path.joinpath("faults.toml").write_text(FAULTS + never)
     result = simulated.run("-n0", "--ultrapar-faults", "faults.toml")
@@ -55,7 +55,7 @@ def test_fault_that_took_no_request_is_said_at_the_end(simulated):
 
 
 @pytest.mark.slow
-def test_run_without_a_file_has_none_in_its_manifest(simulated):
+def test_manifest_of_a_run_without_faults_names_no_file(simulated):
     assert simulated.run("-n0").ret == 0
     assert read_manifest(simulated.directory).faults is None
 
@@ -64,14 +64,14 @@ def test_run_without_a_file_has_none_in_its_manifest(simulated):
     ("arguments", "says"),
     [
         (["--ultrapar-faults", "none.toml"], "none.toml: there is no such file"),
-        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is no key of pool.toml"),
+        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is an unknown key in pool"),
         (
             ["--ultrapar-faults", "faults.toml", "--ultrapar-simulator", "http://127.0.0.1:1"],
             "--ultrapar-faults cannot be used together with --ultrapar-simulator",
         ),
     ],
 )
-def test_faults_that_cannot_be_had_end_the_run_before_any_request(simulated, arguments, says):
+def test_unusable_faults_end_the_run_before_any_request(simulated, arguments, says):
     bad = '[[fault]]\nkind = "hang"\nkey = "key1"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
     assert says in simulated.refusal(simulated.run("-n0", *arguments))
@@ -81,7 +81,7 @@ def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
     project.pytester.path.joinpath("faults.toml").write_text(FAULTS)
     project.suite(SUITE)
     said = project.refusal(project.run("-n0", "--ultrapar-faults", "faults.toml"))
-    assert "--ultrapar-faults is given, but no selected model of pool.toml is of a provider" in said
+    assert "--ultrapar-faults needs a selected model of a provider with api = " in said
 
 
 def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeypatch):
@@ -99,4 +99,4 @@ def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeyp
     bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
     said = simulated.refusal(simulated.run("-n0", "--ultrapar-faults", "bad.toml"))
-    assert "fault[0].provider is no provider of pool.toml" in said
+    assert "fault[0].provider is an unknown provider in pool.toml" in said

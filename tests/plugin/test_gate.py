@@ -22,7 +22,7 @@ def test_it(answer, grade):
 
 @pytest.fixture
 def outcome(monkeypatch):
-    """Sets how all cases are graded; solved until it is called."""
+    """A function that sets the grade of all cases, which is solved by default."""
 
     def is_now(word: str) -> None:
         monkeypatch.setenv("OUTCOME", word)
@@ -32,14 +32,14 @@ def outcome(monkeypatch):
 
 
 def gate_rows(output: str) -> dict[str, str]:
-    """Verdicts by rule, of the table below the gate's head."""
+    """The verdict of each rule, from the table below the gate's heading."""
     lines = output.split("\ngate: run ")[1].splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
     return {row[0]: row[1] for row in cells if len(row) > 3}
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_keeps_shows_its_table(project, outcome):
+def test_passed_gate_shows_its_table(project, outcome):
     project.suite(SUITE)
     result = project.run(
         "-n0", "--ultrapar-gate", "solved_rate[model=m]>=0.7", "--ultrapar-gate=coverage>=0.98"
@@ -52,7 +52,7 @@ def test_gate_that_a_run_keeps_shows_its_table(project, outcome):
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, outcome):
+def test_failed_gate_ends_with_exit_code_1(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
     result = project.run(
@@ -67,7 +67,7 @@ def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, outcome):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("word", "code"), [("pass", 0), ("fail", 1)])
-def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, word, code):
+def test_run_reports_whether_an_undecided_rule_fails(project, outcome, word, code):
     project.suite(SUITE)
     result = project.run_here(
         "--ultrapar-gate=solved_rate>=0.9", f"--ultrapar-gate-undecided={word}"
@@ -80,7 +80,7 @@ def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, w
 
 
 @pytest.mark.slow
-def test_run_is_compared_with_the_one_before(project, outcome):
+def test_run_is_compared_with_the_previous_run(project, outcome):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
     first = json.loads((project.directory / "manifest.json").read_text())["run_id"]
@@ -94,7 +94,7 @@ def test_run_is_compared_with_the_one_before(project, outcome):
     other = project.run(*options)
     assert other.ret == 1
     assert gate_rows(other.stdout.str()) == {"same_answers": "FAIL"}
-    assert f"{N} of {N} cases have other grades" in other.stdout.str()
+    assert f"{N} of {N} cases have different grades" in other.stdout.str()
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_gate_without_a_figure_fails_the_run(project, outcome):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-gate=score.rihgt>=0.5")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: *did you mean right?*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: *did you mean right?*"])
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outc
     project.server.weather = refusing(401, f"{CANARY}-0")
     result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
     said_by(result, 1)
-    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: no case of * was graded*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: no case of * was graded*"])
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_it(turn, word, grade):
 """
 
 
-def test_gate_judges_repetitions_as_one_measurement(project):
+def test_gate_treats_repetitions_as_one_measurement(project):
     project.suite(REPEATED)
     result = project.run(
         "-n0",
@@ -178,7 +178,7 @@ def test_gate_judges_repetitions_as_one_measurement(project):
     )
     result.stdout.fnmatch_lines(
         [
-            "*1 of 4 cells left out, since they have fewer than 3 graded repetitions",
+            "*1 of 4 cells left out, because they have fewer than 3 graded repetitions",
         ]
     )
 
@@ -187,7 +187,7 @@ def test_more_repetitions_than_planned_are_refused_before_any_request(project):
     project.suite(REPEATED)
     options = ("--ultrapar-repeats=3", "--ultrapar-gate=pass@4[word=fig]>=0.9")
     assert (
-        "gate rule 'pass@4[word=fig]>=0.9': pass@4 takes 4 repetitions of a cell, and the run has 3"
+        "gate rule 'pass@4[word=fig]>=0.9': pass@4 needs 4 repetitions of a cell, but the run has 3"
         " (--ultrapar-repeats)"
     ) in refusal(project, "-n0", *options)
 
@@ -197,19 +197,19 @@ BAD_RULES = {
     "--ultrapar-gate=solved_rate[model=n]>=0.5": "no case has model 'n'",
     "--ultrapar-gate=solved_rate[promt=a]>=0.5": "promt is not a parameter of a case; did you mean",
     "--ultrapar-gate-undecided=fail": "--ultrapar-gate-undecided fail has nothing to judge",
-    "--ultrapar-gate=throughput>=-10%": "but there is none: name one",
+    "--ultrapar-gate=throughput>=-10%": "it needs a baseline: name one",
     "--ultrapar-gate-baseline=nowhere": "--ultrapar-gate-baseline: no run found at nowhere",
 }
 
 
 @pytest.mark.parametrize("option", BAD_RULES)
-def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, option):
+def test_unusable_gate_is_refused_before_any_request(project, outcome, option):
     project.suite(SUITE)
     assert BAD_RULES[option] in refusal(project, "-n0", option)
 
 
 @pytest.mark.slow
-def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outcome, monkeypatch):
+def test_unusable_baseline_is_refused_before_any_request(project, outcome, monkeypatch):
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-out=first").ret == 0
     project.server.reset()
@@ -218,21 +218,21 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     said = refusal(project, baseline, "--ultrapar-gate=score.rihgt>=-0.1")
     assert "the baseline" in said
     assert "did you mean right?" in said
-    assert "is the run that is resumed" in refusal(project, baseline, "--ultrapar-resume=first")
+    assert "is the run to resume" in refusal(project, baseline, "--ultrapar-resume=first")
 
     manifest = project.pytester.path / "first" / "manifest.json"
     text = manifest.read_text()
     manifest.write_text(json.dumps(json.loads(text) | {"ended_at": None}))
     assert "is not finished" in refusal(project, baseline)
     manifest.write_text(json.dumps(json.loads(text) | {"schema": 2}))
-    assert "is of a newer version: its schema is 2" in refusal(project, baseline)
+    assert "comes from a newer version: its schema is 2" in refusal(project, baseline)
     manifest.write_text(text)
 
     project.pytester.path.joinpath("test_suite.py").rename("test_other.py")
     assert "has no case in common with" in refusal(project, baseline)
 
 
-def test_collecting_only_refuses_a_rule_and_judges_nothing(project, outcome):
+def test_collect_only_checks_rules_and_judges_nothing(project, outcome):
     project.suite(SUITE)
     assert "is not a metric" in refusal(project, "--collect-only", "--ultrapar-gate=x>=1")
     result = project.run_here("--collect-only", "-q", "--ultrapar-gate=solved_rate>=1")

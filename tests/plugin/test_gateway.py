@@ -1,4 +1,4 @@
-"""Clients of other processes through the gateway of their episode, judged by the server's log."""
+"""Clients in other processes through their episode's gateway, judged by the server's log."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def results(folder: Path) -> list[dict[str, object]]:
 
 
 def judge(folder: Path, done: subprocess.CompletedProcess[str], n_requests: int) -> None:
-    """Limits by the server's log, attempts beside it, and no key anywhere."""
+    """Check limits by the server's log, compare it with attempts, and find no key anywhere."""
     directory = folder / ".ultrapar" / "latest"
     log = read_server_log(directory / "simulator.jsonl")
     assert log.count(429) == 0
@@ -112,7 +112,7 @@ def test_it(said):
 """
 
 
-def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with(tmp_path):
+def test_error_of_another_processs_request_is_the_reason_of_the_case(tmp_path):
     run(tmp_path, WRONG)
     (row,) = results(tmp_path)
     assert (row["outcome"], row["kind"]) == ("error", "bad_request")
@@ -120,7 +120,7 @@ def test_what_was_wrong_with_another_processs_request_is_what_the_case_ends_with
 
 
 def ask_in_each_way(folder: Path, python: str, clients: Sequence[str]) -> None:
-    """Run clients in five ways each, and judge them."""
+    """Run clients in five ways each, and check the results."""
     commands = [
         f"{python} {CLIENTS} {client} {way}"
         for client in clients
@@ -129,12 +129,12 @@ def ask_in_each_way(folder: Path, python: str, clients: Sequence[str]) -> None:
     done = run(folder, SUITE.replace("COMMANDS", repr(commands)))
     assert done.returncode == 0, done.stdout
     assert {row["outcome"] for row in results(folder)} == {"solved"}
-    # What is wrong with the fifth is seen before it is sent.
+    # The error of the fifth request is found before it is sent.
     judge(folder, done, 4 * len(clients))
 
 
-def test_client_in_another_language_keeps_to_the_limits_in_each_way(tmp_path):
-    """Those of `python -m tests.clients` take minutes to install."""
+def test_client_in_another_language_respects_the_limits_in_each_way(tmp_path):
+    """The clients of `python -m tests.clients` take minutes to install."""
     ask_in_each_way(tmp_path, sys.executable, ["node"])
 
 

@@ -1,4 +1,4 @@
-"""Graders in processes of their own: what a test gets of them, and what ends them."""
+"""Graders in their own processes: their results, and the reasons for which they end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_ultrapar import grader
 def scribble():
     for descriptor in range(3, 60):
         with suppress(OSError):
-            os.write(descriptor, b"what is none of ours")
+            os.write(descriptor, b"not the grader's")
     while True:
         pass
 
@@ -56,7 +56,7 @@ def suite(*programs: str, limit: float = 2) -> str:
 
 
 @pytest.mark.cpu_s(5)
-def test_what_a_grader_returns_or_why_it_does_not_is_the_cases(project):
+def test_result_or_error_of_a_grader_belongs_to_its_case(project):
     project.suite(suite(*PROGRAMS))
     done = project.run("-n0")
     assert done.ret == 1
@@ -92,8 +92,8 @@ def test_graders_are_shared_by_workers_and_regrade_runs_them_again(project):
 
 
 @pytest.mark.slow
-def test_test_of_a_case_waits_for_its_grader_and_keeps_no_other_from_being_asked(project):
-    # Four seats, two jobs, ten cases of half a second: all are asked long before all are graded.
+def test_test_waits_for_its_grader_without_delaying_requests_of_other_cases(project):
+    # Four seats, two jobs, ten cases of half a second: all are sent long before all are graded.
     project.suite(
         suite(*(f"import time;time.sleep(0.2);x=2;# {n}" for n in range(10)))
         + """
@@ -108,7 +108,7 @@ def test_plain():
 
 
 @pytest.mark.slow
-def test_program_sees_no_key_and_nothing_of_it_is_left(project):
+def test_graded_program_sees_no_key_and_leaves_no_process(project):
     project.suite(
         suite(
             "import subprocess;p=subprocess.Popen(['sleep','1234.5']);x=2",
@@ -125,7 +125,7 @@ def test_program_sees_no_key_and_nothing_of_it_is_left(project):
 
 
 @pytest.mark.slow
-def test_jobs_that_a_program_kills_lose_no_other_case(project):
+def test_program_that_kills_its_job_costs_no_other_case(project):
     project.suite(suite("os.kill(os.getppid(), 9)", "x=2", "x=3"))
     project.run("-n0", "--ultrapar-coverage", "0")
     rows = {row["param.prompt"].split(";")[1]: row for row in project.rows()}
@@ -159,7 +159,7 @@ if "pytest_ultrapar.session.grading_process" in sys.orig_argv and once("at its s
 
 
 @pytest.mark.slow
-def test_processes_of_a_grader_that_are_killed_are_started_again(project, workers):
+def test_killed_processes_of_a_grader_are_started_again(project, workers):
     project.suite(
         suite(
             "from test_suite import *;once('once') and kill_main_and_job();x=2",
@@ -175,7 +175,7 @@ def test_processes_of_a_grader_that_are_killed_are_started_again(project, worker
 
 
 @pytest.mark.slow
-def test_grader_whose_module_fails_beside_the_run_says_why(project):
+def test_grader_whose_module_fails_in_its_process_reports_the_reason(project):
     project.suite(
         suite("x=2", "x=3") + "\nassert 'grading_process' not in str(sys.orig_argv), 'no'"
     )
@@ -190,7 +190,7 @@ def test_grader_whose_module_fails_beside_the_run_says_why(project):
         (
             "def made():\n    @grader\n    def passes(answer): pass\n    return passes\n"
             "passes = made()",
-            "grader 'passes' cannot be pickled, and it runs in another process: make it a plain",
+            "grader 'passes' cannot be pickled, but must be to run in another process: make it a ",
         ),
         ("passes = grader(lambda answer: True)", "grader '<lambda>' cannot be pickled"),
         ("@grader\nasync def passes(answer): pass", "grader 'passes' cannot be pickled"),
@@ -218,7 +218,7 @@ def test_grader_whose_module_fails_beside_the_run_says_why(project):
         ),
     ],
 )
-def test_grader_that_cannot_be_is_refused_with_a_sentence(project, grader, said):
+def test_unusable_grader_is_refused_in_one_sentence(project, grader, said):
     project.suite(f"""
 from pytest_ultrapar import grader
 {grader}
@@ -229,7 +229,7 @@ def test_it(passes): pass
 
 
 @pytest.mark.slow
-def test_argument_that_cannot_be_pickled_is_the_cases_error(project):
+def test_argument_that_cannot_be_pickled_is_an_error_of_its_case(project):
     project.suite("""
 from pytest_ultrapar import grader
 
@@ -249,7 +249,7 @@ def test_it(passes): pass
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prepend", "importlib"])
-def test_grader_knows_the_classes_of_its_module_however_pytest_imports_it(project, mode):
+def test_grader_knows_the_classes_of_its_module_in_each_import_mode(project, mode):
     project.pytester.makeconftest("""
 from pytest_ultrapar import grader
 

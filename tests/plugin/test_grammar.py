@@ -1,4 +1,4 @@
-"""What a run of one says: "1 request", never "1 requests"."""
+"""Messages about one of something: "1 request", never "1 requests"."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def odd(text: str) -> list[str]:
     return [line for line in text.splitlines() if ODD.search(line)]
 
 
-def test_run_of_one_case_speaks_of_one(project):
+def test_run_of_one_case_uses_the_singular(project):
     project.suite(SUITE)
     result = project.run_here("-n0")
     assert result.ret == 0
     said = result.stdout.str()
-    assert "1 request in flight at most" in said
+    assert "at most 1 request in flight" in said
     assert odd(said) == []
 
 
-def test_plan_of_one_case_speaks_of_one(project):
+def test_plan_of_one_case_uses_the_singular(project):
     project.suite(SUITE)
     result = project.run_here("--ultrapar-plan")
     assert result.ret == 0

@@ -1,7 +1,7 @@
-"""Harnesses of others, unchanged: by `ultrapar gateway -- COMMAND` their figures are their own.
+"""Unchanged third-party harnesses: `ultrapar gateway -- COMMAND` does not change their figures.
 
-Each has an environment of its own, made of what the package index has. `python -m tests.harnesses`
-has all of them wait for minutes.
+Each has an environment of its own, installed from the package index. `python -m tests.harnesses`
+makes all of them wait for minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def tool(request, tmp_path_factory):
     return name, environments
 
 
-def test_harness_finds_the_same_by_the_gateway_in_a_queue_and_a_storm(tool, tmp_path):
+def test_harness_has_the_same_figures_through_the_gateway_in_a_queue_and_a_storm(tool, tmp_path):
     alone = scenes.direct(*tool, tmp_path / "direct")
     ours = scenes.storm(*tool, tmp_path / "ours")
     assert (ours.code, ours.found) == alone, ours.said
@@ -35,12 +35,12 @@ def test_harness_finds_the_same_by_the_gateway_in_a_queue_and_a_storm(tool, tmp_
     assert ours.most_in_flight <= 3
     answered = [row for row in ours.rows if row["outcome"] == "solved"]
     assert len(answered) >= 20
-    # Those that a client left, as one does that has enough of a stream, took who knows how much.
+    # If a client leaves, as when it needs no more of a stream, the usage of its request is unknown.
     assert all(row["cost"] > 0 for row in answered)
     assert {row["param.client"] != "" for row in answered} == {True}
 
 
-def test_ctrl_c_ends_a_harness_and_keeps_what_was_answered(tool, tmp_path):
+def test_ctrl_c_ends_a_harness_and_keeps_its_answers(tool, tmp_path):
     ours = scenes.ctrl_c(*tool, tmp_path / "ours")
     assert ours.code != 0
     assert ours.outcomes["solved"] >= 4

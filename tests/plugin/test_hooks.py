@@ -38,7 +38,7 @@ def pytest_ultrapar_finish(run):
     assert seen[-1] == "finish 12 ()"
 
 
-def test_conftest_assigns_groups_that_scheduler_and_broker_carry_out(project, workers):
+def test_scheduler_and_broker_apply_the_groups_of_a_conftest(project, workers):
     project.write_pool(keys=2)
     project.suite(CASES)
     project.pytester.makeconftest(
@@ -66,7 +66,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
-def test_an_assignment_that_cannot_be_carried_out_is_refused(project):
+def test_impossible_assignment_is_refused(project):
     project.suite(CASES)
     project.pytester.makeconftest(
         """
@@ -82,7 +82,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "rotate"])
-def test_modes_that_run_one_at_a_time_ask_no_assignment_and_blame_none(project, mode):
+def test_modes_that_run_one_case_at_a_time_do_not_call_the_assignment_hook(project, mode):
     project.suite(CASES)
     project.pytester.makeconftest("def pytest_ultrapar_assign(): return 'nonsense'")
     assert project.run("-n0", f"--ultrapar-mode={mode}").ret == 0
@@ -95,7 +95,7 @@ def test_pool_hook_replaces_the_file(project):
     project.pytester.makeconftest(
         """
 import os
-from pytest_ultrapar.pool.config import load_pool, Overrides
+from pytest_ultrapar.pool.load_pool import load_pool, Overrides
 
 def pytest_ultrapar_pool(config):
     return load_pool("other.toml", environ=os.environ, overrides=Overrides())
@@ -115,7 +115,7 @@ def _cases(project, numbers) -> set[str]:
 
 
 @pytest.mark.slow
-def test_session_that_runs_nothing_leaves_latest_and_no_directory(project):
+def test_session_without_cases_keeps_latest_and_makes_no_directory(project):
     project.suite(CASES)
     assert project.run("-n0").ret == 0
     before = project.directory.resolve()

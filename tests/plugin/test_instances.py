@@ -1,4 +1,4 @@
-"""What more instances of one model gain, by the server's log: k at once, until a limit binds."""
+"""The gain from more instances of a model, by the server's log: k at once, until a limit binds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES, LATENCY_S = 12, 0.25
 
 
 def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50") -> int:
-    """Most requests in flight, with so many instances of one seat each."""
+    """The most requests in flight, with this many instances of one seat each."""
     folder.mkdir()
     names = ", ".join(f'"m-{number}"' for number in range(instances))
     more = f"instances = [{names}]\nper_instance = {{ workers = 1 }}"
@@ -31,6 +31,6 @@ def most_at_once(folder: Path, instances: int, *, per_key: str = "workers = 50")
     return log.max_in_flight()
 
 
-def test_equal_instances_work_at_once_until_a_limit_binds(tmp_path):
+def test_equal_instances_work_at_the_same_time_until_a_limit_binds(tmp_path):
     assert [most_at_once(tmp_path / str(k), k) for k in (1, 4)] == [1, 4]
     assert most_at_once(tmp_path / "bound", 4, per_key="workers = 2") == 2

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a run: exit code 2, finished episodes are kept, no process stays."""
+"""Ctrl-C during a run: exit code 2, finished episodes are stored, no process remains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.session import internals
-from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.journal_history import read_history
 from tests.journals import find_finished, scan_journal
 from tests.plugin.conftest import cases
 from tests.running import Running, wait_until
@@ -41,7 +41,7 @@ def grades(project) -> set[str]:
 @pytest.mark.parametrize(
     ("workers", "whom"), [("-n0", "group"), ("-n2", "group"), ("-n2", "process")]
 )
-def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
+def test_interrupted_run_keeps_finished_episodes(project, start, workers, whom):
     project.suite(SUITE)
     running = start(workers)
     assert project.server.wait_for(lambda prompts: sum(p.startswith("slow") for p in prompts) == 4)
@@ -66,31 +66,31 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     graded = grades(project)
     assert len(finished) == 3
     assert sum(isinstance(r, EpisodeStarted) for r in records) == len(finished) + len(interrupted)
-    # The seats of the worker that stops first may be used by the other, until that stops too.
+    # The worker that stops last may use the other's seats until it stops, too.
     assert len(interrupted) == 4 if workers == "-n0" else 4 <= len(interrupted) <= 6
     assert graded <= {record.case_id for record in finished}
     assert len(graded) >= n_reported
     begun = {record.case_id for record in [*finished, *interrupted]}
     n_open = len(begun - {record.case_id for record in finished})
-    assert f"; {n_open} interrupted and will be asked again; go on with" in output
+    assert f"; {n_open} interrupted and will be sent again; continue with" in output
     assert ("finished and will be graded on resume" in output) == (len(graded) < len(finished))
     solved = [row for row in project.rows() if row["outcome"] == "solved"]
     assert {row["case_id"] for row in solved} == graded
-    # Some of those were cancelled before they were sent.
+    # Some requests were cancelled before they were sent.
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
 
 
 @pytest.mark.slow
-def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project):
+def test_run_stopped_by_failures_prints_the_command_that_finishes_it(project):
     project.suite(cases(20, 'assert answer == "another"'))
     # A stored answer fails again: with -x the run would never end.
     same = "the same command without -x or --maxfail"
     stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
     stopped.stdout.fnmatch_lines(
-        [f"*go on with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
+        [f"*continue with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
     )
     again = project.run("-n0", "-x", "--ultrapar-resume", "runs/cut")
-    again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; go on with {same}"])
+    again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; continue with {same}"])
     ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=20)
     ended.stdout.no_fnmatch_line("*stopped early*")
@@ -115,7 +115,7 @@ HOOKS = {
 
 
 def interrupt_again(project, start, workers: str, conftest: str) -> str:
-    """The output of a run that is interrupted, and again by its conftest; then it is resumed."""
+    """Interrupt a run, let its conftest interrupt it again, and resume it; return the output."""
     project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
     project.write_pool(timeout_s=60)
     project.pytester.path.joinpath("conftest.py").write_text(conftest)
@@ -148,11 +148,11 @@ def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start,
 
 
 @pytest.mark.slow
-def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
+def test_later_ctrl_c_ends_immediately_and_loses_nothing(project, start, workers):
     conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
     later = "from pytest_ultrapar.session import ctrl_c\n\nctrl_c.SAME_WISH_S = 0.0\n"
     output = interrupt_again(project, start, workers, conftest + later)
-    assert "ended before all was written; no finished episode is lost" in output
+    assert "ended before all results were written; no finished episode is lost" in output
 
 
 AT_THE_END = """
@@ -170,7 +170,9 @@ def pytest_sessionfinish():
 
 
 @pytest.mark.slow
-def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
+def test_first_ctrl_c_after_the_last_test_ends_immediately_and_loses_nothing(
+    project, start, workers
+):
     project.suite(cases(["say one", "say two", "say three"]))
     project.pytester.path.joinpath("conftest.py").write_text(AT_THE_END)
     running = start(workers)
@@ -180,7 +182,7 @@ def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project
     code, output = running.wait()
     assert code == 2, output
     assert "Traceback" not in output, output
-    assert "go on with the same command and --ultrapar-resume" in output
+    assert "continue with the same command and --ultrapar-resume" in output
     assert running.left_behind() == []
     project.pytester.path.joinpath("conftest.py").unlink()
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0
@@ -188,7 +190,7 @@ def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project
     assert len(project.server.prompts) == 3
 
 
-def test_interrupt_before_the_first_line_of_a_function_is_told_like_any_other():
+def test_interrupt_before_the_first_line_of_a_function_is_reported_as_usual():
     def unplaced():
         raise KeyboardInterrupt
 
@@ -197,5 +199,5 @@ def test_interrupt_before_the_first_line_of_a_function_is_told_like_any_other():
         unplaced()
     with pytest.raises(TypeError):
         caught.getrepr(funcargs=True)
-    internals.leave_out_unplaced(caught)
+    internals.drop_frames_without_line(caught)
     assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True))

@@ -1,7 +1,7 @@
-"""Runs of an earlier state of this package, kept in `tests/kept_runs`, can still be worked with.
+"""Runs of an earlier version of this package, stored in `tests/kept_runs`, can still be used.
 
-`finished` has Parquet tables, a serial sample and requests that failed; `finished-json` has JSON
-lines and estimated limits; `interrupted` was killed with SIGKILL while cases ran.
+`finished` has Parquet tables, a serial sample and failed requests; `finished-json` has JSON lines
+and estimated limits; `interrupted` was killed with SIGKILL while cases ran.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLES = ("results", "attempts", "transcripts", "limits")
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """The project whose runs they are, with its runs."""
+    """The project of the stored runs, with its runs."""
     root = pytester.path
     for name in ("finished", "finished-json", "interrupted"):
         shutil.copytree(KEPT / name, root / name)
@@ -107,14 +107,14 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
 def test_finished_runs_are_shown_by_test(project, name, capsys):
     run = project.path / name
     assert cli.main(("report", str(run))) == 4
-    assert "they have no column 'role', as they are older; " in capsys.readouterr().err
+    assert "they are too old and have no column 'role'; " in capsys.readouterr().err
     compact(run)
     assert cli.main(("report", str(run), "--out", str(project.path / "page.html"))) == 0
     assert ">pear<" in (project.path / "page.html").read_text(), "words are a dimension"
 
 
 def assert_near(now, before):
-    """Fractions within a thousandth, all else the same; figures of later versions may be added."""
+    """Compare fractions within a thousandth, the rest exactly; later versions may add figures."""
     if isinstance(before, dict):
         assert now.keys() >= before.keys()
         for name in before:
@@ -138,22 +138,22 @@ def test_compaction_makes_the_same_tables(project, name):
     for path in [*run.glob("*.parquet"), *(run / f"{table}.jsonl" for table in TABLES)]:
         path.unlink(missing_ok=True)
     compact(run)
-    # The state before left out the wait for an episode's first lease.
+    # The earlier version did not count the wait for an episode's first lease.
     for before, now in zip(old["results"], rows(run, "results"), strict=True):
         assert now["queue_wait_s"] >= before["queue_wait_s"]
         before["queue_wait_s"] = now["queue_wait_s"]
     of_case = {row["case_id"]: (row["model"], row["suite"]) for row in old["results"]}
     for table, content in old.items():
-        # What columns came since says nothing of what was not kept then; nobody had a role.
+        # Later columns are null for old data; no case had a role.
         found = rows(run, table)
         for row in found if table == "attempts" else ():
-            # It was in the plan then, too.
+            # The plan had these columns then, too.
             assert (row.pop("model"), row.pop("suite")) == of_case[row["case_id"]]
         for row in found if table == "results" else ():
-            # All that a node id tells; what marks there were, nobody wrote down.
+            # Derived from the node id; the earlier version did not store marks.
             words = f"{row['model']}-{row.pop('param_id')}-r{row['repeat']}"
             assert f"{row.pop('file')}::{row.pop('test_name')}[{words}]" == row["nodeid"]
-            # What episodes returned always stood in the journal.
+            # The journal always contained the values that episodes returned.
             value = row.pop("value")
             assert (value is None) == (row["outcome"] == "skipped" or row["kind"] is not None)
             assert value is None or json.loads(value).keys() == {"word", "number"}
@@ -170,7 +170,7 @@ def test_compaction_makes_the_same_tables(project, name):
     # Resampled from other random numbers than before.
     old_interval = summary["statistics"].pop("speedup_interval")
     if summary["statistics"]["basis"] == "estimated":
-        # Nothing was said then of how much less it may be.
+        # The earlier version did not say how much lower the bound may be.
         summary["statistics"]["basis"], old_interval[0] = "at_most", 0
     assert found["statistics"].pop("speedup_interval") == pytest.approx(old_interval, rel=0.03)
     # The bound was found within 0.5 %, and Student's t to the ninth digit.

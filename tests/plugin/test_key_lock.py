@@ -1,4 +1,4 @@
-"""Two pytest runs on one host that share a key, judged by the log of the server that both use."""
+"""Two pytest runs on one machine that share a key, judged by the log of their server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import ServerLog, read_server_log
 from tests.plugin.conftest import CANARY, cases
@@ -49,7 +49,7 @@ QPS = 10
 
 
 class Host:
-    """A server with its own log, and pytest runs beside each other that send to it."""
+    """A server with its own log, and pytest runs that send to it at the same time."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
@@ -61,7 +61,7 @@ class Host:
         self.server = stack.enter_context(server)
 
     def hold(self, name: str) -> None:
-        """Have the run `name`, once started, go on until it is released."""
+        """Let the run `name`, once started, continue until it is released."""
         self.folder.joinpath(name).mkdir()
         self.folder.joinpath(name, "held").touch()
 
@@ -69,7 +69,7 @@ class Host:
         self.folder.joinpath(name, "held").unlink()
 
     def start(self, name: str, n: int, *options: str) -> Running:
-        """A run on the model `name`, in whose pool provider, key and variable have other names."""
+        """Start a run on the model `name`; the names of provider, key and variable differ, too."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         folder.joinpath("pool.toml").write_text(
@@ -104,7 +104,7 @@ def is_waiting(run: Running) -> bool:
 
 
 def holder_of(lock: Path) -> int | None:
-    """Who has the key or had it last; None in the moment in which somebody writes it."""
+    """The process that has the key or had it last; None while the file is being written."""
     try:
         return msgspec.json.decode(lock.read_bytes(), type=Holder).pid
     except msgspec.DecodeError:
@@ -112,7 +112,7 @@ def holder_of(lock: Path) -> int | None:
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_never_send_more_than_one_may(host):
+def test_two_runs_at_the_same_time_stay_within_the_limit_of_one(host):
     host.hold("first")
     first = host.start("first", 40, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 2)
@@ -135,7 +135,7 @@ def test_two_runs_at_once_never_send_more_than_one_may(host):
 
 
 @pytest.mark.slow
-def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host):
+def test_run_after_a_killed_one_starts_without_doubling_the_rate(host):
     host.hold("first")
     first = host.start("first", 300, "-n0")
     wait_until(lambda: len(host.arrivals_s("first")) > 12)
@@ -152,7 +152,7 @@ def test_killed_run_lets_the_next_go_on_without_doubling_the_rate(host):
 
 @pytest.fixture
 def held(project) -> KeyLocks:
-    """The key of the project, in the hands of this process."""
+    """The project's key, locked by this process."""
     name = key_identity(project.server.base_url, f"{CANARY}-0")
     holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     locks = take_all(project.locks, [name], holder)
@@ -173,7 +173,7 @@ def test_key_in_use_is_refused_by_name_and_holder(project, held):
     )
 
 
-def test_fault_of_a_suite_is_said_before_any_wait_for_a_key(project, held):
+def test_error_of_a_suite_is_reported_before_any_wait_for_a_key(project, held):
     project.suite(
         '\n@pytest.mark.ultrapar(model="m")\n@pytest.mark.parametrize("prompt", ["say a"])\n'
         "def test_it(answer): pass\n"
@@ -195,6 +195,6 @@ def test_error_of_collection_is_shown_before_any_wait_for_a_key(project, held, w
 
 
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only", "--setup-plan"])
-def test_looking_takes_no_key(project, held, option):
+def test_session_that_sends_nothing_locks_no_key(project, held, option):
     project.suite(cases(["say a"]))
     assert project.run("-n0", option).ret == 0

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.coordinator.check import pool_check
-from pytest_ultrapar.coordinator.claims.key_lock import Holder
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder
 from pytest_ultrapar.engine.lane_check import MESSAGES
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
@@ -38,17 +38,17 @@ def test_dead_key_ends_the_run_before_any_case(project):
     project.suite(SUITE)
     said = refused(project.run("-n0", "--ultrapar-check"))
     assert (
-        "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
-        "and no case was sent:\n"
+        "ERROR: --ultrapar-check: the selected cases need 3 lanes, of which 1 failed; "
+        "no case was sent:\n"
         "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or words that "
         "reject the key): HTTP 401: "
     ) in said
-    assert "--ultrapar-check=warn goes on without" in said
+    assert "--ultrapar-check=warn continues without them" in said
     assert sorted(project.server.prompts) == [QUESTION] * 3
     assert runs(project) == []
 
 
-def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
+def test_dead_key_is_reported_and_the_run_continues_with_warn(project):
     project.write_pool(keys=2)
     project.server.weather = refusing(403, f"{CANARY}-1")
     project.suite(SUITE)
@@ -59,7 +59,7 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
             "ultrapar: check: 1 of 2 lanes ok: 1 forbidden",
             "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use "
             "the model m, or there is no such model: HTTP 403: *wrong key*",
-            "ultrapar: check: the run goes on without p/m/key1",
+            "ultrapar: check: the run continues without p/m/key1",
         ]
     )
     project.report.fnmatch_lines(
@@ -69,14 +69,14 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
-    # By the check; the run itself does not try again.
+    # By the check; the run itself sends no request on it.
     assert project.server.tokens.count(f"{CANARY}-1") == 1
     effective = {one.name: one for one in read_manifest(project.directory).effective}
     assert effective["check"].value == "warn"
     assert effective["check"].origin == "command line --ultrapar-check"
 
 
-def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
+def test_rate_limited_lane_counts_as_alive_and_stays_paused(project):
     project.write_pool(keys=2)
     wait = b"Retry-After: 600"
     project.server.weather = refusing(429, f"{CANARY}-1", headers=[wait])
@@ -86,7 +86,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: check: 1 of 2 lanes ok: 1 rate",
-            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (come back in "
+            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (retry after "
             "10 min 00 s) HTTP 429: *wrong key*",
             "ultrapar: check: limited and unsure lanes may recover; they do not stop the run",
         ]
@@ -95,7 +95,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     assert project.server.tokens.count(f"{CANARY}-1") == 1
 
 
-def test_failure_that_may_pass_refuses_no_run(project):
+def test_temporary_failure_does_not_stop_the_run(project):
     not_now = refuse(503, message="not now")
     project.server.weather = lambda asked: not_now if asked.number == 1 else None
     project.suite(SUITE)
@@ -112,7 +112,7 @@ def test_failure_that_may_pass_refuses_no_run(project):
 
 
 @pytest.mark.slow
-def test_only_lanes_that_cases_need_are_asked(project):
+def test_only_lanes_that_cases_need_are_checked(project):
     project.write_pool(models=("m", "gone", "skipped"))
     project.server.weather = refusing(404, "gone", "skipped")
     project.suite(
@@ -128,20 +128,20 @@ def test_only_lanes_that_cases_need_are_asked(project):
 
 
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only"])
-def test_who_only_looks_sends_nothing(project, option):
+def test_session_without_requests_checks_no_lane(project, option):
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-check", option).ret == 0
     assert project.server.prompts == []
 
 
-def test_path_after_the_option_is_not_its_word(project):
+def test_path_after_the_option_is_refused_as_its_value(project):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check", "test_suite.py")
     project.refusal(result)
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before the path of "
-            "a suite write --ultrapar-check=fail"
+            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before a test path "
+            "write --ultrapar-check=fail"
         ]
     )
     assert project.run("-n0", "--ultrapar-check=fail", "test_suite.py").ret == 0
@@ -158,7 +158,7 @@ def test_check_and_run_together_keep_the_rate(project):
     assert arrivals_s[2] - arrivals_s[1] > 0.4
 
 
-def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
+def test_next_run_keeps_the_rate_after_a_failed_check(project):
     project.write_pool(key=", rpm = 60")
     project.server.weather = refusing(401, f"{CANARY}-0")
     project.suite(SUITE)
@@ -170,13 +170,13 @@ def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
 
 
 @pytest.mark.slow
-def test_interrupt_tells_what_is_known(project, monkeypatch):
+def test_interrupted_check_prints_its_results(project, monkeypatch):
     project.write_pool(keys=2)
     project.server.weather = refusing(401, f"{CANARY}-1")
     project.suite(SUITE)
 
     def interrupt(_, what, *__):
-        # Now that all lanes but one are known.
+        # Now all lanes but one have a result.
         if what == "1 lane":
             signal.raise_signal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""What a worker reports last arrives, whatever its tests are."""
+"""The last reports of a worker arrive with any kind of tests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_six(): pass
 
 
 @pytest.mark.parametrize("workers", ["-n1", "-n2"])
-def test_tests_without_a_case_end_beside_a_pool(project, workers):
+def test_run_with_a_pool_and_without_cases_ends(project, workers):
     project.suite(PLAIN)
     result = project.run(workers)
     result.assert_outcomes(passed=6)
     assert project.server.prompts == []
 
 
-def test_plain_tests_chosen_of_a_suite_with_cases_end(project):
+def test_run_of_plain_tests_selected_from_a_suite_with_cases_ends(project):
     project.suite(cases(3) + PLAIN)
     project.run("-n2", "-k", "six or five or four or one").assert_outcomes(passed=4)
 
@@ -48,7 +48,7 @@ def test_result_that_cannot_be_sent_fails_the_run(project, last):
     assert "DumpError" in f"{result.stdout}{result.stderr}"
 
 
-def test_plain_test_that_kills_its_worker_is_named_beside_rerunfailures(project):
+def test_plain_test_that_kills_its_worker_is_named_with_rerunfailures_installed(project):
     killer = "import os\ndef test_killer(): os._exit(1)\n"
     project.suite(cases(8) + PLAIN + killer)
     result = project.run("-n2", "-p", "pytest_rerunfailures")

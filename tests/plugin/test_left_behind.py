@@ -1,4 +1,4 @@
-"""What a killed run leaves in its directory, and that the next run and a resume remove it."""
+"""Files that a killed run leaves behind: the next run and a resume remove them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_folders_of_a_killed_run_are_swept(project, temporary, after):
         assert project.server.wait_for(lambda prompts: len(prompts) == 6, 90)
     directory = project.directory.resolve()
     assert len(list(directory.glob("broker-*")) + list(temporary.glob("ultrapar-broker-*"))) == 1
-    # Where the path is short enough for a socket it stands in the run's directory, else not.
+    # The socket is in the run's directory if its path is short enough, otherwise elsewhere.
     (directory / "broker-abcdefgh").mkdir()
     (directory / "broker-abcdefgh" / "s").touch()
     hold.unlink()

@@ -48,7 +48,7 @@ def _assert_held(log: ServerLog) -> None:
         assert log.max_in_window(1.0, key=key) <= 11
 
 
-def test_caps_and_rates_hold_in_one_process(tmp_path):
+def test_seats_and_rates_hold_in_one_process(tmp_path):
     log = _run(tmp_path, "-n0", common=120, rare=120)
     assert len(log.requests) == 240
     _assert_held(log)

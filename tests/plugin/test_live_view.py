@@ -1,4 +1,4 @@
-"""What a run shows on a terminal while it goes on, as an emulator of one reads it."""
+"""The live view of a run on a terminal, read by a terminal emulator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAD = "in flight"
 
 @pytest.fixture
 def terminal(project):
-    """Runs the suite in a terminal with these options."""
+    """A function that runs the suite in a terminal with these options."""
     opened = []
 
     def run(*options, columns=80, lines=30, n_cases=12, suite=SUITE, **environ):
@@ -52,7 +52,7 @@ def terminal(project):
 
 
 def heads(lines):
-    """Lines that begin the view's part on lanes."""
+    """The first lines of the view's part on lanes."""
     return [line for line in lines if line.startswith("lane ") and HEAD in line]
 
 
@@ -65,7 +65,7 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     shown = terminal(workers, n_cases=n)
     lines = shown.until(lambda lines: is_view(lines) and any("failed" in line for line in lines))
     text = "\n".join(lines)
-    assert re.search(rf"^asking: \d+/{n} graded, ETA ", text, re.MULTILINE)
+    assert re.search(rf"^running: \d+/{n} graded, ETA ", text, re.MULTILINE)
     assert re.search(r"^p/m/key0 +\S+ +\d/4\b", text, re.MULTILINE)
     assert re.search(rf"^m +\d+/{n} +\d+\.\d %, \d+\.\d to ", text, re.MULTILINE)
     assert re.search(r"^failed  .*AssertionError: an answer that", text, re.MULTILINE)
@@ -76,7 +76,7 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     assert re.search(rf"^=+ .*{n - 1} solved.* in .*=$", last, re.MULTILINE)
 
 
-def test_test_that_switches_capture_off_has_the_terminal_for_itself(terminal, project):
+def test_test_that_disables_capture_has_the_terminal_to_itself(terminal, project):
     shown = terminal("-n0", columns=70, lines=60, n_cases=8, suite=UNCAPTURED)
     text = "\n".join(shown.end())
     for n in range(8):
@@ -98,12 +98,12 @@ def test_resized_terminal_has_one_view(terminal):
     assert "59 solved" in "\n".join(shown.end())
 
 
-def test_what_pytest_writes_stands_whole_above_the_view(terminal):
+def test_pytests_output_appears_complete_above_the_view(terminal):
     shown = terminal("-n0", "-v", columns=100, lines=150, n_cases=40)
     shown.until(is_view)
     text = "\n".join(shown.end())
     (printed,) = re.findall(r"-+ Captured stdout call -+\n(.*?)\n[=-]{9}", text, re.DOTALL)
-    assert printed == "printed slow 0.3 yes 3 printed", "a test's output is its own"
+    assert printed == "printed slow 0.3 yes 3 printed", "the section has only the test's output"
     raw = shown.raw.decode()
     for number in range(40):
         assert f"test_it[m-slow 0.3 yes {number}-r0]" in raw
@@ -129,7 +129,7 @@ def test_what_pytest_writes_stands_whole_above_the_view(terminal):
         (("--capture=sys",), {}, False, True),
     ],
 )
-def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_colour):
+def test_option_selects_the_view(terminal, options, environ, has_view, has_colour):
     shown = terminal("-n0", *options, n_cases=24, **environ)
     shown.end()
     raw = shown.raw.decode()
@@ -138,12 +138,12 @@ def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_c
     draws = bool(re.search(r"\x1b\[\d*[JAK]", raw))
     one_line = "--ultrapar-live=line" in options or "-q" in options
     assert draws == (has_view or one_line)
-    assert ("asking: " in raw) == (has_view or one_line)
+    assert ("running: " in raw) == (has_view or one_line)
     if "-s" in options:
         assert all(f"printed slow 0.3 yes {n} printed" in raw for n in range(24))
 
 
-def test_debugger_has_the_terminal_for_itself(terminal):
+def test_debugger_has_the_terminal_to_itself(terminal):
     shown = terminal("-n0", "--pdb", n_cases=60)
     shown.until(lambda lines: any(line.startswith("(Pdb)") for line in lines))
     before = shown.lines
@@ -162,10 +162,10 @@ def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
     assert shown.process.returncode == 2
     assert not heads(last.splitlines())
     assert "stopped early" in last
-    assert "go on with" in last
+    assert "continue with" in last
 
 
-def test_file_holds_lines_alone(project):
+def test_output_to_a_file_contains_only_lines(project):
     project.suite(SUITE)
     text = project.run("-n0", "--color=yes").stdout.str()
     assert not re.search(r"\x1b\[\d*[JAK]", text)

@@ -1,4 +1,4 @@
-"""What a run says of its own speed: bound, efficiency, where the time went, limits, saturation."""
+"""A run's report on its speed: bound, efficiency, where the time went, limits, saturation."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ async def reply(llm, n) -> str:
             pass
     return text
 
-# Fewer cases than seats: no time is taken for waiting for one, and two share a loop at most, so
-# that an answer is read no later than one turn of the other.
+# Fewer cases than seats, so that no time counts as waiting for a seat. At most two share a loop, so
+# that an answer is read at most one turn of the other late.
 @pytest.mark.parametrize("n", range(2))
 def test_busy(reply):
     assert reply.startswith("yes")
 """
 
 
-def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project):
+def test_a_run_compares_its_time_with_the_lower_bound_of_its_pool(project):
     project.suite(ASKING)
     project.run("-n0")
     project.report.fnmatch_lines(
         [
             "lower bound * s (*); efficiency *.* %",
             "where the time went: bound * s (*.* %)*",
-            "* in flight at most; no request through llm exceeded a limit, *: p/key0 *",
+            "at most * in flight; no request through llm exceeded a limit; *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
@@ -76,7 +76,7 @@ keys = ["key1"]
 
 
 @pytest.mark.slow
-def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts(
+def test_the_bound_can_be_computed_from_the_manifest_and_the_table_of_attempts(
     project, monkeypatch, capsys
 ):
     project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
@@ -85,7 +85,7 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
     bound = read_manifest(project.directory).bound
     assert bound is not None
     assert bound.prices
-    # What no cause explains: `other_s` is the rest, and the causes are found without it.
+    # The time that no cause explains: `other_s` is the rest, and the causes are found without it.
     attribution = json.loads((project.directory / "summary.json").read_text())["attribution"]
     assert abs(attribution["run"]["other_s"]) <= 0.02 * attribution["makespan_s"]
     monkeypatch.chdir(project.pytester.path)
@@ -96,16 +96,16 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
     proven, proven_s, *_, published_s, _ = capsys.readouterr().out.split()
     assert proven == "proven"
     assert float(published_s) == pytest.approx(bound.seconds, abs=1e-3)
-    # Requests of nearly the same length are published together, at the shortest of them.
+    # Requests of nearly the same length are published together, with the shortest length.
     assert float(published_s) <= float(proven_s) + 1e-3
     assert float(published_s) >= 0.94 * float(proven_s) - 1e-3
 
 
 @pytest.mark.slow
-def test_a_client_that_cannot_keep_up_is_called_so(project):
+def test_a_client_that_cannot_keep_up_is_reported(project):
     project.suite(BUSY)
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was the client's own time: *"])
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was spent in the client: *"])
     summary = json.loads((project.directory / "summary.json").read_text())
     parts = summary["attribution"]["run"]
     assert parts["client_s"] > 0.1 * summary["attribution"]["makespan_s"]
@@ -150,8 +150,9 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     assert result.ret == 0, result.stdout.str()
     project.report.fnmatch_lines(
         [
-            "* no request through llm exceeded a limit, by our own records: p/key0 *",
-            "3 of 6 graded cases asked nothing through llm; *",
+            "* no request through llm exceeded a limit; "
+            "highest use in this run's records: p/key0 *",
+            "3 of 6 graded cases sent no request through llm; *",
         ]
     )
     assert len(project.server.prompts) == 6

@@ -1,4 +1,4 @@
-"""Real runs of parts of one suite, merged: what the whole can do is what a run can do."""
+"""Real runs of parts of a suite, merged: the merged run can be used like any run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from pytest_ultrapar import cli
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import scan_segment, segments
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import decode_head
 from tests.plugin.conftest import cases
 
 BODY = cases(["say a", "say b", "filter", "status 500 down", "say c"], 'grade(answer == "a")')
@@ -33,7 +33,7 @@ def outcomes(directory):
 
 @pytest.mark.slow
 @pytest.mark.cpu_s(3)
-def test_three_parts_are_the_run_that_asked_all(project, capsys):
+def test_three_merged_parts_equal_the_whole_run(project, capsys):
     project.suite(BODY)
     whole = part(project, "all")
     parts = [
@@ -52,7 +52,7 @@ def test_three_parts_are_the_run_that_asked_all(project, capsys):
     assert len(rows(out, "transcripts")) == len(rows(whole, "transcripts"))
     assert "5 cases" in capsys.readouterr().out
 
-    # A run can be shown, judged, graded again and replayed; so can this one.
+    # A run can be shown, gated, regraded and replayed; so can this one.
     assert cli.main(["show", out]) == 0
     assert cli.main(["gate", out, "--rule", "solved_rate>=0.01"]) == 0
     assert cli.main(["compare", whole, out]) == 0
@@ -97,8 +97,8 @@ def as_host(project, name, n):
 
 
 @pytest.mark.slow
-def test_the_whole_of_a_cluster_run_can_be_resumed(project):
-    """Its hosts planned the same cases; what neither of them asked is asked now."""
+def test_merged_cluster_run_can_be_resumed(project):
+    """Its hosts planned the same cases; the resume sends the cases that neither host sent."""
     project.suite(BODY)
     hosts = [as_host(project, name, n) for n, name in enumerate("ab")]
     out = str(project.pytester.path / "merged")

@@ -1,6 +1,6 @@
-"""One suite over providers of all APIs: their transcripts have one shape, and limits hold for each.
+"""A suite on providers of all APIs: transcripts have one form, and limits hold for each provider.
 
-The server answers as the golden files do, so what it is sent has to be in each API's own shape.
+The server answers like the golden files, so its requests must have each API's own form.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def api_of(path: str) -> str:
 
 @pytest.fixture
 def providers():
-    """A server of all APIs: requests by API, and refusals that are still to be given."""
+    """A server of all APIs: requests by API, and refusals that are still to be sent."""
     seen: list[tuple[str, dict[str, object]]] = []
     refusals: dict[str, bytes] = {}
 
@@ -101,7 +101,7 @@ def write_pool(project, url: str, more: str = "") -> None:
 
 
 def transcripts(project) -> dict[str, list[dict[str, object]]]:
-    """What was said by each model, without what tells one run or model from another."""
+    """The messages of each model, without the parts that differ between runs or models."""
     model_of = {row["case_id"]: row["model"] for row in project.rows()}
     found: dict[str, list[dict[str, object]]] = {}
     for row in project.rows("transcripts"):
@@ -113,7 +113,7 @@ def transcripts(project) -> dict[str, list[dict[str, object]]]:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_transcripts_have_one_shape_over_all_apis(project, providers, streams):
+def test_transcripts_have_the_same_form_for_all_apis(project, providers, streams):
     write_pool(project, providers.url, "stream = true" if streams else "")
     project.pytester.path.joinpath("test_suite.py").write_text(SUITE % json.dumps(CHAT))
     result = project.run("-n0")
@@ -131,7 +131,7 @@ def test_transcripts_have_one_shape_over_all_apis(project, providers, streams):
         [(80, 40), (120, 4)] * len(SECRETS)
     )
     asked = {api for api, body in providers.seen if body.get("stream")}
-    # A stream of Gemini is another address.
+    # A stream of Gemini has another URL.
     assert asked == ({*SECRETS} - {"gemini"} if streams else set())
     timed = {row["provider"] for row in attempts if row["t_first_token_s"] is not None}
     assert timed == asked
@@ -149,7 +149,7 @@ TOO_FAST = {
 FAILED = {"id": "resp_1", "status": "failed", "output": [], "error": {"code": "server_error"}}
 
 
-def test_refusals_in_the_shapes_of_their_apis_are_waited_for(project, providers):
+def test_run_waits_after_refusals_in_the_form_of_each_api(project, providers):
     soon = b"retry-after-ms: 50"
     providers.refusals |= {
         "anthropic": json_response(OVERLOADED, soon, status=529),

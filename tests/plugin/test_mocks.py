@@ -1,4 +1,4 @@
-"""Mocks of HTTP clients: requests go past them all, and a run says so, at best before the first."""
+"""Mocks of HTTP clients: requests bypass them, and the run warns, if possible before sending."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it(mocked):
     assert mocked
 """
 PYTEST_HTTPX = '''
-"""Stands in for pytest-httpx: its fixture patches the same method in the same way."""
+"""A replacement for pytest-httpx: its fixture patches the same method in the same way."""
 
 import httpx, pytest
 
@@ -138,7 +138,7 @@ REFUSED = {
     ),
     "around the test by an object, as vcr does": (
         CASSETTE + EPISODE + "@cassette" + TEST,
-        "what is around the test itself (vcr)",
+        "a decorator of the test itself (vcr)",
     ),
     "from the start": (
         "respx.start()\n" + EPISODE + TEST,
@@ -157,7 +157,7 @@ REFUSED = {
 
 @pytest.fixture
 def mocks(project):
-    """A project whose mocks end with its run, which is one of this process."""
+    """A project whose mocks end with its run, which runs in this process."""
     import respx
 
     project.pytester.path.joinpath("pytest_httpx.py").write_text(PYTEST_HTTPX)
@@ -173,11 +173,11 @@ def test_mock_that_cannot_answer_is_refused_before_the_first_request(mocks, way)
     mocks.suite(IMPORTS + body)
     said = mocks.refusal(mocks.run_here("-n0", "-prespx.plugin", "-ppytest_httpx"))
     assert what in said
-    assert "past it" in said
+    assert "requests of llm bypass it" in said
     assert "docs/how-to/mocks.md" in said
 
 
-SAID = "requests went past that mock, to the pool's servers; if it was to answer an episode"
+SAID = "did not use that mock but went to the pool's servers; if it should answer an episode"
 TOOLS = """
 @pytest.fixture(scope="session")
 def tools():
@@ -197,11 +197,11 @@ def test_it(mocked, n):
 """
 
 
-def test_mock_of_an_episodes_tools_is_allowed_and_said_once(mocks, workers):
+def test_mock_of_an_episodes_tools_is_allowed_and_reported_once(mocks, workers):
     mocks.suite(IMPORTS + TOOLS)
     said = said_by(mocks.run(workers, "-prespx.plugin"), 0)
     assert said.count(SAID) == 1
-    what = "httpcore.AsyncConnectionPool.handle_async_request is one of respx.mocks"
+    what = "httpcore.AsyncConnectionPool.handle_async_request is mocked by respx.mocks"
     assert f"ultrapar: {what}: " in said
     assert set(mocks.outcomes().values()) == {"solved"}
 
@@ -240,15 +240,15 @@ def test_it(unmocked):
 """
 
 
-def test_mock_of_a_test_beside_an_episode_neither_answers_nor_fails_it(mocks):
+def test_mock_of_another_test_neither_answers_nor_fails_an_episode(mocks):
     mocks.suite(IMPORTS + BESIDE)
     said = said_by(mocks.run_here("-n0"), 0)
     assert said.count(SAID) == 1
-    assert "ultrapar: httpx.AsyncClient.send is one of test_suite: requests went past" in said
+    assert "ultrapar: httpx.AsyncClient.send is mocked by test_suite: requests did not use" in said
     assert mocks.outcomes() == {"test_it[m-r0]": "solved"}
 
 
-def test_telemetry_that_wraps_a_client_is_no_mock(mocks):
+def test_telemetry_that_wraps_a_client_is_not_a_mock(mocks):
     mocks.pytester.path.joinpath("site-packages").mkdir()
     mocks.pytester.path.joinpath("site-packages/telemetry.py").write_text("""
 import httpx
@@ -269,7 +269,7 @@ HOW_TO = (Path(__file__).parents[2] / "docs/how-to/mocks.md").read_text(encoding
 OVERRIDDEN = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)[-1]
 
 
-def test_fixture_that_refuses_evaluations_is_overridden_beside_them(mocks):
+def test_fixture_that_stops_evaluations_can_be_overridden_next_to_them(mocks):
     mocks.pytester.makeconftest(IMPORTS + AUTOUSE.format(scope="", argument="", body=WITH))
     mocks.suite(EPISODE + TEST)
     assert "fixture 'no_network' (respx)" in mocks.refusal(mocks.run_here("-n0"))
@@ -278,7 +278,7 @@ def test_fixture_that_refuses_evaluations_is_overridden_beside_them(mocks):
 
 
 @pytest.mark.slow
-def test_ways_of_the_documentation_answer(pytester, outside_xdist, monkeypatch):
+def test_documented_ways_to_mock_answers_work(pytester, outside_xdist, monkeypatch):
     simulated, own = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
     server, transport, _ = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -15,7 +15,7 @@ MODULE = Path(__file__).with_name("toy_api.py")
 
 
 class Toys:
-    """Speaks the toy API; the second request is refused, and all are kept as they came."""
+    """A server of the toy API; it refuses the second request and stores all of them."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -43,7 +43,7 @@ def toys():
 
 @pytest.fixture
 def toy_project(project, toys, monkeypatch):
-    """The toy's module in the project, and its line; a real API's stands in `MODULES` itself."""
+    """The toy's module in the project, with its line; real APIs are listed in `MODULES`."""
     monkeypatch.setitem(MODULES, "toy", "toy_api")
     project.pytester.path.joinpath("toy_api.py").write_text(MODULE.read_text())
     project.pytester.makeconftest(
@@ -78,7 +78,7 @@ def test_pool_of_a_new_api_runs(toy_project, toys, streams):
     assert f"{CANARY}-0" not in result.stdout.str() + result.stderr.str()
 
 
-def test_pool_of_a_new_api_is_checked_by_its_own_rules(toy_project, toys):
+def test_pool_of_a_new_api_is_validated_by_its_own_rules(toy_project, toys):
     toy_project.write_pool(api="toy", base_url=toys.url.removesuffix("/toys"))
     toy_project.suite("def test_answer(answer): pass")
     said = toy_project.refusal(toy_project.run("-n0"))

@@ -1,4 +1,4 @@
-"""A provider's odd count of tokens costs at most that count, never the run."""
+"""An odd token count of a provider costs at most that count, never the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_run_with_an_odd_count_solves_all_and_has_its_tables(project, figure, ke
     assert len(project.rows("attempts")) == 8
 
 
-def test_largest_count_that_is_believed_is_in_the_tables(project):
+def test_largest_accepted_count_is_in_the_tables(project):
     project.suite(SUITE.format(figure="1e9"))
     assert project.run("-n0").ret == 0
     assert max(row["tokens_in"] for row in project.rows()) == 10**9

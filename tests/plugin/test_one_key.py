@@ -1,4 +1,4 @@
-"""One key that a pool lists twice, in whatever spelling, is one key: judged by the server."""
+"""A key that a pool lists twice, in any spelling, is one key: judged by the server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ N_REQUESTS = 20
 
 
 def second(server, **fields: str) -> str:
-    """The table of a second provider, the first one's but for its names and `fields`."""
+    """The table of a second provider: like the first, with other names and `fields`."""
     words = {"name": "q", "url": server.base_url, "keys": ONE, "model": "n", "more": ""} | fields
     return PROVIDER.format(**words)
 
@@ -55,7 +55,7 @@ LISTED = {
         for name in LISTED
     ],
 )
-def test_key_of_two_providers_has_its_workers_once(project, server, monkeypatch, name):
+def test_key_of_two_providers_has_only_one_set_of_seats(project, server, monkeypatch, name):
     monkeypatch.setenv("TEST_KEY_1", f"{CANARY}-0")
     first = second(server, name="p", model="m")
     write(project, first, LISTED[name](server))
@@ -67,7 +67,7 @@ def write(project, *providers: str) -> None:
 
 
 def check_run(project, workers: str) -> None:
-    """All cases answered, with never more than 5 in flight; and the run's own audit counts so."""
+    """All cases are answered, with at most 5 in flight; the run's own audit agrees."""
     project.suite(SUITE)
     result = project.run(workers)
     assert result.ret == 0, result.stdout.str()

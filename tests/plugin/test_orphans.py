@@ -1,4 +1,4 @@
-"""A worker that is killed, and a server that works on: judged by what the server worked on."""
+"""A killed worker, and a server that continues its requests: judged by the server's work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 SEATS = 20
 TAKES_S = 12
-"""More than the grace of a lane that knows nothing of its answers."""
+"""Longer than the grace period of a lane that gets no answers."""
 SUITE = f"""
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_it(answer): pass
 
 
 class Killer(threading.Thread):
-    """Kills the worker whose request is the last of the second round, when all are at work."""
+    """Kill the worker of the last request of the second round, when all are in progress."""
 
     def __init__(self, project) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Killer(threading.Thread):
             self.has_killed = True
 
 
-def test_seats_of_a_killed_worker_stay_taken_while_its_requests_are_at_work(project):
+def test_seats_of_a_killed_worker_stay_in_use_while_the_server_works_on_its_requests(project):
     project.write_pool(seats=SEATS, timeout_s=60)
     project.pytester.path.joinpath("test_suite.py").write_text(SUITE)
     killer = Killer(project)

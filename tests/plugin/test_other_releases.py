@@ -1,4 +1,4 @@
-"""A release of pytest or xdist without what we rely on: a sentence with a pool, nothing without."""
+"""A pytest or xdist without a needed name: an error if there is a pool, otherwise no effect."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
         (("-n1",), "xdist.workermanage.NodeManager", "setup_node"),
     ],
 )
-def test_missing_name_ends_a_run_and_harms_no_other(project, monkeypatch, options, module, name):
+def test_missing_name_ends_only_runs_that_need_it(project, monkeypatch, options, module, name):
     project.pytester.makepyfile(test_suite=SUITE + "def test_it(answer): pass\n")
     monkeypatch.delattr(f"{module}.{name}")
     result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
-    assert f"{module}.{name}, which a run of pytest-ultrapar" in project.refusal(result)
+    assert f"{module}.{name}, which pytest-ultrapar needs" in project.refusal(result)

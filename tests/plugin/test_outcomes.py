@@ -112,7 +112,7 @@ async def catching(llm) -> str:
         await llm.chat([{"role": "user", "content": "status 502"}])
     except Exception:
         pass
-    return "an answer that is none"
+    return "not an answer"
 
 def test_catching(catching): pass
 
@@ -127,13 +127,13 @@ def test_wrong_type(wrong_type): pass
 UNSUPPORTED = (
     ("error", "failed", None) if pytest.version_tuple >= (8, 4) else ("skipped", "skipped", None)
 )
-"""What becomes of an async test that no plugin runs: pytest 8.3 skips it."""
+"""The outcome of an async test that no plugin runs: pytest 8.3 skips it."""
 
 
 @pytest.mark.cpu_s(3)
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
-    # Two tries, not three: what fails every time would wait for seconds, and say the same.
+    # Two tries, not three: a permanent failure would only wait for more seconds.
     result = project.run(workers, "--ultrapar-coverage", "0.1", "--ultrapar-max-attempts", "2")
     rows = {
         row["nodeid"]
@@ -192,7 +192,7 @@ def test_grade_takes_a_condition(project):
     assert outcomes == {"say yes": ("solved", 3.0), "say no": ("unsolved", 2.0)}
 
 
-def test_nan_that_an_episode_returns_is_an_error_that_says_so(project):
+def test_nan_returned_by_an_episode_is_an_error_with_a_reason(project):
     project.suite(
         """
 @prefetch
@@ -208,7 +208,7 @@ def test_it(share): pass
     result.stdout.fnmatch_lines(["*'share' returned does not fit*(NaN and infinity are stored*"])
 
 
-def test_reason_of_a_failed_run_is_said_at_every_verbosity(project):
+def test_reason_of_a_failed_run_is_printed_at_every_verbosity(project):
     project.suite(cases(["say a", "garbage"]))
     result = project.run("-n0", "-qq", "--ultrapar-max-attempts", "1")
     assert result.ret == 1
@@ -216,7 +216,7 @@ def test_reason_of_a_failed_run_is_said_at_every_verbosity(project):
     result.stdout.no_fnmatch_line("*results in*")
 
 
-def test_calls_that_say_nothing_sensible_are_errors_that_say_what_is_allowed(project):
+def test_calls_with_invalid_arguments_are_errors_that_list_allowed_values(project):
     project.suite(
         """
 @prefetch
@@ -243,16 +243,16 @@ def test_grade(fine, grade): grade(3)
     assert project.server.prompts == ["say c"]
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
-        "*llm.chat() takes a text, or a list of messages such as*(got int)*",
+        "*llm.chat() takes a string, or a list of messages such as*(got int)*",
         "*grade() got 3; it takes 'solved', 'partial', 'unsolved', 'scored', True, False, None,*",
     ):
         result.stdout.fnmatch_lines([words])
-    # Shown is the suite's line, not ours.
+    # The traceback shows the suite's line, not the plugin's.
     result.stdout.fnmatch_lines(["> *grade(3)"])
 
 
 @pytest.mark.slow
-def test_reason_of_a_grade_is_kept_without_secrets(project):
+def test_reason_of_a_grade_is_stored_without_secrets(project):
     project.suite(f"""
 class Verdict:
     outcome, scores, reason = "partial", {{}}, "half of it"
@@ -280,7 +280,7 @@ def test_it(answer, grade, prompt):
     assert told["three"] == "less than half"
     assert told["four"] == "wrong"
     assert "assert" in rows["four"]["error"]
-    assert rows["five"]["error"].endswith("grade() got reason=3; a reason is a text")
+    assert rows["five"]["error"].endswith("grade() got reason=3; a reason must be a text")
     assert {row["score.length"] for row in rows.values()} == {3.0, None}
 
 
@@ -294,7 +294,7 @@ def test_row(answer, grade, outcome):
 
 
 @pytest.mark.parametrize(("letters", "words"), [("A", 4), ("a", 3), ("f", 3), ("E", 0), ("fE", 0)])
-def test_short_summary_lists_cases_where_it_is_asked_for(project, letters, words):
+def test_short_summary_lists_cases_if_requested(project, letters, words):
     project.suite(LISTED)
     result = project.run_here("-n0", f"-r{letters}")
     shown = [line for line in result.outlines if "::test_row[" in line and line[0].isupper()]

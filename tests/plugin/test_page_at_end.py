@@ -1,4 +1,4 @@
-"""The page that a run writes when it is over."""
+"""The HTML report that a run writes at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUITE = cases(["a", "b", "@somebody <img src=x>"])
 PAGE = "--ultrapar-report=html"
 
 
-def test_run_ends_with_a_page(project):
+def test_run_ends_with_a_report(project):
     project.suite(SUITE)
     result = project.run("-n0", PAGE)
     assert result.ret == 0
@@ -22,7 +22,7 @@ def test_run_ends_with_a_page(project):
 
 
 @pytest.mark.slow
-def test_resumed_run_makes_its_page_anew(project):
+def test_resumed_run_makes_its_report_again(project):
     project.suite(SUITE)
     project.run("-n0", PAGE)
     page = project.directory / "report.html"
@@ -32,7 +32,7 @@ def test_resumed_run_makes_its_page_anew(project):
 
 
 @pytest.mark.slow
-def test_page_that_cannot_be_written_fails_nothing(project):
+def test_report_that_cannot_be_written_does_not_fail_the_run(project):
     project.suite(SUITE)
     # A folder cannot be replaced by a file.
     (project.pytester.path / "out").mkdir()
@@ -49,13 +49,13 @@ def test_page_that_cannot_be_written_fails_nothing(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
-            " ultrapar report makes it",
-            "results in *: report.md tells more, ultrapar report shows it",
+            " make it with ultrapar report",
+            "results in *: read report.md, or run ultrapar report",
         ]
     )
 
 
-def test_quiet_run_says_its_verdict_and_where_its_results_are(project):
+def test_quiet_run_prints_its_verdict_and_the_place_of_its_results(project):
     project.suite(SUITE)
     said = project.run("-n0", "-q").stdout.lines
     at = next(number for number, line in enumerate(said) if "3 cases: 3 solved" in line)

@@ -1,4 +1,4 @@
-"""The five phases as a user selects them, in the tree that users have."""
+"""The five phases as a user selects them, in a checkout as users have it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PHASES = ("phase51", "phase52", "phase53", "phase54", "phase55")
 CLOSED = 6
-"""Closed models of the pools of seeds 001 and 003; their keys come from these variables."""
+"""Closed models of the pools of script seeds 001 and 003; these variables hold their keys."""
 KEYS = ("AZURE_OPENAI_API_KEY", "IDEALLAB_KEY_0", "IDEALLAB_KEY_1", "IDEALLAB_KEY_2")
 FEW = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
 
 
 def counted(*args: str, pool: str = "pool.toml", suites: Sequence[str] = PHASES) -> dict[str, int]:
-    """Cases of each phase that would run."""
+    """The number of cases of each phase that would run."""
     paths = [f"bench_suites/{name}" for name in suites]
     done = run_pytest(ROOT, *paths, "--collect-only", "-qq", "--ultrapar-pool", pool, *args)
     return found_in(done.stdout)
@@ -49,7 +49,7 @@ def test_plan_has_the_documented_number_of_cases():
 
 
 @pytest.mark.parametrize("pool", ["pools/seed001.toml", "pools/seed003.toml"])
-def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool):
+def test_closed_models_add_cases_to_every_phase_except_the_phase_of_sizes(monkeypatch, pool):
     for name in KEYS:
         monkeypatch.setenv(name, f"a-secret-of-a-test-{name}")
     more = (8 + CLOSED) / 8
@@ -63,11 +63,11 @@ def test_closed_models_add_to_every_phase_but_the_one_of_sizes(monkeypatch, pool
 
 
 SELECTIONS = [
-    # A phase on its own asks for the cells of 5.1 itself.
+    # A phase on its own sends the cells of 5.1 itself.
     ((), ["phase52"], {"phase52": 75}),
     ((), ["phase54"], {"phase54": 200}),
     ((), ["phase51", "phase54"], {"phase51": 40, "phase54": 160}),
-    # Cells that are 5.1's are not missing: what selects them finds them, there or here.
+    # Cells that belong to 5.1 are not missing: a selection finds them in either phase.
     (("-k", "easy and not very_easy and 3b"), PHASES[:2], {"phase51": 5}),
     (("-k", "easy and not very_easy and 3b"), ["phase52"], {"phase52": 5}),
     (("-k", "phase54"), PHASES, {"phase54": 200}),
@@ -81,7 +81,7 @@ SELECTIONS = [
     (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
     (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
     (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
-    # Mode `phase` asks in 5.2 what the original asked, whether 5.1 is there or not.
+    # Mode `phase` sends in 5.2 the same requests as the original, with and without 5.1.
     (("--ultrapar-mode=phase",), ["phase52"], {"phase52": 50}),
     (("--ultrapar-mode=phase",), PHASES[:2], {"phase51": 40, "phase52": 50}),
     (("--ultrapar-mode=phase", "--difficulty=easy"), ["phase52"], {"phase52": 25}),
@@ -98,7 +98,7 @@ for args in json.load(sys.stdin):
 
 
 def run_each(asked: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each, all in one process: what costs is its start."""
+    """Exit code, output and errors of each, all in one process, because a start is expensive."""
     done = subprocess.run(
         [sys.executable, "-c", EACH],
         cwd=ROOT,
@@ -130,7 +130,7 @@ def test_selections_find_their_cases():
 
 WISHES = [
     (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
-    (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
+    (["--task-type=,"], "--task-type names nothing (got ','); omit it to use the default"),
     (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
     (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
     (
@@ -143,9 +143,9 @@ WISHES = [
     ),
     (
         ["--model", "m", "--prompt-types", "optimal", "--num-instances=60"],
-        "--model is a flag of the original scripts; here it is --ultrapar-model M (docs/benc",
+        "--model is a flag of the original scripts; use --ultrapar-model M (docs/benchmark",
     ),
-    (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale belongs to --ultrapar-mode phase"),
+    (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale needs --ultrapar-mode phase"),
     (
         ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
         "--ultrapar-policy 'exclusive' has no effect in mode serial, which runs one case at a",
@@ -153,13 +153,13 @@ WISHES = [
 ]
 
 
-def test_wishes_that_cannot_be_met_are_refused_with_what_is_allowed(tmp_path):
+def test_invalid_selections_are_refused_with_the_allowed_values(tmp_path):
     def run(name: str, *args: str) -> list[str]:
         out = f"--ultrapar-out={tmp_path / name}"
         return ["bench_suites", "--ultrapar-pool=pool.toml", out, *args]
 
     answers = run_each([run(f"{at}", "-n0", *args) for at, (args, _) in enumerate(WISHES)])
-    # With xdist it is the controller that refuses, by the same code.
+    # With xdist the controller refuses, by the same code.
     by_controller = next(wish for wish in WISHES if "chat" in wish[0][0])
     done = run_pytest(ROOT, *run("xdist", "-n2", *by_controller[0]), code=4)
     answers.append((done.returncode, done.stdout, done.stderr))
@@ -209,11 +209,11 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["phase53", "--prompt-type=optimal"], "phase53 runs flawed_* prompts only, and --prompt"),
-        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs models that match qwen* only; "),
+        (["phase53", "--prompt-type=optimal"], "phase53 runs only flawed_* prompts; name one with"),
+        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs only models that match qwen*; "),
     ],
 )
-def test_run_without_cases_says_why(tmp_path, args, reason):
+def test_run_without_cases_reports_the_reason(tmp_path, args, reason):
     suite, option = args
     done = run_pytest(
         *(ROOT, f"bench_suites/{suite}", option, "-n0", "--ultrapar-repeats=1"),
@@ -223,7 +223,7 @@ def test_run_without_cases_says_why(tmp_path, args, reason):
     assert f"nothing selected: {reason}" in done.stdout
 
 
-def test_load_of_the_keys_stands_in_the_header(tmp_path):
+def test_load_of_the_keys_is_in_the_header(tmp_path):
     args = ("bench_suites/phase52", *FEW, "--ultrapar-model=qwen2.5-*b-instruct", "-n0")
     args += ("--difficulty=very_easy,medium",)
     for policy, most in {"model-key": (4, 4, 2), "serial": (1, 1, 1)}.items():
@@ -234,11 +234,11 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
 
 
 def test_mode_phase_has_the_originals_processes_of_phase_52_without_further_options():
-    """Seed 002: ten processes, 4, 4 and 2 on the keys, 8, 8 and 4 requests per second."""
+    """Script seed 002: ten processes, 4, 4 and 2 on the keys, 8, 8 and 4 requests per second."""
     asked = {
         ("bench_suites/phase52",): (4, 4, 2),
         ("bench_suites/phase51", "bench_suites/phase52"): (4, 4, 2),
-        # The three groups of 5.3 meet on each key.
+        # The three groups of 5.3 run on each key.
         ("bench_suites",): (4, 4, 3),
         ("bench_suites/phase52", "--difficulty=easy"): (2, 2, 1),
     }

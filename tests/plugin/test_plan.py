@@ -1,4 +1,4 @@
-"""`--ultrapar-plan`: says what a run would be, sends nothing, and leaves nothing behind."""
+"""`--ultrapar-plan`: describes a run, sends nothing, and leaves no files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_S = "latency_hint_s = 2\n"
 
 @pytest.fixture
 def planned(project):
-    """Plan, and make sure that it was nothing but a plan."""
+    """Plan a run, and check that nothing else happened."""
 
     def run(*args, expected=0):
         before = sorted(project.pytester.path.glob(".ultrapar/*"))
@@ -36,17 +36,17 @@ def planned(project):
 
 
 def pool_with(project, *, model="", workers=4, more="", keys=1, provider=""):
-    """The project's pool with more in its only model and in each key."""
+    """Write the project's pool with more fields for its only model and for each key."""
     project.write_pool(keys=keys, key=more, provider=provider, seats=workers, model=model)
 
 
 def rows(said):
-    """The table of modes: by mode its policy and the rest."""
+    """The table of modes: for each mode its policy and the rest."""
     found = re.findall(r"^(serial|rotate|phase|ultra)(?: <-)? +(\S+) +(.*)$", said, re.MULTILINE)
     return {mode: (policy, rest) for mode, policy, rest in found}
 
 
-def test_plan_of_limits_that_are_looked_for_says_that_it_has_their_ceilings(project, planned):
+def test_plan_in_adaptive_mode_says_that_it_uses_the_ceilings(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-rate-mode=adaptive")
@@ -72,7 +72,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert set(rows(said)) == {"serial", "rotate", "ultra"}
     assert "mode phase" not in said
     assert "ultra <-" in said
-    assert ("15 workers for 4 requests in flight at most; -n 1 would be" in said) == (
+    assert ("15 workers for at most 4 requests in flight; -n 1 is as fast" in said) == (
         workers == "-n15"
     )
     assert not (project.pytester.path / ".ultrapar").exists()
@@ -87,7 +87,7 @@ def test_simulated_pool_starts_no_server(project, planned):
     assert rows(said)["ultra"][1].startswith(("2.00 s", "2.01 s", "2.02 s"))
 
 
-def test_mode_in_force_is_marked_and_its_policy_taken(project, planned):
+def test_selected_mode_is_marked_and_uses_its_policy(project, planned):
     project.suite(SUITE_OF_20)
     assert "serial <-" in planned("-n0", "--ultrapar-mode=serial")
     said = planned("-n0", "--ultrapar-policy=round-robin")
@@ -96,15 +96,15 @@ def test_mode_in_force_is_marked_and_its_policy_taken(project, planned):
 
 
 @pytest.mark.slow
-def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
+def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     project.suite(SUITE_OF_20.replace("range(20)", "range(3)"))
     assert project.run("-n0").ret == 0
     project.suite(SUITE_OF_20)
     said = planned("-n0")
     assert "3 cases from the same case in an earlier run" in said
-    assert "17 cases from a case of the same test and model there" in said
+    assert "17 cases from a case of the same test and model in that run" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
-    # One request each is what was seen, two are what the mark supposes.
+    # The earlier run shows one request for each case; the mark assumes two.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
     assert re.search(r"^m +20 +40 ", planned("-n0", "--ultrapar-plan-from=none"), re.MULTILINE)
 
@@ -112,7 +112,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     pool_text = (project.pytester.path / "pool.toml").read_text()
     other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
     (project.pytester.path / "pool.toml").write_text(other)
-    reason = "m was answered by m at p (openai), and is by m-2 at p (openai) now"
+    reason = "m was answered by m at p (openai) and is answered by m-2 at p (openai) now"
     said = planned("-n0")
     assert reason in said
     assert "20 cases from the pool's latencies" in said
@@ -122,7 +122,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
 
     (project.pytester.path / "pool.toml").write_text(pool_text)
     (project.directory / "results.parquet").unlink()
-    assert "not from " in planned("-n0")
+    assert " is not used: " in planned("-n0")
     refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
     assert "has no results: the run has not ended" in refused
 
@@ -131,8 +131,8 @@ def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
-        "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
+        "--ultrapar-plan: p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
+        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -140,7 +140,7 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-baseline=5")
-    assert "no request was sent; 5 cases of it one at a time first; " in said
+    assert "no request was sent; a serial sample of 5 cases runs first; " in said
     # Five episodes of 4 s, then fifteen on 4 seats.
     assert rows(said)["ultra"][1].startswith("36.0 s")
     assert rows(said)["serial"][1].startswith("80.0 s")
@@ -153,11 +153,11 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: the suite has 20 cases here"),
+        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: this run has only 20 cases"),
         ("--ultrapar-gate=solved_rate[model=other]>=0.5", "other"),
     ],
 )
-def test_plan_refuses_what_its_run_would_refuse_in_the_same_words(project, option, said):
+def test_plan_gives_the_same_errors_as_its_run(project, option, said):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     planned = refusal(project, "--ultrapar-plan", "-n0", option)
@@ -177,24 +177,27 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     of_cases, of_rates = warned(planned("-n0"), "WARNING: ")
     assert of_cases == (
         "more seats than cases (a case uses one at a time): m has 50 seats for 20 cases; "
-        "lower workers, or add cases (--ultrapar-repeats)"
+        "reduce workers, or add cases (--ultrapar-repeats)"
     )
     assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each only about 16 of 50 workers ")
-    # A short run has few cases, which is no reason to change a pool.
+    # A short run has few cases; there is no need to change a pool for it.
     for quiet, shown in (("-v", [of_rates]), ("-q", [of_rates]), ("-qq", [])):
         ran = project.run_here("-n0", quiet)
         assert ran.ret == 0
         assert warned(ran.stdout.str(), "ultrapar: WARNING: ") == shown
 
 
-def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypatch):
+def test_missing_key_is_only_a_warning(project, planned, monkeypatch):
     project.suite(SUITE_OF_20)
     monkeypatch.delenv("TEST_KEY_0")
     said = planned("-n0")
-    assert "WARNING: a run would end at once: pool.toml: provider[0].keys[0].env names the" in said
+    assert (
+        "WARNING: a run would stop at its start: pool.toml: provider[0].keys[0].env names the"
+        in said
+    )
 
 
-def test_skipped_cases_are_left_out_and_counted(project, planned):
+def test_skipped_cases_are_excluded_and_counted(project, planned):
     project.suite(SUITE_OF_20 + "\n@pytest.mark.skip\ndef test_other(answer): pass\n")
     path = project.pytester.path / "test_suite.py"
     path.write_text(path.read_text().replace("test_other(answer)", "test_other(plain)") + PLAIN)
@@ -210,21 +213,21 @@ async def plain(llm) -> str:
 """
 
 
-def test_nothing_to_plan_is_said(project, planned):
+def test_plan_without_cases_reports_it(project, planned):
     project.suite("def test_plain(): assert False\n")
-    assert "nothing to plan: no selected test asks a model" in planned("-n0")
+    assert "nothing to plan: no selected test sends a request" in planned("-n0")
     project.suite(SUITE_OF_20)
     planned("-n0", "-k", "nothing", expected=5)
 
 
-def test_error_of_collection_is_pytests_to_report(project, planned):
+def test_pytest_reports_errors_of_collection(project, planned):
     project.suite(SUITE_OF_20 + "\nraise LookupError\n")
     said = planned("-n0", expected=2)
     assert "LookupError" in said
     assert "ultrapar plan" not in said
 
 
-def test_mark_that_expects_nonsense_is_refused(project):
+def test_mark_with_an_invalid_expectation_is_refused(project):
     project.suite(
         '@pytest.mark.ultrapar(expect={"turns": 0})\n'
         '@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): pass\n'
@@ -242,7 +245,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("option", REFUSED)
-def test_option_that_a_plan_cannot_take_is_refused(project, option):
+def test_option_that_does_not_fit_a_plan_is_refused(project, option):
     project.suite(SUITE_OF_20)
     assert REFUSED[option] in refusal(project, "--ultrapar-plan", "-n0", option)
 
@@ -253,7 +256,7 @@ def test_plan_without_a_pool_is_refused(project, workers):
     assert "--ultrapar-plan needs --ultrapar-model VENDOR/NAME or --ultrapar-pool FILE" in said
 
 
-def test_no_secret_stands_in_a_plan(project, planned):
+def test_plan_contains_no_secret(project, planned):
     project.suite(
         "import os\n"
         "@pytest.mark.parametrize('prompt', ['say ' + os.environ['TEST_KEY_0']])\n"
@@ -287,15 +290,15 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
         "        return Assignment(groups=(first, Group('last', tuple(ids[10:]))))\n"
     )
     said = planned("-n0")
-    # Ten episodes of 4 s one after another, the others beside them.
+    # Ten episodes of 4 s one after another, the others at the same time.
     assert rows(said)["phase"][0] == "halves"
     assert rows(said)["phase"][1].startswith("40.0 s")
     assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+    assert "binding key: p/key0 (workers), alone needs 7.27 s" in said
 
 
-def test_collect_only_lists_and_plans(project, planned):
+def test_collect_only_lists_cases_and_plans(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n2", "--collect-only", "-q")
     assert "test_suite.py::test_it[m-say 0-r0]" in said

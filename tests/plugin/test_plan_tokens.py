@@ -24,7 +24,7 @@ def plan(project):
     return run
 
 
-def test_plan_plays_the_limit_on_tokens(plan):
+def test_plan_simulates_the_limit_on_tokens(plan):
     result = plan(30_000, KNOWN)
     assert result.ret == 0
     # 19 x 1500 tokens at 500 per second and 0.2 % more, and the last answer.
@@ -37,12 +37,10 @@ def test_plan_plays_the_limit_on_tokens(plan):
     )
 
 
-def test_plan_says_when_it_cannot_judge(plan):
+def test_plan_warns_of_unknown_tokens(plan):
     result = plan(30_000, {"turns": 1})
     assert result.ret == 0
-    result.stdout.fnmatch_lines(
-        ["WARNING: tokens of 20 of 20 cases are not known and count as none; *"]
-    )
+    result.stdout.fnmatch_lines(["WARNING: tokens of 20 of 20 cases are unknown and count as 0; *"])
 
 
 def test_plan_refuses_requests_that_never_fit(plan):

@@ -1,4 +1,4 @@
-"""--ultrapar-policy and mode phase, as users give them and as conftests carry them out."""
+"""--ultrapar-policy and mode phase, as users set them and as conftests implement them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def documented(monkeypatch):
     return DOCUMENTED
 
 
-def test_default_stays_whatever_a_conftest_offers_first(project):
+def test_default_policy_stays_when_a_conftest_adds_one(project):
     project.suite(CASES)
     project.pytester.makeconftest(
         "import pytest\n@pytest.hookimpl(tryfirst=True)\n"
@@ -50,7 +50,7 @@ def pytest_ultrapar_assign(config, lanes, cases, pool, policy, mode):
 """
 
 
-def test_conftest_carries_out_the_policy_that_it_offers(project):
+def test_policy_of_a_conftest_is_applied(project):
     project.suite(CASES)
     project.pytester.makeconftest(OFFER)
     result = project.run("-n0", "--ultrapar-policy", "cut:1")
@@ -62,17 +62,17 @@ def test_conftest_carries_out_the_policy_that_it_offers(project):
 
 
 @pytest.mark.slow
-def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
+def test_conftest_can_refuse_the_argument_of_its_policy(project):
     project.suite(CASES)
     project.pytester.makeconftest(OFFER)
     said = project.refusal(project.run("-n2", "--ultrapar-policy", "cut:2"))
     assert "cut:N needs N = 1 (got '2')" in said
 
 
-def test_mode_phase_needs_somebody_who_knows_the_phases(project, workers):
+def test_mode_phase_needs_a_conftest_or_plugin_that_defines_phases(project, workers):
     project.suite(CASES)
     said = project.refusal(project.run_here(workers, "--ultrapar-mode", "phase"))
-    assert "--ultrapar-mode phase: no conftest or plugin of this project says" in said
+    assert "--ultrapar-mode phase: no conftest or plugin of this project defines" in said
 
 
 def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project):
@@ -91,15 +91,15 @@ def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project
     assert {f"{suite}[phase]", f"{suite}[serial]", f"{suite}[phase-m]"} <= names
 
 
-def test_documented_phases_refuse_a_suite_that_they_do_not_have(project, documented):
+def test_documented_phases_refuse_an_unknown_suite(project, documented):
     project.suite(CASES)
     said = project.refusal(project.run(*documented, "-n0", "--ultrapar-mode", "phase"))
-    assert "--ultrapar-mode phase has no suite" in said
-    assert "it has phase51, phase52, phase53, phase54, phase55" in said
+    assert "--ultrapar-mode phase cannot run suite" in said
+    assert "it runs phase51, phase52, phase53, phase54, phase55" in said
 
 
 @pytest.mark.parametrize("policy", ["exclusive", "batch:3", "serial", "by-key"])
-def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, policy):
+def test_policies_with_their_own_order_are_refused_in_mode_phase(project, policy):
     project.suite(CASES)
     options = ("--ultrapar-mode", "phase", "--ultrapar-policy", policy)
     said = project.refusal(project.run_here(*DOCUMENTED, "-n0", *options))
@@ -107,8 +107,8 @@ def test_policies_with_an_order_of_their_own_are_refused_in_mode_phase(project, 
 
 
 @pytest.mark.slow
-def test_gated_cases_do_not_keep_the_first_group_from_asking(project, workers):
-    # Twice four seats and sixteen: no more than 24 cases ask or are open in one process.
+def test_waiting_cases_do_not_keep_the_first_group_from_sending(project, workers):
+    # Twice four seats and sixteen: at most 24 cases send requests or are open in one process.
     project.suite(cases(60))
     project.pytester.makeconftest(
         """
@@ -124,8 +124,8 @@ def pytest_ultrapar_assign(cases):
     assert set(order[:10]) == set(range(50, 60))
 
 
-def test_group_whose_cases_cannot_begin_keeps_no_other_waiting(project):
-    """Mode serial runs model after model; a session fixture of the first one's test is broken."""
+def test_group_whose_cases_cannot_start_keeps_no_other_waiting(project):
+    """Mode serial runs model after model; a session fixture of the first model's test fails."""
     project.write_pool(models=("m", "n"))
     project.suite(
         """

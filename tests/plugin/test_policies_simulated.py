@@ -1,4 +1,4 @@
-"""The documented conflicts and their fixes, run on the simulated provider and judged by its log."""
+"""The documented conflicts and their fixes, on the simulated provider, judged by its log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Span = tuple[float, float]
 
 
 def write_pool(folder: Path, seats: int, *, persona: str = "echo", latency_s: float = 0.2) -> Path:
-    """Five Qwens on three keys, and nothing that holds them back but the seats of a key."""
+    """Write a pool of five Qwen models on three keys, limited only by the seats of a key."""
     path = folder / "pool.toml"
     more = f'persona = "{persona}"'
     path.write_text(
@@ -50,7 +50,7 @@ def write_pool(folder: Path, seats: int, *, persona: str = "echo", latency_s: fl
 
 
 class Finished:
-    """A run that has ended: the server's log, and what its rows add to that."""
+    """A finished run: the server's log, and more data from its rows."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "simulator.jsonl"
@@ -62,11 +62,11 @@ class Finished:
         assert {row["outcome"] for row in rows} <= {"solved", "partial", "unsolved"}
 
     def spans(self, key: str | None = None, parameter: str | None = None) -> dict[tuple, Span]:
-        """From the first arrival to the last answer, by model and parameter, by the server's log.
+        """The time from first arrival to last answer, by model and parameter, in the server's log.
 
-        Without a parameter the log alone says whose a request was. With one, a request belongs to
-        an attempt of the same model and key that was under way at its arrival; of several to the
-        one that ended first, which never leaves a later request without one.
+        Without a parameter the log alone identifies requests. With a parameter, a request belongs
+        to an attempt of the same model and key that was in flight at its arrival. If there are
+        several, it belongs to the attempt that ended first, so that later requests find one.
         """
         found: dict[tuple, list[ServerRequest]] = defaultdict(list)
         unmatched = sorted(self.attempts, key=lambda row: row["t_end_s"])
@@ -118,7 +118,7 @@ def pytest_run(cwd: Path, pool: Path, *args: str) -> Finished:
 
 
 def scale(folder: Path, *args: str, seats: int = 20, suite: str = "phase52") -> Finished:
-    """Phase 5.2 in small: five models, two difficulties, four cases of each pair."""
+    """Run a small phase 5.2: five models, two difficulties, four cases of each pair."""
     path = folder / suite / "test_scale.py"
     path.parent.mkdir()
     path.write_text(SUITE)
@@ -127,7 +127,7 @@ def scale(folder: Path, *args: str, seats: int = 20, suite: str = "phase52") -> 
 
 
 def flaws(folder: Path, *args: str) -> Finished:
-    """Phase 5.3 itself, with the root conftest."""
+    """Run phase 5.3, with the root conftest."""
     pool = write_pool(folder, 5, persona="obedient", latency_s=0.02)
     few = ("--task-type", "simple_task", "--ultrapar-repeats", "1")
     return pytest_run(ROOT, pool, "bench_suites/phase53", *few, *args)
@@ -156,7 +156,7 @@ def test_batch_of_three_never_has_more_than_three_models_at_once(tmp_path):
     assert most_at_once(spans.values()) <= 3
     last_of_first = max(spans[model,][1] for model in QWENS[:3])
     assert all(last_of_first <= spans[model,][0] for model in QWENS[3:])
-    # Each of the first three has a key of its own.
+    # Each of the first three has its own key.
     keys = run.keys_by_model()
     assert [keys[model] for model in QWENS[:3]] == [{key} for key in KEYS]
 
@@ -166,7 +166,7 @@ def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
     spans = run.spans(parameter="difficulty")
     order = [(model, level) for level in ("very_easy", "medium") for model in QWENS]
     assert set(spans) == set(order)
-    # The server starts before the run does, so this holds however busy the machine is.
+    # The server starts before the run does, so this holds on a busy machine, too.
     late_s = [spans[name][0] - run.server_began_s - 0.6 * n for n, name in enumerate(order)]
     assert min(late_s) >= 0
     assert run.keys_by_model() == {
@@ -175,7 +175,7 @@ def test_phase_mode_starts_no_pair_before_its_time(tmp_path):
 
 
 @pytest.mark.parametrize(("variant", "instances"), [("document", 1), ("ultra-document", 3)])
-def test_phase_mode_keeps_a_process_to_the_workers_of_its_shard(tmp_path, variant, instances):
+def test_phase_mode_limits_a_process_to_the_workers_of_its_shard(tmp_path, variant, instances):
     suite = tmp_path / "phase51" / "test_base.py"
     suite.parent.mkdir()
     suite.write_text(SUITE)
@@ -192,7 +192,7 @@ def test_phase_mode_keeps_a_process_to_the_workers_of_its_shard(tmp_path, varian
     assert run.log.max_in_flight() <= 2 * instances
 
 
-def test_flaw_groups_of_a_model_have_a_key_each_under_group_key(tmp_path):
+def test_policy_group_key_gives_each_flaw_group_of_a_model_its_own_key(tmp_path):
     run = flaws(tmp_path, "-n0", "--ultrapar-policy", "group-key")
     keys = run.keys_by_flaw_group()
     assert all(len(own) == 1 for own in keys.values())

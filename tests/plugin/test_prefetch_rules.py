@@ -1,4 +1,4 @@
-"""What may be prefetched with which arguments, and how a suite learns what may not."""
+"""The functions and arguments that can be prefetched, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def narrow(): ...
 async def made(llm, narrow) -> str: ...
 """,
         "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
-        'and many episodes run at once: give it scope="session", or make its value in the '
-        "function; allowed are parametrised values, llm, model, case, and session-scoped, "
+        'and many episodes run at the same time: give it scope="session", or create its value in '
+        "the function; allowed are parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
     ),
     "session fixture that needs a parametrised one": (
@@ -50,31 +50,32 @@ async def made(llm, one) -> str: ...
 @prefetch
 async def made(llm, monkeypatch) -> str: ...
 """,
-        "argument 'monkeypatch' of prefetched 'made' is not allowed: it is about the whole "
-        "process, which many episodes share that run at once: use it in a plain test, which "
-        "grades what an episode returned; ",
+        "argument 'monkeypatch' of prefetched 'made' is not allowed: it affects the whole "
+        "process, and many episodes run in it at the same time: use it in a plain test, which "
+        "grades the value of an episode; ",
     ),
     "fixture for a folder": (
         """
 @prefetch
 async def made(llm, tmp_path) -> str: ...
 """,
-        "it is a function-scoped fixture, and many episodes run at once: ask for "
+        "it is a function-scoped fixture, and many episodes run at the same time: use "
         "tmp_path_factory; ",
     ),
-    "fixture of pytest that is of one test": (
+    "fixture of pytest for one test": (
         """
 @prefetch
 async def made(llm, record_property) -> str: ...
 """,
-        "it is a function-scoped fixture, and many episodes run at once: use it in a plain test, ",
+        "it is a function-scoped fixture, and many episodes run at the same time: use it in a "
+        "plain test, ",
     ),
     "request": (
         """
 @prefetch
 async def made(llm, request) -> str: ...
 """,
-        "it is of one test at a time: ask for `case`, which has parameters and marks; ",
+        "it belongs to one test at a time: use `case`, which has parameters and marks; ",
     ),
     "parametrised fixture": (
         """
@@ -84,7 +85,8 @@ def many(request): return request.param
 @prefetch
 async def made(llm, many) -> str: ...
 """,
-        "it is a parametrised fixture: parametrise the test, and make of its value what you need; ",
+        "it is a parametrised fixture: parametrise the test, and make what you need from the "
+        "value; ",
     ),
     "asynchronous fixture": (
         """
@@ -99,9 +101,9 @@ async def made(llm, late) -> str: ...
     "undefined name": (
         """
 @prefetch
-async def made(llm, nobody) -> str: ...
+async def made(llm, unknown) -> str: ...
 """,
-        "argument 'nobody' of prefetched 'made' is not allowed: no fixture or parameter has this",
+        "argument 'unknown' of prefetched 'made' is not allowed: no fixture or parameter has this",
     ),
     "no names": (
         """
@@ -117,7 +119,7 @@ async def made(llm): ...
 """,
         "prefetched 'made' has no return annotation; allowed are a dataclass",
     ),
-    "annotation of nothing": (
+    "annotation that does not exist": (
         """
 @prefetch
 async def made(llm) -> "Missing": ...
@@ -131,15 +133,15 @@ class Own: ...
 @prefetch
 async def made(llm) -> dict[str, list[Own]]: ...
 """,
-        "the return annotation of prefetched 'made' cannot be stored: Own is a class of its own",
+        "the return annotation of prefetched 'made' cannot be stored: Own is a custom class",
     ),
-    "model of nobody": (
+    "model that no argument selects": (
         """
 @prefetch
 async def made(case) -> str: ...
 """,
         "the case has no model of the pool (model is None); a prefetched function or its test must "
-        "use `llm` or `model`, and the pool has m",
+        "use `llm` or `model`; the pool's models are m",
     ),
 }
 
@@ -154,7 +156,7 @@ class TestGroup:
 """,
         "argument 'cls' of prefetched 'made' is not allowed: no fixture or parameter has this name",
     ),
-    "method of a class that is set up for each": (
+    "method of a class with set-up for each test": (
         """
 class TestGroup:
     def setup_method(self): ...
@@ -190,23 +192,24 @@ async def made(llm) -> str: ...
 
 def test_it(first, made): pass
 """,
-        "a test may use only one prefetched fixture, this has 2: first, made",
+        "a test may use only one prefetched fixture, not 2: first, made",
     ),
-    "async test and what is prefetched": (
+    "async test with a prefetched fixture": (
         """
 @prefetch
 async def made(llm) -> str: ...
 
 async def test_it(llm, made): pass
 """,
-        "test_it: an async test that takes `llm` asks itself, and cannot use what is prefetched "
-        "(made): leave out `llm` and `async`, or ask in the test",
+        "test_it: an async test that takes `llm` sends its own requests and cannot use a "
+        "prefetched fixture (made): leave out `llm` and `async`, or send the requests in the test",
     ),
     "async test with a fixture of the whole process": (
         "async def test_it(llm, capsys): pass",
-        "argument 'capsys' of async test 'test_it' is not allowed: it is about the whole process, "
-        "which many episodes share that run at once: use it in a plain test, which grades what an "
-        "episode returned; allowed are parametrised values, llm, model, case, grade, and session",
+        "argument 'capsys' of async test 'test_it' is not allowed: it affects the whole process, "
+        "and many episodes run in it at the same time: use it in a plain test, which grades the "
+        "value of an episode; allowed are parametrised values, llm, model, case, grade, and "
+        "session",
     ),
     "async test that uses a narrow fixture": (
         """
@@ -218,7 +221,7 @@ async def test_it(llm): pass
 """,
         "argument 'somewhere' of async test 'test_it' is not allowed: it is a function-scoped ",
     ),
-    "async test of a class that is set up for each": (
+    "async test of a class with set-up for each test": (
         """
 class TestIt:
     def setup_method(self): ...
@@ -226,7 +229,7 @@ class TestIt:
     async def test_it(self, llm): pass
 """,
         "argument 'self' of async test 'test_it' is not allowed: its class has setup_method, which "
-        "pytest calls for one test at a time: make in the test what that makes; ",
+        "pytest calls for one test at a time: do its work in the test; ",
     ),
 }
 NEAR_MISSES = {
@@ -235,7 +238,7 @@ NEAR_MISSES = {
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(llm, prompt): assert llm.chat(prompt)
 """,
-        """test_it: a test that takes `llm` is `async def`, and awaits its answers; write
+        """test_it: a test that takes `llm` must be `async def` and await answers; write
     async def test_it(llm, prompt):
         reply = await llm.chat("...")
 """,
@@ -246,8 +249,8 @@ class TestIt:
     @staticmethod
     async def test_it(llm): pass
 """,
-        "test_it: an async test that takes `llm` has no `yield`, is no static and no class method, "
-        "and no decorator hides that it is async",
+        "test_it: an async test that takes `llm` must not have a `yield`, be a static or class "
+        "method, or have a decorator that hides that it is async",
     ),
     "fixture that is not prefetched": (
         """
@@ -265,13 +268,13 @@ def test_it(answer): pass
 MARKS = {
     "mark": (
         'models=["m", "gpt"]',
-        "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
+        "mark ultrapar(...) names 'gpt', which matches no model in pool.toml; it has m",
     ),
     "mark by position": (
         '"m"',
         "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
     ),
-    "mark with a name that is none": (
+    "mark with an unknown name": (
         'summary=("model", "pormpt")',
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, file, "
         "test_name, param_id, marks, prompt",
@@ -281,7 +284,7 @@ MARKS = {
         "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
         "once (got 'model')",
     ),
-    "mark with a summary of nothing": (
+    "mark with an empty summary": (
         "summary=()",
         "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
         "once (got ())",
@@ -290,19 +293,19 @@ MARKS = {
         'summary=("model", "prompt", "model")',
         "must be a tuple of names such as ('model', 'repeat'), each once (got ('model', 'prompt', ",
     ),
-    "mark with a model that is no text": (
+    "mark with a model that is not a text": (
         'models=["m", 7]',
         "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
     ),
-    "mark with a cluster that is no parameter": (
+    "mark with a cluster that is not a parameter": (
         'cluster=["model"]',
         "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
     ),
-    "mark with an expectation that is no dict": (
+    "mark with an expectation that is not a dict": (
         "expect=6.5",
         "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
     ),
-    "mark with a slip": (
+    "mark with a misspelt keyword": (
         'model="m"',
         "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
@@ -326,13 +329,13 @@ FIRST = ("sync function", "function fixture", "no annotation", "method", "mark")
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in FIRST)) for one in ALL]
 )
-def test_fault_of_a_suite_is_named(project, name):
+def test_error_of_a_suite_names_argument_and_place(project, name):
     body, message = ALL[name]
     project.suite(body)
     for options in ([], ["--collect-only"]):
         said = refused(project, *options)
         assert message in said
-        # Where: the file with its line, or the node id.
+        # The place: the file with its line, or the node id.
         assert re.search(r"test_suite\.py(:\d+:|::)", said)
         assert len(said.splitlines()) == 1
 
@@ -341,7 +344,7 @@ def test_fault_of_a_suite_is_named(project, name):
     "name",
     [pytest.param(one, marks=[pytest.mark.slow] * (n > 0)) for n, one in enumerate(NEAR_MISSES)],
 )
-def test_what_nearly_asks_is_told_the_lines_to_write(project, name):
+def test_error_of_a_nearly_right_test_shows_the_lines_to_write(project, name):
     body, lines = NEAR_MISSES[name]
     project.suite(body)
     for options in ([], ["--collect-only"]):
@@ -352,14 +355,14 @@ def test_what_nearly_asks_is_told_the_lines_to_write(project, name):
 
 @pytest.mark.slow
 @pytest.mark.cpu_s(3)
-def test_faults_are_named_under_xdist_too(project):
+def test_errors_of_a_suite_are_reported_under_xdist_too(project):
     for number, name in enumerate(FIRST):
         project.suite(ALL[name][0], name=f"test_{number}.py")
     said = project.refusal(project.run("-n2"))
     assert all(ALL[name][1] in said for name in FIRST)
 
 
-def test_episode_cannot_be_asked_for_by_name(project):
+def test_episode_cannot_be_requested_by_getfixturevalue(project):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say a"])
@@ -371,17 +374,17 @@ def test_model(model): pass
     )
     result = project.run_here()
     result.assert_outcomes(failed=1, errors=1)
-    words = "*must name a prefetched fixture, not ask for one with request.getfixturevalue()*"
+    words = "*name a prefetched fixture as an argument of the test or of its fixtures instead of *"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
 
 
-def test_pattern_that_matches_no_model_of_this_pool_leaves_its_tests_out(project):
+def test_tests_whose_pattern_matches_no_model_of_the_pool_are_deselected(project):
     project.suite(
         """
 @pytest.mark.ultrapar(models="gpt*")
 class TestFamily:
-    # The inner mark does not hide what the outer one says.
+    # The inner mark does not hide the outer one.
     @pytest.mark.ultrapar(summary=["prompt"])
     @pytest.mark.parametrize("prompt", ["say a"])
     def test_it(self, answer): pass
@@ -397,7 +400,7 @@ def test_of_all(answer): pass
 
 
 @pytest.mark.slow
-def test_models_of_pydantic_are_stored_and_come_back(project):
+def test_pydantic_models_are_stored_and_restored(project):
     project.suite("""
 import dataclasses
 import pydantic

@@ -1,4 +1,4 @@
-"""Whatever a run writes about itself is for its owner alone: prompts, answers, names of keys."""
+"""Only the owner can read the files of a run: prompts, answers, names of keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUITE = cases(6)
 
 @pytest.fixture(autouse=True)
 def open_umask():
-    """New files are readable by everybody unless somebody says otherwise."""
+    """Make new files readable by all users by default."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -40,7 +40,7 @@ def test_every_file_of_a_run_is_readable_by_its_owner_only(project, storage):
     assert {path.stat().st_mode & 0o077 for path in [project.directory, *folders]} == {0}
 
 
-def test_files_about_earlier_runs_are_too(tmp_path):
+def test_files_about_earlier_runs_are_readable_by_their_owner_only(tmp_path):
     write_shared(tmp_path, [Shared("s", ("c",))])
     write_reused(tmp_path, {("s", "m", 0, ()): "c"})
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""What a run shows of itself while it goes on, without a terminal."""
+"""The progress lines of a run without a terminal."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def lines_without_a_pause(monkeypatch):
     monkeypatch.setattr(progress, "LINE_S", 0.01)
 
 
-def test_every_step_of_a_run_has_its_line(project):
+def test_every_step_of_a_run_has_a_line(project):
     project.suite(SUITE.partition("@pytest.mark.skip")[0])
     said = project.run_here().stdout.str()
-    steps = re.findall(r"(collecting|asking|grading|writing tables):", said)
-    assert list(dict.fromkeys(steps)) == ["collecting", "asking", "grading", "writing tables"]
-    graded = [int(n) for n in re.findall(r"(?:asking|grading): (\d+)/16 graded", said)]
+    steps = re.findall(r"(collecting|running|grading|writing tables):", said)
+    assert list(dict.fromkeys(steps)) == ["collecting", "running", "grading", "writing tables"]
+    graded = [int(n) for n in re.findall(r"(?:running|grading): (\d+)/16 graded", said)]
     assert graded == sorted(graded)
-    assert re.search(r"asking: .* ETA [0-9.]+ s, slowest: p/key0 \(workers\)", said), said
+    assert re.search(r"running: .* ETA [0-9.]+ s, slowest: p/key0 \(workers\)", said), said
     assert re.search(r"grading: .* ETA [0-9.]+ s", said), said
     assert "writing tables: 0/16 cases" in said
     assert CANARY not in said
 
 
 @pytest.mark.slow
-def test_collection_says_how_long_it_took_before(project):
+def test_collection_shows_how_long_the_latest_one_took(project):
     project.suite(SUITE)
-    assert "so far, the run before" not in project.run_here().stdout.str()
+    assert "the latest run took" not in project.run_here().stdout.str()
     said = project.run_here().stdout.str()
     assert re.search(
         r"collecting: .* so far, .*the latest run took [0-9.]+ s for its 17 cases", said
@@ -59,12 +59,12 @@ def test_run_without_cases_shows_no_progress_of_its_collection(project):
         "import time\ndef test_plain(): time.sleep(0.3)\n"
     )
     said = project.run_here().stdout.str()
-    assert "asking" not in said
+    assert not re.search(r"\brunning: \d", said)
     assert not re.search(r"test_plain.py[^=]*collecting:", said)
 
 
 @pytest.mark.slow
-def test_resumed_run_has_to_ask_what_is_left(project, monkeypatch):
+def test_progress_of_a_resumed_run_counts_the_remaining_cases(project, monkeypatch):
     given = []
     asking = LiveProgress.asking
 

@@ -1,4 +1,4 @@
-"""What pytest's users rely on keeps working beside cases that run ahead."""
+"""Features of pytest keep working next to cases that run ahead."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_mixed_suite_runs_as_pytest_runs_it(project, workers):
     result = project.run(workers, "--ultrapar-max-attempts=1", *options)
     output, errors = result.stdout.str(), result.stderr.str()
     assert result.ret == 1
-    # Cases are shown by what they measure, plain tests by pytest's words.
+    # Cases are shown by their outcomes, plain tests by pytest's words.
     result.assert_outcomes(failed=3, passed=1, skipped=3, xfailed=2, errors=1)
     assert {word: result.parseoutcomes()[word] for word in ("solved", "infra")} == {
         "solved": 8,
@@ -157,7 +157,7 @@ def test_mixed_suite_runs_as_pytest_runs_it(project, workers):
         "garbage": 1,
     }
 
-    # What an episode prints and logs stands with its own item, and nowhere else.
+    # Output and logs of an episode appear with its own item, and nowhere else.
     for name, other in (("f1", "f2"), ("f2", "f1")):
         shown = section(output, f"test_fails[m-say {name}-r0]")
         for how in ("printed", "complained", "logged"):
@@ -194,7 +194,7 @@ def test_mixed_suite_runs_as_pytest_runs_it(project, workers):
 
 
 def check_junit(path: Path) -> None:
-    """Valid XML that says of each case what pytest says, latency included."""
+    """Valid XML with pytest's result of each case, including latency."""
     suite = ET.parse(path).getroot().find("testsuite")
     assert suite is not None
     assert {name: suite.get(name) for name in ("tests", "errors", "failures", "skipped")} == {
@@ -228,7 +228,7 @@ def test_plain(): pass
 
 
 @pytest.mark.slow
-def test_selection_sends_only_what_is_selected(project):
+def test_selection_sends_only_selected_cases(project):
     project.pytester.makeini("[pytest]\nmarkers = nightly: by night\n")
     project.suite(SELECTABLE)
     assert project.run("-n0", "-m", "nightly").ret == 0
@@ -277,7 +277,7 @@ def test_maxfail_stops_the_run(project, workers):
     project.write_pool(key=", qps = 5")
     project.suite(cases(60, 'assert answer == "never"'))
     result = project.run(workers, "--maxfail=2")
-    # As pytest itself: 1 in one process, 2 from xdist, which interrupts its loop.
+    # As in pytest itself: 1 in one process, 2 from xdist, which interrupts its loop.
     assert result.ret == (1 if workers == "-n0" else 2)
     result.stdout.fnmatch_lines(["*stopping after 2 failures*"])
     failed = result.parseoutcomes()["failed"]
@@ -324,13 +324,13 @@ def test_parts_are_graded(answer, subtests, grade):
         "test_parts_raise[m-say a-r0]": ("error", "failed"),
         "test_parts_are_graded[m-say b-r0]": ("partial", "failed"),
     }
-    # As pytest counts them: each failed subtest, and the test that holds it.
+    # As pytest counts them: each failed subtest, and the test that contains it.
     assert result.parseoutcomes() == {"failed": 5, "errors": 1, "solved": 1}
     assert "contains 1 failed subtest" in result.stdout.str()
 
 
 @pytest.mark.parametrize("option", ["--setup-plan", "--fixtures", "--fixtures-per-test"])
-def test_looking_at_fixtures_sends_nothing_and_starts_nothing(project, option):
+def test_listing_fixtures_sends_nothing_and_starts_nothing(project, option):
     project.suite(SELECTABLE.replace("@pytest.mark.nightly", ""))
     result = project.run_here(option, "-q")
     assert result.ret == 0
@@ -341,7 +341,7 @@ def test_looking_at_fixtures_sends_nothing_and_starts_nothing(project, option):
 
 
 @pytest.mark.slow
-def test_value_that_xdist_cannot_carry_is_as_loud_as_without_a_pool(project):
+def test_value_that_xdist_cannot_serialize_is_reported_as_without_a_pool(project):
     project.suite("""
 import numpy as np
 
@@ -354,7 +354,7 @@ def test_score(answer, record_property):
     result.stdout.fnmatch_lines("*can't serialize <class 'numpy.float64'>*")
 
 
-def test_plugins_see_every_fixture_and_where_each_test_stands(project, workers):
+def test_plugins_see_every_fixture_and_the_location_of_each_test(project, workers):
     project.pytester.makeconftest("""
 import json, os, pytest
 from pathlib import Path
@@ -407,7 +407,7 @@ class TestGroup:
     assert {(one[2], one[3]) for one in said if one[:2] == ("set up", name)} == {*fixtures.items()}
     assert {one[2] for one in said if one[:2] == ("torn down", name)} == {*fixtures}
     assert seen["set up"] == 2 * 5 + 2 * 3
-    # pytest 8.3 says of a fixture that is gone once more that it goes.
+    # pytest 8.3 reports the teardown of a fixture twice.
     assert seen["torn down"] >= seen["set up"]
 
 
@@ -434,15 +434,15 @@ def test_it(answer, n): pass
     }
 
 
-def test_values_are_handed_over_where_nobody_looks_at_fixtures(project):
-    """Each case gets its own, also beside wider fixtures and after one that has none."""
+def test_cases_get_their_values_if_no_plugin_watches_fixtures(project):
+    """Each case gets its own, also next to wider fixtures and after a case without a value."""
     project.suite("""
 import asyncio
 
 @prefetch
 async def said(llm, prompt) -> str:
     if prompt == "fail":
-        await asyncio.sleep(0.1)  # behind those that have a value
+        await asyncio.sleep(0.1)  # after those that have a value
         raise RuntimeError("no value")
     return (await llm.chat([{"role": "user", "content": prompt}])).text
 
@@ -466,7 +466,7 @@ def test_it(place, prompt, said, wide, narrow, request, grade):
     assert Counter(row["outcome"] for row in project.rows()) == {"solved": 4, "error": 2}
 
 
-def test_request_is_handed_over_without_a_look_at_its_signature(project):
+def test_request_is_passed_without_reading_its_signature(project):
     project.suite("""
 @pytest.mark.parametrize("prompt", ["say a", "say b"])
 def test_it(answer, prompt, request):
@@ -508,7 +508,7 @@ def pytest_sessionfinish():
 
 
 @pytest.mark.slow
-def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(project):
+def test_asserts_of_suites_are_rewritten_but_not_those_in_this_package(project):
     project.pytester.makeconftest(LOADERS)
     project.suite(cases(["say a"], "assert len(answer) == 3"))
     done = project.run_apart("-s", "-n0")
@@ -523,11 +523,11 @@ def test_asserts_of_suites_are_rewritten_and_those_of_this_package_are_not(proje
 
 
 @pytest.mark.slow
-def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
+def test_module_finders_are_restored_when_pytest_has_ended(project):
     script = (
         "import sys; before = [*sys.meta_path]; import pytest;"
         "assert pytest.main(['--collect-only', '-q']) == pytest.ExitCode.NO_TESTS_COLLECTED;"
-        "assert 'pytest_ultrapar.session.loading' in sys.modules;"
+        "assert 'pytest_ultrapar.session.own_imports' in sys.modules;"
         "assert sys.meta_path == before, sys.meta_path"
     )
     done = project.pytester.run(sys.executable, "-c", script)
@@ -535,7 +535,7 @@ def test_finders_of_modules_are_as_before_when_pytest_has_ended(project):
 
 
 @pytest.mark.slow
-def test_a_run_within_a_run_leaves_the_finders_of_the_outer_one(project):
+def test_a_nested_run_keeps_the_finders_of_the_outer_one(project):
     project.pytester.makepyfile(
         test_nested="""
 import sys
@@ -543,7 +543,7 @@ import pytest
 
 def test_nested(tmp_path):
     before = [*sys.meta_path]
-    # One that is configured, and one that is not.
+    # One run that is configured, and one that is not.
     for options in (["--collect-only"], ["--no-such-option"]):
         pytest.main([*options, "-q", "--rootdir", str(tmp_path), str(tmp_path)])
     assert sys.meta_path == before
@@ -553,7 +553,7 @@ def test_nested(tmp_path):
     done.assert_outcomes(passed=1)
 
 
-def test_run_without_the_plugins_of_pytest_that_can_be_left_out(project):
+def test_run_works_without_the_optional_plugins_of_pytest(project):
     project.suite(cases(["say a"]))
     names = ("setuponly", "setupplan", "skipping", "capture", "junitxml", "debugging", "terminal")
     result = project.run("-n0", *(f"-pno:{name}" for name in names))

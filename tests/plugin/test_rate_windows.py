@@ -1,4 +1,4 @@
-"""Rates at providers that count them differently, judged by what each of them lets in."""
+"""Rates at providers that count them differently, judged by the requests that each accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOO_MUCH = refuse(429, code="rate_limit_exceeded", message="rate limit reached")
 
 
 def any_window(most: int, window_s: float) -> Judge:
-    """Lets in so many in any window, and not one more."""
+    """Accept this many requests in any window, and not one more."""
     inside: deque[float] = deque()
 
     def judge(asked: Asked) -> Fault | None:
@@ -33,7 +33,7 @@ def any_window(most: int, window_s: float) -> Judge:
 
 
 def slices(most: int, slice_s: float) -> Judge:
-    """Lets in so many between two ticks of its clock."""
+    """Accept this many requests between two ticks of a clock."""
     counted: Counter[int] = Counter()
 
     def judge(asked: Asked) -> Fault | None:
@@ -56,7 +56,7 @@ def slices(most: int, slice_s: float) -> Judge:
         pytest.param("rpm = 1200", slices(200, 10.0), id="rpm, slices of 10 s"),
     ],
 )
-def test_few_requests_are_refused_however_a_provider_counts(project, limit, judge):
+def test_few_requests_are_refused_with_each_way_of_counting(project, limit, judge):
     project.write_pool(keys=1, key=f", {limit}")
     project.suite(cases(N))
     project.server.weather = judge
@@ -64,5 +64,5 @@ def test_few_requests_are_refused_however_a_provider_counts(project, limit, judg
     requests = project.server.log.requests
     refused = [one for one in requests if one.status == 429]
     assert len(requests) - len(refused) == N
-    # The first teaches; the provider's own clock may be late on a busy machine.
+    # The first refusal teaches the run; on a busy machine the provider's own clock may be late.
     assert len(refused) <= 10

@@ -1,4 +1,4 @@
-"""A suite of somebody who has read one page about prefetching, and nothing else."""
+"""A suite by a user who has only read the page about prefetching."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def number(llm, prompt) -> float | None:
 
 @pytest.fixture
 def doubled(number):
-    """A fixture of the suite's own, on top of what was prefetched."""
+    """A fixture of the suite that uses a prefetched value."""
     return number and number * 2
 
 
@@ -115,7 +115,7 @@ def test_models_are_selected_by_mark_and_option(project):
     assert project.run_here("--collect-only", "-q", "--ultrapar-model=n", "-k", "graded").ret == 5
 
 
-def test_models_parametrised_by_hand_are_those_of_the_pool(project):
+def test_models_parametrised_by_hand_are_matched_with_the_pool(project):
     project.write_pool(models=("m", "n"))
     project.suite(
         """
@@ -141,4 +141,6 @@ def test_it(answer, model): ...
     )
     refused = project.run_here("--collect-only")
     project.refusal(refused)
-    refused.stderr.fnmatch_lines(["*has no model of the pool (model is 'gpt')*the pool has m, n"])
+    refused.stderr.fnmatch_lines(
+        ["*has no model of the pool (model is 'gpt')*the pool's models are m, n"]
+    )

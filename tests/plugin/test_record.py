@@ -1,4 +1,4 @@
-"""How much of conversations a run keeps, and what it is good for afterwards."""
+"""The parts of conversations that a run stores, and their later use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.exchanges import said
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.parts import read_part
+from pytest_ultrapar.store.string_parts import read_part
 from tests.journals import scan_journal
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_secrets import leaks
@@ -30,14 +30,14 @@ def test_talk(talk, word, grade): grade(talk == [word, "bye"])
 
 
 def episodes(directory):
-    """The ended episodes in a run's journal, sorted by case."""
+    """The finished episodes in a run's journal, sorted by case."""
     records = [record for _, record in scan_journal(directory / "journal")]
     found = [record for record in records if isinstance(record, EpisodeEnded)]
     return sorted(found, key=lambda record: record.case_id)
 
 
 def exchanges(directory):
-    """What was said in each episode, sorted by case."""
+    """The exchanges of each episode, sorted by case."""
     return [
         said(one.exchanges, lambda name: read_part(directory, name)) for one in episodes(directory)
     ]
@@ -47,7 +47,7 @@ def told(project):
     return [(row["turn"], row["role"], row["content"]) for row in project.rows("transcripts")]
 
 
-def test_run_keeps_what_was_sent_and_what_came(project):
+def test_run_stores_requests_and_answers(project):
     project.suite(TALK)
     assert project.run("-n0").ret == 0
     assert read_manifest(project.directory).record == "full"
@@ -72,7 +72,7 @@ def test_run_keeps_what_was_sent_and_what_came(project):
 
 
 @pytest.mark.slow
-def test_full_and_text_say_the_same(project):
+def test_full_and_text_have_the_same_transcripts(project):
     project.suite(TALK)
     found = {}
     for record in ("full", "text"):
@@ -85,7 +85,7 @@ def test_full_and_text_say_the_same(project):
 
 
 @pytest.mark.slow
-def test_none_keeps_values_and_is_resumed(project):
+def test_run_with_record_none_stores_values_and_can_be_resumed(project):
     project.suite(TALK)
     assert project.run("-n0", "--ultrapar-record=none").ret == 0
     assert told(project) == []
@@ -110,7 +110,7 @@ def test_it(answer, prompt): pass
 """
 
 
-def test_turns_without_an_answer_are_kept_as_they_were_sent(project):
+def test_turns_without_an_answer_are_stored_as_sent(project):
     project.write_pool(provider="")
     project.suite(FAILS)
     project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-episode-timeout=1")
@@ -127,7 +127,7 @@ def test_turns_without_an_answer_are_kept_as_they_were_sent(project):
     assert sorted(content for _, _, content in told(project)) == sorted(found)
 
 
-def test_request_that_was_never_sent_is_kept_too(project):
+def test_request_that_was_never_sent_is_stored_too(project):
     project.write_pool(key=", qps = 0.1")
     project.suite(
         """
@@ -169,7 +169,7 @@ def test_leaky(leaky): pass
 
 @pytest.mark.slow
 @pytest.mark.parametrize("record", ["full", "text", "none"])
-def test_no_key_in_anything_that_is_kept(project, record):
+def test_no_stored_file_contains_a_key(project, record):
     project.suite(LEAKY)
     result = project.run("-n0", f"--ultrapar-record={record}")
     assert result.ret == 0, result.stdout.str()
@@ -203,7 +203,7 @@ def test_seen(seen, n): pass
 
 
 @pytest.mark.slow
-def test_image_is_kept_once_per_run_and_named_in_transcripts(project):
+def test_image_is_stored_once_per_run_and_named_in_transcripts(project):
     project.suite(IMAGE)
     assert project.run_apart("-n2", "--ultrapar-record=full").ret == 0
     (part,) = (project.directory / "parts").iterdir()
@@ -243,7 +243,7 @@ def test_native(native, grade): grade(native == ["bye", 400])
 """
 
 
-def test_requests_of_sdks_are_kept_as_bodies_that_can_be_served_again(project):
+def test_requests_of_sdks_are_stored_as_bodies_that_can_be_replayed(project):
     project.suite(NATIVE)
     assert project.run("-n0").ret == 0
     ((first, last, refused),) = exchanges(project.directory)
@@ -274,7 +274,7 @@ def test_embedded(embedded): pass
 
 
 @pytest.mark.slow
-def test_what_is_asked_is_kept_as_any_lane_of_the_model_would_be_asked(project):
+def test_requests_are_stored_in_a_form_that_is_the_same_for_all_lanes_of_a_model(project):
     version = 'api_version = "2024-10-21"'
     project.write_pool(api="azure-openai", provider=version, instances='["m-east"]')
     project.suite(ON_AZURE)

@@ -1,4 +1,4 @@
-"""An earlier run graded anew: nothing is sent, and only grades may change."""
+"""An earlier run is regraded: nothing is sent, and only grades may change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def no_keys(monkeypatch):
     return unset
 
 
-def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
+def test_regrade_with_an_edited_test_changes_only_its_grades(project, no_keys):
     write(project, '!= "b"')
     run = first_run(project)
     before = {table: project.rows(table) for table in ("results", "attempts", "transcripts")}
@@ -65,7 +65,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
     no_keys()
     done = regrade(project, run)
     assert "INTERNALERROR" not in done.stdout.str()
-    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} anew: nothing is sent*"])
+    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} again: nothing is sent*"])
     assert project.directory.resolve() != run
     now = {table: project.rows(table) for table in before}
     assert without_run(now["attempts"]) == without_run(before["attempts"])
@@ -85,7 +85,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
 
 
 @pytest.mark.slow
-def test_seed_and_repetitions_are_those_of_the_run(project):
+def test_seed_and_repetitions_are_taken_from_the_run(project):
     write(project, '!= "b"')
     run = first_run(project, "--ultrapar-seed=7", "--ultrapar-repeats=2")
     assert len(project.rows()) == 14
@@ -97,7 +97,7 @@ def test_seed_and_repetitions_are_those_of_the_run(project):
 
 
 @pytest.mark.slow
-def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
+def test_cases_that_the_run_does_not_have_are_listed_and_skipped(project):
     write(project, '!= "b"')
     run = first_run(project)
     write(
@@ -124,14 +124,17 @@ def test_value_that_no_longer_fits_is_an_error(project):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--ultrapar-resume=latest",), "takes all from one run; leave out --ultrapar-resume"),
+        (
+            ("--ultrapar-resume=latest",),
+            "takes all answers from one run; leave out --ultrapar-resume",
+        ),
         (("--ultrapar-baseline=5",), "leave one of them out"),
         (("--ultrapar-check",), "leave out --ultrapar-check"),
-        (("--ultrapar-gate=throughput>=1",), "cannot be judged by grading it anew"),
+        (("--ultrapar-gate=throughput>=1",), "a regraded run (--ultrapar-regrade) measures no"),
         (("-k", "nothing_at_all"), None),
     ],
 )
-def test_what_makes_no_sense_is_refused(project, options, said):
+def test_option_that_does_not_fit_a_regrade_is_refused(project, options, said):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, *options)
@@ -146,7 +149,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
     write(project, '!= "b"')
     run = first_run(project)
     (project.pytester.path / "test_suite.py").rename(project.pytester.path / "test_other.py")
-    assert f"run {run.name} has none of these 7 cases" in refused(regrade(project, run))
+    assert f"run {run.name} has no episode of these 7 cases" in refused(regrade(project, run))
     with (run / "run.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert f"{run} is in use" in refused(regrade(project, run))
@@ -156,7 +159,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
 
 
 @pytest.mark.slow
-def test_records_that_cannot_be_read_are_said(project):
+def test_unreadable_records_are_reported(project):
     write(project, '!= "b"')
     run = first_run(project)
     (segment,) = (run / "journal").iterdir()
@@ -166,13 +169,13 @@ def test_records_that_cannot_be_read_are_said(project):
     segment.write_bytes(b"".join(lines))
     done = regrade(project, run)
     done.stdout.fnmatch_lines(
-        [f"*the journal of {run} has 1 gap; what stood there is left out, the first in *"]
+        [f"*the journal of {run} has 1 gap, which this run skips; the first is in *"]
     )
     assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
 
 
 @pytest.mark.slow
-def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
+def test_run_is_locked_while_its_episodes_are_copied(project, monkeypatch):
     write(project, '!= "b"')
     run = first_run(project)
     tried = []
@@ -189,8 +192,8 @@ def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
 
 
 @pytest.mark.slow
-def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
+def test_stopped_regrade_starts_again_and_is_not_resumed(project):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, "-x")
-    done.stdout.fnmatch_lines(["*go on with the same command without -x or --maxfail"])
+    done.stdout.fnmatch_lines(["*continue with the same command without -x or --maxfail"])

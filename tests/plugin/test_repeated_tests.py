@@ -1,4 +1,4 @@
-"""Plugins that run a test again: cases are asked once, and the last grade counts."""
+"""Plugins that run a test again: requests are sent once, and the last grade counts."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def pytest_ultrapar_attempt(record):
     with Path(__file__).with_name("attempts").open("a") as file:
         print(record.turn, file=file)
 """
-# As pytest-retry does: set-up and call once more inside the hook that makes a report, after the
-# report of the first call was logged with a word of its own.
+# As pytest-retry does: set-up and call again inside the hook that makes a report, after the report
+# of the first call was logged with an outcome of its own.
 RETRIES = """
 import pytest
 
@@ -115,7 +115,7 @@ def test_reruns_get_the_stored_episode_and_the_last_grade_counts(project, worker
     result = project.run(*RERUNS, "--reruns=1", workers)
     check_wavered(project, result)
     result.stdout.fnmatch_lines(["*4 rerun*"])
-    # What was sent is told once.
+    # Each request is reported once.
     told = (project.pytester.path / "attempts").read_text().splitlines()
     assert len(told) == len(WAVERED)
 
@@ -131,7 +131,7 @@ def test_retries_inside_a_report_get_the_stored_episode_and_the_last_grade_count
 @pytest.mark.parametrize(
     "options", [(*RERUNS, "--reruns=1", "-n0"), pytest.param(("-n2",), marks=pytest.mark.slow)]
 )
-def test_reports_of_earlier_runs_hold_no_secret(project, monkeypatch, options):
+def test_reports_of_earlier_tries_contain_no_secret(project, monkeypatch, options):
     monkeypatch.setenv("TEST_KEY_0", CANARY)
     project.pytester.makeconftest(RETRIES if options == ("-n2",) else "")
     project.suite(
@@ -166,7 +166,7 @@ def test_marked(told, grade):
 """
 
 
-def test_count_of_pytest_repeat_and_repetitions_are_one_number(project):
+def test_count_of_pytest_repeat_is_the_number_of_repetitions(project):
     project.suite(REPEATED)
     assert project.run(*REPEAT, "--count=3", "--ultrapar-repeats=2", "-n0").ret == 0
     rows = project.rows()
@@ -175,7 +175,7 @@ def test_count_of_pytest_repeat_and_repetitions_are_one_number(project):
     cells = {"say a": 6, "say b": 6, "say c": 4}
     assert found == Counter((prompt, n) for prompt, most in cells.items() for n in range(most))
     assert len({row["case_id"] for row in rows}) == len({row["seed"] for row in rows}) == 16
-    # What an episode is told is what stands in the table.
+    # The table has the values that the episode got.
     assert all(row["score.repeat"] == row["repeat"] for row in rows)
     planned = msgspec.json.decode((project.directory / "cases.json").read_bytes())
     assert {tuple(case["params"]) for case in planned} == {("prompt",)}

@@ -1,4 +1,4 @@
-"""Episodes on the answers of an earlier run: nothing is sent, or only what that run lacks."""
+"""Episodes on the answers of an earlier run: only requests without a stored answer are sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first_run(project, *options):
 
 @pytest.fixture
 def gone(project, monkeypatch):
-    """Takes the keys away, and the server as far as it can be seen to be asked nothing."""
+    """A function that removes the keys and empties the server's log."""
 
     def take():
         for n in range(3):
@@ -88,7 +88,7 @@ def test_replay_has_the_same_grades_and_sends_nothing(project, gone):
 
 
 @pytest.mark.slow
-def test_moved_test_takes_answers_and_seeds_of_the_case_that_it_was(project, gone):
+def test_moved_test_gets_the_answers_and_seeds_of_its_earlier_case(project, gone):
     project.suite(BODY)
     run = first_run(project)
     before = graded(project)
@@ -103,7 +103,7 @@ def test_moved_test_takes_answers_and_seeds_of_the_case_that_it_was(project, gon
 
 
 @pytest.mark.slow
-def test_changed_prompt_misses_in_its_cases_alone(project, gone):
+def test_changed_prompt_misses_only_in_its_cases(project, gone):
     project.suite(BODY)
     run = first_run(project)
     before = graded(project)
@@ -122,12 +122,12 @@ def test_changed_prompt_misses_in_its_cases_alone(project, gone):
     }
     done.stdout.fnmatch_lines(
         [
-            "*has no answer to this request; the nearest of its case:*",
+            "*has no answer to this request; the most similar one of the case:*",
             '- * "content": "say c!",',
             '+ * "content": "say more",',
         ]
     )
-    project.report.fnmatch_lines(["*6 answers replayed, 0 requests sent, 1 case missed one*"])
+    project.report.fnmatch_lines(["*6 answers replayed, 0 requests sent, 1 case with a miss*"])
 
 
 ROLES = """
@@ -142,8 +142,8 @@ def test_it(judged): pass
 
 
 @pytest.mark.slow
-def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project):
-    """Both ask the same words, and each gets what its own model said."""
+def test_replay_distinguishes_roles_and_counts_only_sent_requests(project):
+    """Both send the same prompt, and each gets the answer of its own model."""
     project.write_pool(models=("m", "grader"))
     with project.pytester.path.joinpath("pool.toml").open("a") as file:
         file.write('\n[role.judge]\nmodel = "grader"\n')
@@ -154,21 +154,23 @@ def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project)
     assert project.server.prompts == []
     found = Counter((row["role"], row["instance"], row["turn"]) for row in project.rows("attempts"))
     assert found == {("", "m", 0): 2, ("judge", "grader", 1): 2}
-    # Only the case's own model is asked anew: the judge's answers are there.
-    anew = ROLES.replace("await llm.chat([", "await llm.chat([{'role': 'system', 'content': 'x'}, ")
-    project.suite(anew)
+    # Only the case's own model is sent requests again: the judge's answers are stored.
+    changed = ROLES.replace(
+        "await llm.chat([", "await llm.chat([{'role': 'system', 'content': 'x'}, "
+    )
+    project.suite(changed)
     done = replay(project, run, "--ultrapar-replay-misses=ask")
     assert len(project.server.prompts) == 2
     project.report.fnmatch_lines(["*2 answers replayed, 2 requests sent*", "2 requests, *"])
     done.stdout.no_fnmatch_line("role judge*")
     project.suite(ROLES.replace('"content": prompt}])).text + text', '"content": "z"}])).text'))
     done = replay(project, run, "--ultrapar-replay-misses=ask")
-    project.report.fnmatch_lines(["0 requests, roles not counted", "role judge: 2 requests, *"])
+    project.report.fnmatch_lines(["0 requests, excluding roles", "role judge: 2 requests, *"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_cases_that_were_added_are_asked_once_by_resume_or_by_replay(project, is_resumed):
+def test_added_cases_are_sent_once_by_resume_or_by_replay(project, is_resumed):
     # UKGovernmentBEIS/inspect_ai#2424 and #2959
     project.suite(cases(6))
     run = first_run(project)
@@ -180,7 +182,7 @@ def test_cases_that_were_added_are_asked_once_by_resume_or_by_replay(project, is
 
 
 @pytest.mark.slow
-def test_what_had_no_answer_is_asked_and_nothing_else(project):
+def test_replay_sends_only_requests_without_an_answer(project):
     project.suite(BODY)
     run = first_run(project)
     project.server.reset()
@@ -213,7 +215,7 @@ def test_it(streamed, prompt, grade):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", ["True", "False"])
-def test_answers_to_sdks_are_served_again_as_they_came(project, stream):
+def test_answers_to_sdks_are_replayed_unchanged(project, stream):
     project.pytester.path.joinpath("pool.toml").write_text(SIMULATED)
     project.suite(STREAMED.replace("{stream}", stream))
     run = first_run(project)
@@ -234,14 +236,14 @@ NO_SENSE = {
     "--ultrapar-baseline=5": "leave one of them out",
     "--ultrapar-check": "leave out --ultrapar-check",
     "--ultrapar-plan": "leave out --ultrapar-plan",
-    "--ultrapar-gate=throughput>=1": "cannot be judged by replaying it",
+    "--ultrapar-gate=throughput>=1": "a replayed run (--ultrapar-replay) measures no speed",
     "--ultrapar-seed=8": "says 8",
     "--ultrapar-out={run}": "name the same run",
 }
 
 
 @pytest.mark.slow
-def test_what_makes_no_sense_is_refused(project):
+def test_option_that_does_not_fit_a_replay_is_refused(project):
     project.suite(BODY)
     run = first_run(project)
     project.server.reset()
@@ -265,7 +267,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     project.server.reset()
     done = replay(project, run, how)
     project.refusal(done)
-    done.stderr.fnmatch_lines(["*keeps no whole requests and answers*record is text*"])
+    done.stderr.fnmatch_lines(["*does not contain whole requests and answers*record is text*"])
     run = first_run(project)
     project.server.reset()
     with (run / "run.lock").open() as lock:
@@ -273,20 +275,20 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
         assert f"{run} is in use" in project.refusal(replay(project, run, how))
     project.suite(BODY.replace("test_it", "test_other"))
     said = project.refusal(replay(project, run, how))
-    assert f"run {run.name} has none of these 5 cases" in said
+    assert f"run {run.name} has no episode of these 5 cases" in said
     shutil.rmtree(run / "journal")
     project.refusal(replay(project, run, how))
 
 
 @pytest.mark.slow
-def test_replay_that_was_stopped_is_finished_as_a_replay(project):
+def test_stopped_replay_is_resumed_as_a_replay(project):
     project.suite(BODY.replace("grade(talk != ", "assert (talk != "))
     run = first_run(project)
     project.server.reset()
     replay(project, run, "-x")
     stopped = project.directory.resolve()
     done = project.run("-n0", f"--ultrapar-resume={stopped}")
-    said = f"the run whose answers are given was {run.name} and is none now"
+    said = f"the replayed run was {run.name} and is none now"
     assert said in project.refusal(done)
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5

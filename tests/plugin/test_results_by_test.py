@@ -1,4 +1,4 @@
-"""Results say of each case which test, id, marks and parameters it has, and why it is as it is."""
+"""The results of each case have its test, id, marks and parameters, and its reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def columns(project):
 
 
 def table_of(result):
-    """Lines of the summary's tables."""
+    """The lines of the summary's tables."""
     text = result.stdout.str()
     found = re.search(r"coverage .*\n\n((?:.*\n)*?)n: graded", text)
     assert found, text
@@ -58,7 +58,7 @@ def table_of(result):
 
 
 @pytest.mark.cpu_s(4)
-def test_results_say_what_a_case_is_of_and_tests_have_tables(project, workers):
+def test_results_have_test_and_parameters_and_each_test_has_a_table(project, workers):
     write(project)
     options = ("--ultrapar-coverage=0.1", workers)
     result = project.run(*options)

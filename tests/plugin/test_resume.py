@@ -1,4 +1,4 @@
-"""Runs that are finished later: from another place, after a copy, with parts that are gone."""
+"""Runs that are finished later: from another directory, after a copy, with missing parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_run_is_resumed_after_its_folder_was_moved_away(project):
     said_by(resumed, 0)
     assert project.directory.resolve() == (kept / "latest").resolve()
     assert len(project.server.prompts) == n_sent
-    # What was measured before is still the measurement, for comparisons, too.
+    # The earlier measurement stays the measurement, also for comparisons.
     run = find_measured_run(str(project.directory))
     assert all(row.timed for row in read_rows(run).values())
     assert run.manifest.measured_from is None
@@ -48,7 +48,7 @@ def test_run_is_resumed_from_another_directory(project, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_about(project):
+def test_resume_explains_why_the_same_tests_have_other_names(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
     above = project.pytester.path.parent
@@ -57,11 +57,11 @@ def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_abou
         f"--ultrapar-pool={project.pytester.path / 'pool.toml'}",
         f"--ultrapar-resume={project.directory}",
     )  # fmt: skip
-    assert "from the same directory or with the same --rootdir" in refused(result)
+    assert "from the same directory or --rootdir" in refused(result)
 
 
 @pytest.mark.slow
-def test_run_elsewhere_needs_no_folder_of_runs(project):
+def test_run_with_another_directory_needs_no_folder_of_runs(project):
     project.suite(SUITE)
     blocked = project.pytester.path / ".ultrapar"
     blocked.write_text("no folder")
@@ -71,7 +71,7 @@ def test_run_elsewhere_needs_no_folder_of_runs(project):
     assert "cannot point .ultrapar/latest at" in said_by(resumed, 0)
 
 
-def test_default_place_that_cannot_be_written_is_named(project):
+def test_error_names_the_default_directory_that_cannot_be_written(project):
     project.suite(SUITE)
     (project.pytester.path / ".ultrapar").write_text("no folder")
     said = project.refusal(project.run("-n0"))
@@ -80,7 +80,7 @@ def test_default_place_that_cannot_be_written_is_named(project):
 
 
 @pytest.mark.slow
-def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
+def test_resume_sends_cases_again_that_only_an_earlier_resume_could_read(project):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
     (first, *_) = segments(project.directory / "journal")
@@ -90,7 +90,7 @@ def test_resume_asks_again_what_an_earlier_resume_could_still_read(project):
     healed = project.run("-n0", "--ultrapar-resume=latest")
     output = said_by(healed, 0)
     assert len(project.server.prompts) == 12
-    assert "0 finished episodes resumed; 6 can no longer be read and run again" in output
+    assert "0 finished episodes resumed; 6 unreadable, to be run again" in output
     assert [row["n_attempts"] for row in project.rows()] == [1] * 6
     again = project.run("-n0", "--ultrapar-resume=latest")
     assert "6 finished episodes resumed\n" in said_by(again, 0)
@@ -106,9 +106,9 @@ def test_segment_that_a_finished_run_lost_is_reported(project):
     segment.unlink()
     summary = compact(project.directory.resolve())
     assert [(one.segment, one.length) for one in summary.damage] == [(segment.name, size)]
-    # In a process of its own: this one would give its segment the same name.
+    # In a new process: this one would give its segment the same name.
     resumed = project.run("--ultrapar-resume=latest")
-    said = f"journal damaged: {segment.name}, {size:,} bytes from 0: the file is missing"
+    said = f"journal damaged: {segment.name}, {size:,} bytes from byte 0: the file is missing"
     assert said in project.report.str()
     assert resumed.ret == 0
     assert len(project.server.prompts) == 12

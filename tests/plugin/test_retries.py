@@ -1,4 +1,4 @@
-"""What is sent again, where, how often and when, judged by what arrived at the server."""
+"""Retries: which requests, on which lane, how often and when, judged by the server's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.plugin.conftest import CANARY, cases
 from tests.scripted_server import ScriptedServer, refusing
 
 
-def test_one_attempt_means_that_nothing_is_ever_sent_again(project):
+def test_one_attempt_means_no_retries(project):
     prompts = [
         "once 429 a",
         "once 500 b",
@@ -42,18 +42,18 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     failed = [row for row in attempts if row["outcome"] == "overload"]
     assert failed
     assert {row["instance"] for row in failed} == {"m2"}
-    # Nothing that failed there was tried there again.
+    # No failed request was sent to the same instance again.
     assert len({row["case_id"] for row in failed}) == len(failed)
     assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
     text = project.report.str()
     n = len(failed)
-    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} tried again on other lanes"
+    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} retried on other lanes"
     assert re.search(said, text)
     assert "lane p/m/key0" not in text
 
 
 @pytest.mark.slow
-def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(project, workers):
+def test_server_that_always_fails_ends_the_run_within_the_retry_budget(project, workers):
     project.server.weather = lambda _: refuse(503)
     project.suite(cases(40))
     result = project.run(
@@ -62,17 +62,20 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
     assert result.ret == 1
     assert sum(project.kinds().values()) == 40
     assert {outcome for outcome, _ in project.kinds()} == {"infra"}
-    # Four seats at first, then the probes of the breaker.
+    # Four seats at first, then the probes of the circuit breaker.
     assert 5 <= len(project.server.prompts) <= 20
     lane = read_manifest(project.directory).lanes[0]
     assert (lane.state, lane.n_opened) == ("out", 1)
     project.report.fnmatch_lines(
-        ["lane p/m/key0 failed and answered nothing * times in a row over *; breaker opened once*"]
+        [
+            "lane p/m/key0 failed without an answer * times in a row over *; "
+            "circuit breaker opened once*"
+        ]
     )
 
 
 @pytest.mark.slow
-def test_server_that_dies_in_the_middle_is_asked_little(project):
+def test_server_that_dies_during_a_run_gets_few_requests(project):
     project.server.weather = lambda asked: refuse(503) if asked.number > 20 else None
     project.suite(cases(60))
     options = ("--ultrapar-rate-mode=adaptive", "--ultrapar-episode-timeout=12")
@@ -86,7 +89,8 @@ def test_server_that_dies_in_the_middle_is_asked_little(project):
 
 @pytest.mark.slow
 def test_retries_beyond_the_budget_wait_and_no_case_is_lost(project):
-    # A third of the requests fails at first, with answers between, so that no breaker opens.
+    # A third of the requests fails at first, with answers between, so that no circuit breaker
+    # opens.
     project.suite(
         """
 PROMPTS = [f"{words} {n}" for n in range(45) for words in ("once 500", "say", "say again")]
@@ -97,11 +101,11 @@ def test_it(answer): pass
     )
     assert project.run("-n0").ret == 0
     assert set(project.kinds()) == {("solved", None)}
-    # Each of them was sent twice and no more, though the budget was 37 retries.
+    # Each of them was sent exactly twice, although the budget was 37 retries.
     assert len(project.server.prompts) == 135 + 45
 
 
-def test_words_about_one_request_end_its_case_and_leave_the_lane(project):
+def test_refusal_of_one_request_ends_its_case_but_not_its_lane(project):
     said = {
         "say long": refuse(404, message="It will not fit."),
         "say harm": refuse(403, message="Your input was flagged for x."),
@@ -123,7 +127,7 @@ def test_words_about_one_request_end_its_case_and_leave_the_lane(project):
     assert "paused" not in text
 
 
-def test_pauses_of_lanes_are_kept_with_their_times(project):
+def test_pauses_of_lanes_are_stored_with_their_times(project):
     project.suite(cases(["wait 0.3 | fine"]))
     project.run("-n0")
     (pause,) = project.rows("pauses")
@@ -135,7 +139,7 @@ def test_pauses_of_lanes_are_kept_with_their_times(project):
 
 
 @pytest.mark.slow
-def test_quota_of_the_day_that_is_gone_takes_its_key_out_once(project):
+def test_used_up_daily_quota_removes_its_key_once(project):
     words = "Rate limit reached on requests per day (RPD): Limit 200. Please try again in 2h0m0s."
     project.write_pool(keys=2)
     project.server.weather = refusing(429, f"{CANARY}-1", message=words)
@@ -145,7 +149,7 @@ def test_quota_of_the_day_that_is_gone_takes_its_key_out_once(project):
     seats = 4
     assert project.server.tokens.count(f"{CANARY}-1") <= 3 + seats
     assert {row["outcome"] for row in project.rows("attempts")} == {"ok", "daily_quota"}
-    said = "key p/key1 (environment TEST_KEY_1) has used up its quota of the day for m"
+    said = "key p/key1 (environment TEST_KEY_1) has used up its daily quota for m"
     assert said in project.report.str()
 
 
@@ -158,7 +162,7 @@ def test_requests_that_may_have_been_billed_are_counted_in_the_summary(project):
 
 
 @pytest.mark.slow
-def test_server_that_starts_again_costs_neither_case_nor_lane(project):
+def test_restarted_server_costs_neither_case_nor_lane(project):
     first = ScriptedServer()
     first.start()
     project.write_pool(base_url=first.base_url, key=", qps = 20")
@@ -168,7 +172,7 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     def start_again() -> None:
         assert first.wait_for(lambda prompts: len(prompts) >= 15)
         first.stop()
-        # Nobody listens for that long: more than five refused connections in a row.
+        # No server listens for that long: more than five refused connections in a row.
         Event().wait(6.0)
         again.append(ScriptedServer(port=first.port))
         again[0].start()
@@ -184,6 +188,6 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     lane = read_manifest(project.directory).lanes[0]
     assert lane.state == "up"
     assert lane.outcomes["congestion"] >= 1
-    # A server that is gone says nothing of a rate.
+    # A missing server says nothing about a rate.
     assert lane.estimated is None or lane.estimated.qps is None
     project.report.fnmatch_lines(["lane p/m/key0: *failed request* (* congestion*"])

@@ -1,4 +1,4 @@
-"""Judges and other roles, as the server sees their requests and as results tell them apart."""
+"""Judges and other roles: their requests at the server, and their part of the results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_subject_and_judge_share_a_key_of_one_seat(project, workers):
     assert project.server.work.most == 1
 
 
-def test_judge_that_is_asked_first_does_not_wait_for_the_case_s_unused_seat(project):
+def test_judge_with_the_first_request_does_not_wait_for_the_case_s_unused_seat(project):
     write(
         project,
         """
@@ -96,7 +96,7 @@ def test_it(first): pass
     assert Counter((row["turn"], row["role"]) for row in rows) == {(0, "judge"): 10, (1, ""): 10}
 
 
-def test_results_tell_subject_and_judge_apart(project):
+def test_results_distinguish_subject_and_judge(project):
     write(project, cases(3, "use 100 10 {n}"), workers=4)
     assert project.run("-n0").ret == 0
     for row in project.rows():
@@ -145,7 +145,7 @@ def test_it(verdict): pass
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["by_chat", "by_sdk"])
-def test_case_whose_judge_fails_for_good_says_who_live_and_replayed(project, way):
+def test_permanent_failure_of_a_judge_is_named_live_and_in_a_replay(project, way):
     write(project, VERDICTS.replace("WAY", way), workers=4)
     project.run("-n0", "--ultrapar-max-attempts", "2")
     kinds = {row["param.asked"]: (row["outcome"], row["kind"]) for row in project.rows()}
@@ -184,14 +184,14 @@ def test_it(lost): pass
 @pytest.mark.parametrize(
     ("role", "meant"), [("critic", ""), ("jugde", "; did you mean judge?")], ids=["none", "near"]
 )
-def test_role_that_the_pool_lacks_is_an_error_of_the_suite_in_one_sentence(project, role, meant):
+def test_missing_role_is_an_error_of_the_suite_in_one_sentence(project, role, meant):
     write(project, LOST.format(role=role))
     result = project.run("-n0")
     assert result.ret == 1
     said = f"llm.role('{role}'): the pool has no such role; it has judge{meant}"
     shown = result.stdout.str()
     assert said + "\n" in shown
-    assert "test_suite.py" in shown, "where the suite says it"
+    assert "test_suite.py" in shown, "the traceback shows the suite's line"
     assert "sender.py" not in shown
     assert "llm.py" not in shown
     assert project.server.prompts == []
@@ -200,7 +200,7 @@ def test_role_that_the_pool_lacks_is_an_error_of_the_suite_in_one_sentence(proje
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "rotate", "phase", "ultra"])
-def test_groups_and_modes_bind_the_case_s_own_model_alone(project, mode):
+def test_groups_and_modes_apply_only_to_the_case_s_own_model(project, mode):
     project.pytester.makeconftest(
         """
 from pytest_ultrapar import Assignment, Group
@@ -230,13 +230,13 @@ def pytest_ultrapar_assign(workers, lanes, cases, mode):
 
 
 @pytest.mark.slow
-def test_plan_counts_what_cases_ask_of_roles(project):
+def test_plan_counts_the_requests_of_roles(project):
     j = "latency_hint_s = 0.2"
     write(project, cases(4, "use 100 10 {n}"), workers=4, m="latency_hint_s = 0.2", j=j)
     plan = project.run("-n0", "--ultrapar-plan").stdout
     plan.fnmatch_lines(
         [
-            "*one request to role judge (j) is assumed of each case where no earlier run tells*",
+            "*for each case without an earlier run, one request to role judge (j) is assumed*",
             "m * 4 * 4 *",
             "j (judge) * 4 * 4 *",
             "all * 4 * 8 *",
@@ -245,13 +245,13 @@ def test_plan_counts_what_cases_ask_of_roles(project):
     assert project.server.prompts == []
     assert project.run("-n0").ret == 0
     plan = project.run("-n0", "--ultrapar-plan").stdout
-    plan.no_fnmatch_line("*is assumed of each case*")
+    plan.no_fnmatch_line("*request to role judge (j) is assumed*")
     plan.fnmatch_lines(["*4 cases from the same case in an earlier run*", "j (judge) * 4 * 4 *"])
     assert seen(project) == {"m": 4, "j": 4}
 
 
 @pytest.mark.slow
-def test_sdk_of_a_role_asks_its_model_and_no_other(project):
+def test_sdk_of_a_role_sends_requests_only_to_its_model(project):
     write(
         project,
         """
@@ -273,14 +273,14 @@ def test_it(graded):
         workers=4,
     )
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["*a request asks for the model 'm', and *'j'*"])
+    result.stdout.fnmatch_lines(["*a request asks for the model 'm', but *'j'*"])
     assert sorted(row["outcome"] for row in project.rows()) == ["error", "solved"]
     assert seen(project) == {"m": 2, "j": 1}
     assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}
 
 
 @pytest.mark.cpu_s(3)
-def test_blocks_of_the_documentation_run_as_they_stand(project):
+def test_blocks_of_the_documentation_run_unchanged(project):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "judges.md"
     text = page.read_text(encoding="utf-8")
     (pool,), (judged, side_by_side) = (
@@ -294,12 +294,12 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     project.pytester.path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     project.pytester.path.joinpath("test_judged.py").write_text(side_by_side, encoding="utf-8")
     assert project.run("-n0").ret == 0
-    # Each of two models beside the other, for two questions.
+    # Each of two models judges the other, for two questions.
     project.report.fnmatch_lines(["role judge: 4 requests*"])
 
 
-def test_cases_that_ask_their_judge_alone_have_asked(project):
-    """Not those that asked nothing, which are counted."""
+def test_cases_with_only_requests_of_a_judge_count_as_sent(project):
+    """Cases without any request are counted separately."""
     body = """
 @prefetch
 async def judged_alone(llm, n) -> str:
@@ -310,4 +310,4 @@ def test_judged(judged_alone): assert judged_alone
 """
     write(project, body)
     assert project.run("-n0").ret == 0
-    project.report.fnmatch_lines(["1 of 3 graded cases asked nothing through llm; *"])
+    project.report.fnmatch_lines(["1 of 3 graded cases sent no request through llm; *"])

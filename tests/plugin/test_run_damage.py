@@ -1,9 +1,9 @@
-"""Files of a run that are damaged at random, one at a time, and then worked with.
+"""Damage random files of a run, one at a time, and use the run.
 
-Whatever becomes of a file, each command ends without a traceback, shows no row that is wrong,
-leaves out no row without a word, and sends nothing above the budget. RUN_DAMAGES says how many
-damages of each file are tried: all by what reads a run, a tenth of them by whole sessions of
-pytest as well.
+With any damaged file, each command ends without a traceback, shows no wrong row, omits no row
+without a message, and sends nothing above the budget. RUN_DAMAGES sets how often each file is
+damaged. Each damage is tried with the commands that read a run, a tenth also with whole pytest
+sessions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KINDS = ("bit", "byte", "cut", "foreign", "missing", "doubled")
 
 
 def damage(path: Path, other: Path, draw: random.Random) -> str | None:
-    """Damage a file; returns how, None where that changed nothing."""
+    """Damage a file; return a description, or None if nothing changed."""
     kind, content = draw.choice(KINDS), path.read_bytes()
     changed = bytearray(content)
     at = draw.randrange(len(content)) if content else 0
@@ -71,7 +71,7 @@ def damage(path: Path, other: Path, draw: random.Random) -> str | None:
 
 
 class Judge:
-    """Knows a run as it was before it was damaged."""
+    """The run before it was damaged, to compare with."""
 
     def __init__(self, project, run: Path, capfd) -> None:
         self.project, self.run, self.capfd = project, run, capfd
@@ -98,7 +98,7 @@ class Judge:
         return {row["case_id"]: row | by_case.get(row["case_id"], {}) for row in rows}
 
     def compare(self, rows, said: str, *, asked_again: bool) -> list[str]:
-        """What is wrong with rows that were made of a damaged run."""
+        """The errors in rows that were made from a damaged run."""
         wrong = [f"{case_id} is foreign" for case_id in rows.keys() - self.rows.keys()]
         n_less = len(self.rows.keys() - rows.keys())
         for case_id in self.rows.keys() & rows.keys():
@@ -115,7 +115,7 @@ class Judge:
                         continue
                 wrong.append(f"{case_id} {name}: {was} -> {now}")
         if n_less and not said:
-            wrong.append(f"{n_less} less without a word")
+            wrong.append(f"{n_less} less without a message")
         return wrong
 
     def command(self, *words: str) -> tuple[int, str]:
@@ -124,13 +124,13 @@ class Judge:
             code = cli.main(words)
         except SystemExit as error:
             code = int(error.code or 0)
-        except Exception:  # noqa: BLE001 - what a user would see
+        except Exception:  # noqa: BLE001 - a user would see it
             return -1, traceback.format_exc()[-600:]
         out, err = self.capfd.readouterr()
         return code, out + err
 
     def read(self, run: Path) -> list[str]:
-        """Show, report and merge."""
+        """Run show, report and merge."""
         wrong = []
         code, said = self.command("show", str(run), "--no-pager")
         wrong += [f"show: {code} {said}"] if "Traceback" in said or code not in {0, 4} else []
@@ -143,8 +143,8 @@ class Judge:
                 now = shown.pop(case_id, None)
                 if now == (case, state, value, cost):
                     continue
-                if not gaps and "cannot be read" not in said:
-                    wrong.append(f"show: {case_id} without a word: {now}")
+                if not gaps and "cannot read its" not in said:
+                    wrong.append(f"show: {case_id} without a message: {now}")
                 elif now is not None and now[0] != case:
                     wrong.append(f"show: {case_id} is {now[0]}")
                 elif now is not None and now[2] not in {None, value}:
@@ -198,7 +198,7 @@ class Judge:
 
 
 def made(project, seed: int, outcome: str = "solved") -> Path:
-    """A run whose last case got no answer; what it may have cost counts."""
+    """Make a run whose last case got no answer; its possible cost counts."""
     draw = random.Random(seed)
     cases = [(n, f"use {draw.randint(5, 15)} {draw.randint(1, 100)} {n}") for n in range(8)]
     project.pytester.path.joinpath("test_suite.py").write_text(
@@ -213,12 +213,12 @@ def made(project, seed: int, outcome: str = "solved") -> Path:
 
 
 def files(run: Path) -> list[str]:
-    """Of a run, by their names in it; those that hold words for people or nothing left out."""
+    """The files of a run, by name; without empty files and those for human readers."""
     found = [path for path in run.rglob("*") if path.is_file() and path.stat().st_size]
     return sorted(str(path.relative_to(run)) for path in found if path.suffix != ".md")
 
 
-def test_damaged_files_of_a_run(project, capfd):
+def test_damaged_files_of_a_run_cause_no_wrong_result(project, capfd):
     project.write_pool(model="price_per_mtok_in = 3\nprice_per_mtok_out = 11")
     other = made(project, 2)
     project.server.prompts.clear()
@@ -227,9 +227,9 @@ def test_damaged_files_of_a_run(project, capfd):
     judge.spent = sum(
         PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in project.server.prompts
     )
-    # Enough for two requests more, if nothing of what was spent is forgotten.
+    # Enough for two more requests, if all earlier spending counts.
     budget = judge.spent + 2 * PRICE.cost(60, 100)
-    # The same cases with other grades: those of its journal would count, as they are later.
+    # The same cases with other grades: its journal's grades would win, as they are later.
     (foreign,) = (made(project, 1, "unsolved") / "journal").iterdir()
     suite = project.pytester.path / "test_suite.py"
     suite.write_text(suite.read_text().replace("unsolved", "solved"))

@@ -1,4 +1,4 @@
-"""The same cases, prompts, outcomes and scores, however many processes run them."""
+"""The same cases, prompts, outcomes and scores with any number of processes."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def folder(tmp_path):
 
 
 def test_tables_are_the_same_for_any_number_of_workers(folder):
-    # Six cases on four workers: most hold one case from the start, where xdist is at its edge.
+    # Six cases on four workers: most workers have one case from the start, an edge case of xdist.
     runs = {tables(folder, *args) for args in (["-p", "no:xdist"], ["-n", "4"])}
     ((results, _),) = runs
     assert len(json.loads(results)) == 6
 
 
-def test_modes_give_the_same_answers_one_at_a_time(folder):
+def test_modes_with_one_case_at_a_time_give_the_same_answers(folder):
     ultra = tables(folder, "-n0")
     for at, (mode, n_lanes) in enumerate((("serial", 2), ("rotate", 6)), 1):
         assert tables(folder, "-n0", "--ultrapar-mode", mode) == ultra

@@ -1,4 +1,4 @@
-"""Runs of a sample of their cases: which are drawn, what is said of them, how they are finished."""
+"""Runs of a sample of their cases: the draw, the messages, and the way to finish them."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def test_sample_is_drawn_evenly_from_every_test_and_model_and_by_the_seed(projec
         "test_plain[1]": 1,
         "test_plain[2]": 1,
     }
-    # In pytest's order, the same words for each model, and a larger sample has all of a smaller.
+    # In pytest's order, the same words for each model; a larger sample contains a smaller one.
     assert [name for name in whole if name in ten] == ten
     assert words(ten, "test_one") == words(ten, "test_one", "o")
     assert {*ten} < {*collected(project, "--ultrapar-sample=20")} < {*whole}
     assert collected(project, "--ultrapar-sample=10") == ten
     assert collected(project, "--ultrapar-sample=10", "--ultrapar-seed=1") != ten
-    # What other options leave out is no part of it, and all of a few is all.
+    # Cases excluded by other options are not drawn, and a sample larger than a suite is the suite.
     some = collected(project, "--ultrapar-sample=10", "-k", "test_two")
     assert len(some) == len(words(some, "test_two")) + len(words(some, "test_two", "o")) == 10
     assert collected(project, "--ultrapar-sample=900") == whole
 
 
-def test_order_in_which_tests_are_collected_draws_no_others(project):
+def test_sample_does_not_depend_on_the_order_of_collection(project):
     project.suite(SUITE)
     project.write_pool(models=("m", "o"))
     found = collected(project, "--ultrapar-sample=7")
@@ -78,7 +78,7 @@ def test_order_in_which_tests_are_collected_draws_no_others(project):
     assert {*turned} == {*found}
 
 
-def test_share_is_taken_of_each_test_and_model_and_cells_keep_their_repetitions(project):
+def test_percentage_applies_to_each_test_and_model_and_cells_keep_their_repetitions(project):
     project.suite(SUITE)
     found = collected(project, "--ultrapar-sample=10%", "--ultrapar-repeats=3")
     assert Counter(re.sub(r"\[.*", "", name) for name in found) == {
@@ -102,18 +102,18 @@ def test_share_is_taken_of_each_test_and_model_and_cells_keep_their_repetitions(
         (("--ultrapar-sample=101%",), "--ultrapar-sample must be <= 100 (got 101.0)"),
         (
             ("--ultrapar-sample=5%", "--ultrapar-shard=1/2"),
-            "--ultrapar-sample 5% is drawn from all cases; leave it out beside shard 1/2",
+            "--ultrapar-sample 5% is drawn from all cases; leave it out with shard 1/2",
         ),
     ],
 )
-def test_what_is_no_sample_is_refused(project, options, said):
+def test_invalid_sample_is_refused(project, options, said):
     project.suite(SUITE)
     assert said in project.refusal(project.run("-n0", *options))
 
 
-def test_sample_says_so_everywhere_and_is_finished_as_the_whole(project, workers, capsys):
+def test_sample_is_marked_everywhere_and_can_be_finished_as_the_whole_run(project, workers, capsys):
     project.suite(SUITE)
-    # To write pages twice is slow.
+    # Writing reports twice is slow.
     page = "html" if workers == "-n2" else "off"
     first = project.run(workers, "--ultrapar-sample=5", f"--ultrapar-report={page}")
     said = said_by(first, 0)
@@ -147,7 +147,7 @@ def test_sample_says_so_everywhere_and_is_finished_as_the_whole(project, workers
         assert "a sample of" not in (project.directory / "report.html").read_text()
 
 
-def test_sample_is_compared_on_what_both_have_and_never_held_for_the_whole(project, capsys):
+def test_sample_is_compared_on_common_cases_and_never_treated_as_the_whole_run(project, capsys):
     project.suite(SUITE)
     said_by(project.run("-n0", "--ultrapar-out=whole"), 0)
     said_by(project.run("-n0", "--ultrapar-out=sample", "--ultrapar-sample=5"), 0)
@@ -157,11 +157,11 @@ def test_sample_is_compared_on_what_both_have_and_never_held_for_the_whole(proje
     said = capsys.readouterr().out
     assert "left out: the new run is a sample: 5 of 20 cases" in said
     assert "left out: 15 cases only in the baseline run" in said
-    assert "5 of 5 cases of the baseline retained, of those drawn" in said
+    assert "5 of 5 cases of the baseline in the sample retained" in said
 
 
 @pytest.mark.slow
-def test_gate_counts_what_was_drawn_as_kept_and_says_that_it_is_a_sample(project, capsys):
+def test_gate_applies_the_rule_kept_to_drawn_cases_and_reports_the_sample(project, capsys):
     project.suite(SUITE)
     said_by(project.run("-n0", "--ultrapar-out=whole"), 0)
     said_by(project.run("-n0", "--ultrapar-out=sample", "--ultrapar-sample=5"), 0)
@@ -177,7 +177,7 @@ def test_gate_counts_what_was_drawn_as_kept_and_says_that_it_is_a_sample(project
     assert "the run is a sample: 5 of 20 cases" in capsys.readouterr().out
 
 
-def test_sample_is_replayed_as_the_sample_that_it_is(project):
+def test_replay_of_a_sample_has_the_same_sample(project):
     project.suite(SUITE)
     said_by(project.run("-n0", "--ultrapar-out=sample", "--ultrapar-sample=5"), 0)
     n_sent = len(project.server.prompts)
@@ -191,7 +191,7 @@ def test_sample_is_replayed_as_the_sample_that_it_is(project):
     assert "has sample 5, and command line --ultrapar-sample says 7" in refused(other)
 
 
-def test_suites_that_share_answers_draw_the_same(project):
+def test_suites_that_share_answers_draw_the_same_cases(project):
     base, other = (project.pytester.path / name for name in ("base", "other"))
     body = """
 import pytest

@@ -1,4 +1,4 @@
-"""What becomes of a case that asks with a client of its own on `llm.httpx_client()`."""
+"""Outcomes of cases that send requests with their own client on `llm.httpx_client()`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUITE = """
 import httpx
 
 class WrappedError(Exception):
-    "What an SDK makes of all its troubles."
+    "The exception of an SDK for all failures."
 
 async def ask(llm, prompt, **fields):
     body = {"model": llm.model, "messages": [{"role": "user", "content": prompt}], **fields}
@@ -52,7 +52,7 @@ async def keyed(llm) -> str:
 def test_asked(asked, prompt):
     assert asked == "yes"
 
-@pytest.mark.parametrize("prompt", ["status 500 for ever", "status 400 again"])
+@pytest.mark.parametrize("prompt", ["status 500 each time", "status 400 again"])
 def test_stubborn(stubborn, prompt):
     assert stubborn == "handled"
 
@@ -69,7 +69,7 @@ EXPECTED = {
 }
 
 
-def test_outcomes_are_those_of_chat(project):
+def test_outcomes_equal_the_outcomes_of_chat(project):
     project.suite(SUITE.replace("PROMPTS", repr(list(EXPECTED))).replace("OWN", f"{CANARY}-own"))
     done = project.run("-n0")
     rows = {row["nodeid"].split("::")[-1]: row for row in project.rows()}
@@ -83,14 +83,14 @@ def test_outcomes_are_those_of_chat(project):
         for prompt in EXPECTED
     }
     assert found == EXPECTED
-    # What the agent handles is its own affair, unless there was no answer.
+    # The agent may handle a failure, unless there was no answer.
     handled, lost = (
         next(row for name, row in rows.items() if f"-{prompt}-" in name)
-        for prompt in ("status 400 again", "status 500 for ever")
+        for prompt in ("status 400 again", "status 500 each time")
     )
     assert (handled["outcome"], handled["n_attempts"]) == ("solved", 3)
     assert (lost["outcome"], lost["kind"], lost["n_attempts"]) == ("infra", "overload", 3)
-    for name, sentence in (("test_strange", "'another'"), ("test_keyed", "key of its own")):
+    for name, sentence in (("test_strange", "'another'"), ("test_keyed", "its own key")):
         row = next(row for nodeid, row in rows.items() if nodeid.startswith(name))
         assert (row["outcome"], row["n_attempts"]) == ("error", 0)
         assert sentence in done.stdout.str()

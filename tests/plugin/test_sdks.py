@@ -1,4 +1,4 @@
-"""The official SDKs against the simulated provider, judged by its log: five seats, ten a second."""
+"""The official SDKs and the simulated provider, judged by its log: five seats, ten a second."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ OF_SDKS = (
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a suite; keys of the user's own, as SDKs look for them, are not to go anywhere."""
+    """Run a suite; the user's own keys, which SDKs look for, must not be sent anywhere."""
     own = dict.fromkeys(OF_SDKS, CANARY)
     return run_pytest(folder, "-W", "error", "-q", *options, code=None, **own)
 
 
-def test_each_sdk_in_each_way_keeps_to_the_limits_and_runs_on_stored_answers(tmp_path):
+def test_each_sdk_in_each_way_respects_the_limits_and_can_be_replayed(tmp_path):
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     tmp_path.joinpath("test_suite.py").write_text(SUITE.read_text(encoding="utf-8"))
     done = run(tmp_path, "-n0")
@@ -108,21 +108,21 @@ def test_mixed_ways_under_faults_lose_no_seat_and_no_case(tmp_path):
     assert log.max_in_window(1.0, key="key0") <= 61
     rows = pq.read_table(directory / "results.parquet").to_pylist()
     assert len(rows) == 200
-    # What breaks in a stream that was begun is not tried again.
+    # A failure in a stream that has begun is not retried.
     assert {row["outcome"] for row in rows} <= {"solved", "infra"}, done.stdout
     assert sum(row["outcome"] == "solved" for row in rows) >= 150
     outcomes = pq.read_table(directory / "attempts.parquet")["outcome"].to_pylist()
-    # What is cancelled may not have left yet.
+    # A cancelled request may not have been sent yet.
     assert 0 <= len(outcomes) - len(log.requests) <= outcomes.count("cancelled")
-    # Had a tenth of these lost their seats, nothing could have been sent since.
+    # If a tenth of these had lost their seats, no request could have been sent since.
     assert outcomes.count("cancelled") > 20
 
 
 HOW_TO = (Path(__file__).parents[2] / "docs" / "how-to" / "sdks.md").read_text(encoding="utf-8")
 
 
-def test_blocks_of_the_documentation_run_as_they_stand(tmp_path):
-    """All in one run: loading the SDKs takes longest."""
+def test_blocks_of_the_documentation_run_unchanged(tmp_path):
+    """All in one run, because loading the SDKs takes the most time."""
     (pool,) = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
     tmp_path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
     suites = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)

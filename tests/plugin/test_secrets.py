@@ -1,4 +1,4 @@
-"""No API key in any file or output, whatever suite, server or option tries to bring it there."""
+"""No API key is in any file or output, in spite of suites, servers or options that echo it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_graded(spoken, grade):
 
 
 def leaks(project) -> list[str]:
-    """Files below the project that hold a key, their names included."""
+    """Files below the project that contain a key, or have it in their name."""
     found = []
     for path in project.pytester.path.rglob("*"):
         if path.is_symlink() or not path.is_file():
@@ -142,7 +142,7 @@ def test_no_key_leaves_the_environment(project, workers):
     output = result.stdout.str() + result.stderr.str()
     assert result.ret == 1
     assert "--deselect=***" in read_manifest(project.directory).arguments
-    # The suite did what it was written for.
+    # The suite did its work.
     outcomes = {name.split("[")[0]: outcome for name, outcome in project.outcomes().items()}
     assert outcomes == {
         "test_passes": "solved",
@@ -161,7 +161,7 @@ def test_no_key_leaves_the_environment(project, workers):
         "test_graded": "solved",
     }
     assert any(CANARY in prompt for prompt in project.server.prompts)
-    # A report without its secret is still a whole report.
+    # A report without its secret is still complete.
     assert "FAILED test_suite.py::test_fails[m-r0] - AssertionError: the key is ***" in output
     assert "ERROR test_suite.py::test_raises[m-r0] - LookupError: no such key: ***" in output
     assert leaks(project) == []
@@ -172,7 +172,7 @@ def test_no_key_leaves_the_environment(project, workers):
     "option", ["-n0", "--collect-only", pytest.param("-n2", marks=pytest.mark.slow)]
 )
 @pytest.mark.cpu_s(2)
-def test_no_key_in_errors_of_collection(project, option):
+def test_errors_of_collection_contain_no_key(project, option):
     project.suite(
         """
 import os

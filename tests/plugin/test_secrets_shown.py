@@ -1,4 +1,4 @@
-"""No key in what pytest itself shows and keeps: names of tests, live logs, warnings."""
+"""No key is in pytest's own output and files: names of tests, live logs, warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ODD = "sk-odd\"7d20b6e1\\c94a8f'aa<51e7d>&7f06/%2b+"
 
 
 def pieces_found(project, output: str) -> list[str]:
-    """Where a piece of `ODD` stands, in whatever encoding."""
+    """The places with a piece of `ODD`, in any encoding."""
     places = {str(p): p for p in project.pytester.path.rglob("*") if p.is_file()}
     texts = {name: path.read_bytes() for name, path in places.items()} | {"": output.encode()}
     return [
@@ -27,7 +27,7 @@ def pieces_found(project, output: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["json", "parquet"])
-def test_no_piece_of_a_key_with_quotes_and_backslashes(project, monkeypatch, storage):
+def test_no_piece_of_a_key_with_quotes_and_backslashes_is_shown(project, monkeypatch, storage):
     monkeypatch.setenv("TEST_KEY_0", ODD)
     project.write_pool(keys=1)
     project.suite(LEAKY)
@@ -89,7 +89,7 @@ def test_key_as_the_name_of_a_test_is_masked_everywhere(project):
     assert CANARY not in result.stdout.str() + result.stderr.str()
     assert leaks(project) == []
     assert (project.pytester.path / ".pytest_cache/v/cache/lastfailed").exists()
-    # Each is a case of its own, with the value that its suite gave it.
+    # Each is a separate case, with the value that its suite gave it.
     assert project.outcomes() == {
         "test_case[m-***-r0]": "solved",
         "test_case[m-***-r0#2]": "solved",
@@ -102,7 +102,7 @@ def test_key_as_the_name_of_a_test_is_masked_everywhere(project):
 
 
 @pytest.mark.parametrize("option", ["--collect-only", "--ultrapar-plan"])
-def test_key_as_the_name_of_a_test_is_masked_where_nothing_runs(project, option):
+def test_key_as_the_name_of_a_test_is_masked_if_nothing_runs(project, option):
     project.write_pool(keys=2)
     project.suite(NAMED)
     result = project.run_here(option, "-v")
@@ -111,7 +111,7 @@ def test_key_as_the_name_of_a_test_is_masked_where_nothing_runs(project, option)
     assert leaks(project) == []
 
 
-def test_key_in_a_live_log_is_masked_and_nothing_there_steers_the_terminal(project):
+def test_live_log_is_masked_and_cannot_control_the_terminal(project):
     project.suite(
         """
 import logging, os
@@ -143,7 +143,7 @@ def test_plain(): log("plain")
     assert re.search(r"^WARNING +suite", output, re.MULTILINE)
 
 
-def test_warnings_steer_no_terminal(project):
+def test_warnings_cannot_control_the_terminal(project):
     project.suite(
         """
 import warnings
@@ -160,8 +160,8 @@ def test_case(answer): warnings.warn("a title \\x1b]0;mine\\x07 and \\x1b[8mhidd
 
 
 @pytest.mark.slow
-def test_key_with_blanks_around_it_is_masked_as_it_is_sent(project, monkeypatch):
-    # `$(cat file)` and files of variables leave such things.
+def test_key_with_blanks_around_it_is_masked_without_them(project, monkeypatch):
+    # `$(cat file)` and files of variables leave such blanks.
     monkeypatch.setenv("TEST_KEY_0", f"  {CANARY}\n")
     project.write_pool(keys=1)
     project.suite(LEAKY)

@@ -1,4 +1,4 @@
-"""--ultrapar-baseline: the sample runs first and alone, counts in results, and not in the speed."""
+"""--ultrapar-baseline: the sample runs first and alone, counts in results, but not in the speed."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     assert_sample_ran_first_and_alone(simulated)
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: 8 cases one at a time first, as a serial sample; the other 32 are measured*",
+            "ultrapar: a serial sample of 8 cases runs first, one at a time; *of the other 32 is *",
             "*cases in 2 groups: --ultrapar-baseline (8), after --ultrapar-baseline (32)",
         ]
     )
     simulated.report.fnmatch_lines(
         [
             "40 cases: 40 solved; coverage 100.0 %",
-            "serial sample: 8 cases one after another in *; not in the times below",
+            "serial sample: 8 cases one after another in *; not included in the times below",
             "ultra: 32 cases in *",
-            "speed-up *x (interval of at * over one after another (*, by that sample)",
+            "speed-up *x (interval of at * over a serial run (*, from the serial sample)",
         ]
     )
     entries = {one["name"]: one for one in read_json(simulated, "benchmark.json")["benchmarks"]}
@@ -78,7 +78,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
 
 
-def test_skipped_and_failed_cases_of_the_sample_break_nothing(project):
+def test_sample_may_have_skipped_and_failed_cases(project):
     project.suite(
         """
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_it(answer, grade):
 
 
 @pytest.mark.slow
-def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project):
+def test_interrupted_sample_stays_separate_when_the_run_is_finished(project):
     project.suite(
         """
 import pathlib
@@ -117,7 +117,7 @@ def test_it(answer, request, grade):
     grade("solved")
 """
     )
-    # The first of the sample to be reported stops the run.
+    # The first reported case of the sample stops the run.
     project.pytester.path.joinpath("stop").write_text(",".join(map(str, range(20))))
     first = project.run("-n0", "--ultrapar-baseline=10")
     assert first.ret == 2, first.stdout.str()
@@ -134,8 +134,8 @@ def test_it(answer, request, grade):
     project.report.fnmatch_lines(
         [
             f"serial sample: {len(kept)} case* one after another in *",
-            "ultra: 1? cases of this session in *",
-            "speed-up *x over one after another (*, by that sample)",
+            "ultra: 1? cases (this session) in *",
+            "speed-up *x over a serial run (*, from the serial sample)",
         ]
     )
     assert {row["outcome"] for row in project.rows()} == {"solved"}
@@ -145,7 +145,7 @@ def test_it(answer, request, grade):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, and"),
+        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: this run has only 40 cases. The"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
             "makes no sense in mode serial (command line --ultrapar-mode), which runs all cases",
@@ -156,13 +156,13 @@ def test_it(answer, request, grade):
         ),
     ],
 )
-def test_serial_sample_that_makes_no_sense_is_refused_before_any_request(project, options, message):
+def test_invalid_serial_sample_is_refused_before_any_request(project, options, message):
     project.suite(CASES)
     assert message in project.refusal(project.run_here("-n0", *options))
 
 
 @pytest.mark.slow
-def test_worker_that_dies_in_the_sample_loses_none_of_it(project):
+def test_worker_that_dies_during_the_sample_loses_no_case(project):
     project.pytester.path.joinpath("test_suite.py").write_text(
         """
 import os, pathlib, pytest

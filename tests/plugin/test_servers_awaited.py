@@ -1,4 +1,4 @@
-"""Servers that are not there yet, load their model, or go away and come back."""
+"""Servers that have not started yet, load their model, or stop and come back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOADING = {
     # vllm-project/production-stack, its router
     "router": (b"400 Bad Request", b'{"error":"Model m not found or vLLM engine is sleeping."}'),
     # vllm-project/aibrix#1449, kubernetes-sigs/gateway-api-inference-extension#1430, and the page
-    # of whatever stands before a server that is not there yet
+    # of a proxy in front of a server that has not started yet
     "envoy": (
         b"503 Service Unavailable",
         b"upstream connect error or disconnect/reset before headers. reset reason: remote "
@@ -55,7 +55,7 @@ def start_in(seconds, port, opened):
     return thread
 
 
-def test_server_that_shall_name_its_model_is_waited_for(project, workers):
+def test_run_waits_for_a_server_that_must_name_its_model(project, workers):
     port = closed_port()
     project.suite(cases(["say a"]))
     opened: list[tuple[ScriptedServer, float]] = []
@@ -74,7 +74,7 @@ def test_server_that_shall_name_its_model_is_waited_for(project, workers):
 
 
 @pytest.mark.parametrize("check", [(), ("--ultrapar-check",)])
-def test_port_that_opens_later_is_waited_for(project, workers, check):
+def test_run_waits_for_a_port_that_opens_later(project, workers, check):
     port = closed_port()
     project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
     project.suite(cases(20))
@@ -94,7 +94,7 @@ def test_port_that_opens_later_is_waited_for(project, workers, check):
 
 
 @pytest.mark.parametrize("whose", LOADING)
-def test_model_that_loads_is_waited_for_and_costs_no_try(project, whose, workers):
+def test_run_waits_for_a_model_that_loads_without_using_up_attempts(project, whose, workers):
     status, body = LOADING[whose]
     loading = bytes_(response(body, status=status))
     project.server.weather = lambda asked: loading if asked.t_s < 6.0 else None
@@ -108,7 +108,7 @@ def test_model_that_loads_is_waited_for_and_costs_no_try(project, whose, workers
     assert set(project.reasons().values()) == {""}
 
 
-def test_server_that_dies_in_the_middle_is_said_and_used_again_within_two_seconds(project, workers):
+def test_server_that_dies_is_reported_and_used_again_within_two_seconds(project, workers):
     port, opened = closed_port(), []
     project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
     project.suite(cases(60))
@@ -139,7 +139,7 @@ def test_server_that_dies_in_the_middle_is_said_and_used_again_within_two_second
         second.__exit__(None, None, None)
 
 
-def test_server_that_never_comes_ends_its_cases_after_that_time(project, workers):
+def test_cases_of_a_server_that_never_starts_end_after_the_wait(project, workers):
     project.write_pool(base_url=f"http://127.0.0.1:{closed_port()}/v1")
     project.suite(cases(5))
     began_s = time.monotonic()
@@ -158,12 +158,12 @@ def ends_at_once(project, url):
     return project.reasons()["p/m/key0"]
 
 
-def test_unknown_host_ends_at_once(project):
+def test_unknown_host_ends_the_run_immediately(project):
     reason = ends_at_once(project, "https://no-such-host.invalid/v1")
     assert reason.startswith("instance p/m (no-such-host.invalid/v1) has an unknown host name")
 
 
-def test_server_without_tls_ends_at_once(project):
+def test_server_without_tls_ends_the_run_immediately(project):
     def serve(server):
         with contextlib.suppress(OSError):
             while True:
@@ -180,7 +180,7 @@ def test_server_without_tls_ends_at_once(project):
 
 
 @pytest.mark.parametrize("seconds", ["-1", "soon", "nan", "1e9"])
-def test_time_to_wait_is_a_number_of_seconds(project, seconds):
+def test_longest_wait_is_a_number_of_seconds(project, seconds):
     project.suite(cases(1))
     said = project.refusal(project.run("-n0", f"--ultrapar-wait-for-servers={seconds}"))
     assert "--ultrapar-wait-for-servers" in said

@@ -1,4 +1,4 @@
-"""Variables and options of the original scripts: each acts and says so at once, or is refused."""
+"""Variables and options of the original scripts: each has an effect and is shown, or is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_variable_that_is_not_allowed_is_refused_by_name(project, monkeypatch, w
 
 
 @pytest.mark.parametrize(("workers", "most"), [("-n0", 1), ("-n2", 2)])
-def test_debug_log_of_a_process_that_there_is_not_is_refused(project, monkeypatch, workers, most):
+def test_debug_log_of_a_missing_process_is_refused(project, monkeypatch, workers, most):
     project.suite(PLAIN_SUITE)
     said = refusal(project, workers, "--ultrapar-debug-log=3")
     assert said == (
@@ -36,9 +36,9 @@ def test_debug_log_of_a_process_that_there_is_not_is_refused(project, monkeypatc
     assert "must be" in refusal(project, workers, "--ultrapar-debug-log=gw0")
 
 
-def test_every_variable_acts_and_says_so(project, monkeypatch):
+def test_every_variable_has_an_effect_and_is_shown(project, monkeypatch):
     project.suite(PLAIN_SUITE)
-    # Two ports, of which only the first is there.
+    # Two ports; only the first one has a server.
     project.pytester.path.joinpath("pool.toml").write_text(
         'schema = 1\n[[provider]]\nname = "p"\napi = "openai"\n'
         'base_url = "http://127.0.0.1:9/v1"\ntimeout_s = 5\n'
@@ -65,8 +65,8 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
     said = "\n".join(first_lines(result))
     assert first_lines(result)[0].startswith("ultrapar: the environment changes this run: ")
     assert "(environment MAX_WORKERS)" in first_lines(result)[0]
-    assert first_lines(result)[0].endswith("; ULTRAPAR_... goes before")
-    # The pool itself names this one.
+    assert first_lines(result)[0].endswith("; ULTRAPAR_... overrides that")
+    # The pool itself names this variable.
     assert "VLLM_PORTS" not in first_lines(result)[0]
     for part in (
         "rate_mode = fixed (environment RATE_MODE)",
@@ -77,7 +77,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
         "mode = rotate (environment USE_CONCURRENT)",
         f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
         "environment USE_MULTI_VLLM)",
-        "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
+        "ultrapar: when a case runs, p sends TEST_KEY_0 to 127.0.0.1",
         "3 seats, 2 repetitions",
     ):
         assert part in said
@@ -89,7 +89,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
     assert [path.name for path in project.directory.glob("debug-*")] == ["debug-main.log"]
 
 
-def test_command_line_goes_before_the_environment_and_products_say_so(project, monkeypatch):
+def test_command_line_overrides_the_environment_and_products_are_shown(project, monkeypatch):
     project.suite(PLAIN_SUITE)
     pool = project.pytester.path / "pool.toml"
     text = pool.read_text().replace("schema = 1", "schema = 1\n[pool]\nprompt_types = 3")
@@ -111,13 +111,13 @@ def test_command_line_goes_before_the_environment_and_products_say_so(project, m
 
 
 @pytest.mark.slow
-def test_dist_no_beside_workers_means_load_as_in_xdist(project):
+def test_dist_no_with_workers_means_load_as_in_xdist(project):
     project.suite(PLAIN_SUITE)
     assert project.run("--dist=no", "-n2").ret == 0
     assert {row["worker"] for row in project.rows()} <= {"gw0", "gw1"}
 
 
-def test_listing_shows_on_what_and_announces_no_run(project):
+def test_listing_shows_pool_and_settings_but_no_run(project):
     project.suite(PLAIN_SUITE)
     for option in ("--collect-only", "--setup-plan"):
         listed = project.run_here(option, "--ultrapar-repeats=2")
@@ -127,14 +127,14 @@ def test_listing_shows_on_what_and_announces_no_run(project):
             "ultrapar: pool pool.toml, mode ultra, policy even, fixed limits, seed 0",
             "ultrapar: 1 model, 1 lane, 4 seats, 2 repetitions",
             "ultrapar: repeats = 2 (command line --ultrapar-repeats)",
-            "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
+            "ultrapar: when a case runs, p sends TEST_KEY_0 to 127.0.0.1",
         ]
     quiet = project.run_here("--collect-only", "-q")
     assert "ultrapar: " not in quiet.stdout.str()
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
-def test_what_a_run_says_of_its_cases_begins_after_pytests_own_line(project):
+def test_lines_about_cases_come_after_pytests_own_line(project):
     project.suite(PLAIN_SUITE)
     lines = project.run_here("-n0").outlines
     (pytests,) = [at for at, line in enumerate(lines) if line.startswith("collected 2 items")]

@@ -1,4 +1,4 @@
-"""Debug logs of a run: whose, what is in them, and what never is."""
+"""Debug logs of a run: the workers that write them, their content, and the secrets they omit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def named(text: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in text.split() if "=" in part)
 
 
-def test_debug_log_tells_every_case_and_no_secret(project, monkeypatch):
+def test_debug_log_contains_every_case_and_no_secret(project, monkeypatch):
     project.suite(SUITE)
     monkeypatch.setenv("DEBUG_LOG", "true")
 
@@ -68,7 +68,7 @@ def test_debug_log_tells_every_case_and_no_secret(project, monkeypatch):
     }
     everything = "".join(found.values())
     assert all(word not in everything for word in (CANARY, "canary-prompt", "secretid"))
-    # Nor is anything of it among what pytest shows of a test.
+    # These lines are not in pytest's report of a test either.
     assert "lease granted" not in result.stdout.str()
 
 
@@ -82,14 +82,14 @@ def test_debug_log_of_the_second_worker_only(project, monkeypatch):
     assert set(logs(project)) == {"debug-gw1.log"}
 
 
-def test_no_debug_log_and_no_word_of_it_unless_asked_for(project, monkeypatch):
+def test_without_the_option_there_is_no_debug_log(project, monkeypatch):
     project.suite(SUITE)
     monkeypatch.setenv("DEBUG_PROCESS_NUM", "1")
 
     result = project.run("-n0", "--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
 
     assert logs(project) == {}
-    # Nor do the first lines repeat what the file or the default says.
+    # The first lines do not repeat values of the pool file or defaults.
     said = "\n".join(line for line in result.outlines if line.startswith("ultrapar: "))
     assert "max_attempts = 1 (command line --ultrapar-max-attempts)" in said
     assert all(word not in said for word in ("debug_log =", "(default", "(pool.toml"))

@@ -1,4 +1,4 @@
-"""`--ultrapar-repeats NxM`: which cases run, and who is told that it cannot be."""
+"""`--ultrapar-repeats NxM`: the cases that run, and the errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_plain(): pass
 
 
 def ran(project) -> dict[str, int]:
-    """How often each (kind, word) was asked."""
+    """The number of runs of each (kind, word)."""
     asked = [prompt.removeprefix("say ") for prompt in project.server.prompts]
     return {one: asked.count(one) for one in asked}
 
@@ -48,13 +48,13 @@ def test_first_values_of_the_named_parameter_run_and_others_are_deselected(proje
     assert result.parseoutcomes() == {"solved": 10, "passed": 1, "deselected": 6}
     assert result.ret == 0
     said = result.stdout.str()
-    assert "2 repetitions of the first 2 values of the parameter that a suite counts" in said
+    assert "2 repetitions of the first 2 values of the parameter that the suite names" in said
     assert "repeats = 2x2 (command line --ultrapar-repeats)" in said
     assert '"repeats": 2,' in (project.directory / "manifest.json").read_text()
 
 
 @pytest.mark.slow
-def test_more_values_than_there_are_means_all(project, monkeypatch):
+def test_a_number_above_the_number_of_values_means_all(project, monkeypatch):
     project.suite(COUNTING)
     everything = collected(project, "--ultrapar-repeats=2")
 
@@ -67,7 +67,7 @@ def test_more_values_than_there_are_means_all(project, monkeypatch):
 
 
 @pytest.mark.slow
-def test_k_picks_from_what_runs_without_it(project):
+def test_k_selects_from_the_cases_that_run_without_it(project):
     project.suite(COUNTING)
 
     assert collected(project, "--ultrapar-repeats=1x2", "-k", "apple") == [
@@ -121,26 +121,26 @@ def test_again(answer): pass
 
 
 @pytest.mark.slow
-def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch):
+def test_suite_that_names_no_parameter_is_refused(project, monkeypatch):
     project.suite(PLAIN_SUITE)
     for workers in ("-n0", "-n2"):
         said = refusal(project, workers, "--ultrapar-repeats=20x3", in_process=workers == "-n0")
         assert said == (
-            "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) takes the first 3 "
-            "values of a parameter, but the suite does not say of which; mark it with "
-            'pytest.mark.ultrapar(repeats_over="..."), where its parameters are prompt, or ask for '
-            "20"
+            "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) uses the first 3 "
+            "values of a parameter, but the suite names none; add "
+            'pytest.mark.ultrapar(repeats_over="...") (its parameters are prompt), or repeat '
+            "20 times"
         )
     monkeypatch.setenv("NUM_INSTANCES", "20x3")
     assert "20x3 (environment NUM_INSTANCES)" in refusal(project)
     assert project.run_here("--collect-only").ret == 4
-    # Tests that are not selected are not asked.
+    # Tests that are not selected are not checked.
     project.suite(COUNTING, "test_counting.py")
     assert project.run_here("--collect-only", "-q", "-k", "counting").ret == 0
 
 
 @pytest.mark.slow
-def test_mark_that_names_no_parameter_is_refused_also_without_it(project):
+def test_mark_with_an_unknown_parameter_is_refused_even_without_the_option(project):
     project.suite(COUNTING.replace('repeats_over="kind"', 'repeats_over="knd"'))
     message = "mark ultrapar(repeats_over='knd') names no parameter; its parameters are kind"
     for options in ([], ["--ultrapar-repeats=2x2"]):
@@ -173,7 +173,7 @@ def test_case_of_a_parameter_without_values_is_deselected_and_others_are_skipped
 
 
 @pytest.mark.slow
-def test_nothing_but_parameters_without_values_selects_nothing(project):
+def test_suite_with_only_parameters_without_values_selects_nothing(project):
     project.suite(EMPTY.partition('@pytest.mark.parametrize("prompt", ["say b"])')[0])
 
     result = project.run("-n0")
@@ -182,7 +182,7 @@ def test_nothing_but_parameters_without_values_selects_nothing(project):
     assert result.parseoutcomes() == {"deselected": 2}
 
 
-def test_cluster_of_a_case_is_its_value_and_repetition(project):
+def test_case_cluster_is_the_value_and_the_repetition(project):
     project.suite(COUNTING.replace('repeats_over="kind"', 'cluster=("kind",)'))
 
     assert project.run_here("--ultrapar-repeats=2").ret == 0

@@ -1,20 +1,19 @@
-"""The shapes that phases 5.1, 5.3, 5.4 and 5.5 must show, from a run on the simulated provider.
+"""The effects that phases 5.1, 5.3, 5.4 and 5.5 must show, from a run on the simulated provider.
 
-5.2 is not among them: it takes Qwen models only, and this pool has none.
+Phase 5.2 is missing: it uses only Qwen models, and this pool has no Qwen model.
 
-What the simulated models answer depends on seeds alone, so a figure here is the same in every run:
-a test that passed once fails only when something has changed. Its error rate is that of seeds drawn
-anew: the chance that the claim in its name passes although it is false, at most `ERROR_RATE` per
-claim, that is at most 8 % that any of the eight claims of this file is wrong. All comparisons are
-of pairs with the same task and repetition, whose chances are independent given the task, by two
-exact tests:
+The answers of the simulated models depend only on seeds, so a figure here is the same in every run:
+a test that passed once fails only after a change. The error rate is the rate over new seeds: the
+chance that a false claim in a test's name passes. It is at most `ERROR_RATE` per claim, and at
+most 8 % for the eight claims of this file together. All comparisons use pairs with the same task
+and repetition, whose chances are independent given the task, and two exact tests:
 
 - `chance_of_wins`: the sign test (McNemar's for two outcomes) of "better more often than worse".
-- `chance_of_few_losses`: the binomial test of "less than `MARGIN` of the pairs are lost", for what
-  must cost nothing. Wins are not set off against losses, so it also bounds the loss of success.
+- `chance_of_few_losses`: the binomial test of "less than `MARGIN` of the pairs are lost", for
+  things that must cost nothing. Wins do not offset losses, so it also bounds the loss of success.
 
-A claim that is made of several comparisons passes only where all of them do, so it needs no
-correction for their number.
+A claim with several comparisons passes only if all of them do, so it needs no correction for their
+number.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ REPEATS = 8
 MODELS = ("obedient", "repairing", "sloppy", "beginner")
 SUITES = [f"bench_suites/phase5{number}" for number in (1, 3, 4, 5)]
 ERROR_RATE = 0.01
-"""Of each claim, one-sided."""
+"""The error rate of each claim, one-sided."""
 MARGIN = 0.15
-"""Share of pairs lost that still counts as nothing: half of what the plan in the prompt gives the
-beginner (0.29), less than a sixth of what a flaw costs who obeys it (0.97) and of what open tags
-would cost with a parser that asks for the closing one (everything)."""
+"""The share of lost pairs that counts as no loss. It is half of the beginner's gain from the plan
+in the prompt (0.29). It is less than a sixth of the cost of a flaw for the obedient model (0.97),
+and of open tags with a parser that requires the closing tag (all pairs)."""
 WORST = ("missing_step", "tool_misuse", "sequence_disorder")
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
@@ -63,7 +62,7 @@ def rows(run: Path) -> list[Row]:
 
 
 def of(rows: list[Row], suites: str, **wanted: object) -> list[Row]:
-    """Rows of some suites with these values; 5.1's cells are part of 5.2, 5.4 and 5.5."""
+    """Rows of some suites with these values; the cells of 5.1 belong to 5.2, 5.4 and 5.5."""
     names = {"model": "model"}
     return [
         row
@@ -84,7 +83,7 @@ def rank(row: Row) -> float:
 def differences(
     first: list[Row], second: list[Row], value: Callable[[Row], float], *also: str
 ) -> list[float]:
-    """First minus second, for each pair of the same task, repetition and `also` columns."""
+    """The first minus the second, for each pair of the same task, repetition and `also` columns."""
 
     def by_pair(rows: list[Row]) -> dict[tuple[object, ...], float]:
         names = ("param.task_type", "repeat", *also)
@@ -98,14 +97,14 @@ def differences(
 
 
 def chance_of_wins(found: Iterable[float]) -> float:
-    """The chance of at least so many positive differences were both signs as likely; 0 is none."""
+    """The chance of at least this many positive differences if both signs are equally likely."""
     decided = [difference > 0 for difference in found if difference]
     n = len(decided)
     return sum(math.comb(n, k) for k in range(sum(decided), n + 1)) / 2**n
 
 
 def chance_of_few_losses(found: list[float]) -> float:
-    """The chance of at most so many negative differences were `MARGIN` of all pairs negative."""
+    """The chance of at most this many negative differences if `MARGIN` of all are negative."""
     n, n_lost = len(found), sum(difference < 0 for difference in found)
     return sum(math.comb(n, k) * MARGIN**k * (1 - MARGIN) ** (n - k) for k in range(n_lost + 1))
 
@@ -114,7 +113,7 @@ def mean(rows: list[Row], value: Callable[[Row], float]) -> float:
     return sum(map(value, rows)) / len(rows)
 
 
-def test_all_cells_were_asked_once(rows):
+def test_each_cell_ran_once(rows):
     assert {name: len(of(rows, name)) for name in ("phase51", "phase53", "phase54", "phase55")} == {
         "phase51": 4 * 5 * REPEATS,
         "phase53": 4 * 7 * 5 * REPEATS,
@@ -124,7 +123,7 @@ def test_all_cells_were_asked_once(rows):
     assert {row["outcome"] for row in rows} <= {"solved", "partial", "unsolved"}
 
 
-def test_chances_are_those_of_the_exact_tests():
+def test_chances_equal_the_values_of_the_exact_tests():
     assert chance_of_wins([1, 0.5, 2, -1, 0, 0]) == 5 / 16
     assert chance_of_wins([0, 0]) == chance_of_wins([-1, -1]) == 1
     assert chance_of_few_losses([0.0] * 10) == pytest.approx(0.85**10)
@@ -146,9 +145,9 @@ def test_success_falls_and_partial_rises_as_tools_fail_more(rows):
     assert chance_of_wins(rise) < ERROR_RATE
 
 
-def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
+def test_a_plan_in_the_prompt_helps_the_beginner_and_harms_no_other_model(rows):
     """Two claims, error rate 1 % each: the beginner solves more with the plan (sign test of 40
-    pairs); every other model loses less than `MARGIN` of its pairs by it (binomial tests of 40).
+    pairs); every other model loses less than `MARGIN` of its pairs (binomial tests of 40).
     """
     for model in MODELS:
         optimal = of(rows, "phase51", model=model)
@@ -161,7 +160,7 @@ def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
             assert chance_of_few_losses(gain) < ERROR_RATE, model
 
 
-def test_obedient_does_worst_where_steps_are_missing_wrong_or_disordered(rows):
+def test_obedient_model_does_worst_with_missing_wrong_or_disordered_steps(rows):
     """One claim, error rate 1 %: each of the three flaws ends worse more often than better, against
     each of the four others and against no flaw. Sign tests of 40 pairs of outcomes."""
     by_flaw = {
@@ -175,10 +174,10 @@ def test_obedient_does_worst_where_steps_are_missing_wrong_or_disordered(rows):
             assert chance_of_wins(differences(other, by_flaw[name], rank)) < ERROR_RATE, name
 
 
-def test_repairing_hardly_suffers(rows):
-    """One claim, error rate 1 %: under no flaw are `MARGIN` of the pairs lost against the sound
-    plan (binomial tests of 40 pairs), and under the three worst ones it solves more than who obeys
-    (sign tests of 40 pairs)."""
+def test_repairing_model_loses_little_with_any_flaw(rows):
+    """One claim, error rate 1 %: with each flaw, less than `MARGIN` of the pairs are lost to the
+    sound plan (binomial tests of 40 pairs). With the three worst flaws, it solves more than the
+    obedient model (sign tests of 40 pairs)."""
     sound = of(rows, "phase51", model="repairing")
     for name in workflow.flaw_set("core"):
         repaired = of(rows, "phase53", model="repairing", flaw=name)
@@ -188,9 +187,10 @@ def test_repairing_hardly_suffers(rows):
             assert chance_of_wins(differences(repaired, obeyed, solved)) < ERROR_RATE, name
 
 
-def test_obeying_and_repairing_are_told_apart(rows):
-    """One claim, error rate 1 %: who obeys follows the plan given more than the sound one; who
-    repairs, the other way round. Sign tests of the difference of the two scores, 280 cases each."""
+def test_obeying_and_repairing_models_are_distinguished(rows):
+    """One claim, error rate 1 %: the obedient model follows the given plan more than the sound one;
+    the repairing model, the other way round. Sign tests of the difference of the two scores, 280
+    cases each."""
 
     def leanings(model: str) -> list[float]:
         return [
@@ -221,7 +221,7 @@ def test_a_repetition_has_the_same_task_for_every_model_prompt_and_rate(rows, ru
     for row in rows:
         paragraphs = opening[row["case_id"]].split("\n\n")
         (task,) = [text for text in paragraphs if text.startswith("Task: ")]
-        # A flaw that the task leaves no room for has another one, the same for every model.
+        # If the task has no room for a flaw, it gets another flaw, the same for every model.
         flaw = row["param.flaw"] if row["score.substitute"] else None
         tasks.setdefault((row["param.task_type"], row["repeat"], flaw), set()).add(task)
     assert sum(flaw is None for _, _, flaw in tasks) == 5 * REPEATS

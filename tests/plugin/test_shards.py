@@ -1,4 +1,4 @@
-"""Runs of one shard each: whose cases they are, what is refused beside it, how keys are shared."""
+"""Runs of one shard each: their cases, the options they refuse, and the sharing of keys."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_other_seed_makes_other_shards_of_the_same_tests(project):
 
 
 @pytest.mark.slow
-def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
-    """As those do that sort or drop combinations in `Metafunc._calls`."""
+def test_shards_respect_plugins_that_change_the_parameters_of_tests(project):
+    """Such as plugins that sort or drop combinations in `Metafunc._calls`."""
     project.pytester.makeconftest(
         """
         import pytest
@@ -130,7 +130,7 @@ def test_parameter_given_twice_is_pytests_own_error(project):
 
 
 @pytest.mark.slow
-def test_results_of_shards_are_all_cases_once(project):
+def test_results_of_all_shards_have_each_case_once(project):
     project.suite(
         'P = [f"echo {n}" for n in range(12)]\n'
         '@pytest.mark.parametrize("prompt", P)\ndef test_it(answer, prompt): pass'
@@ -165,7 +165,7 @@ def test_results_of_shards_are_all_cases_once(project):
 
 
 @pytest.mark.slow
-def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
+def test_shard_without_cases_ends_like_an_empty_selection(project):
     project.suite(cases(["a"]))
     codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
     assert codes == {0, 5}
@@ -177,12 +177,12 @@ ONE = cases(list("abcdefgh"))
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ultrapar-shard=auto"], "nothing says which shard this is"),
+        (["--ultrapar-shard=auto"], "no variable sets a shard"),
         (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merge"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merge"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merged run"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merged run"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
             "policy exclusive of mode ultra makes",
@@ -193,7 +193,7 @@ ONE = cases(list("abcdefgh"))
         ),
     ],
 )
-def test_what_a_shard_cannot_do_is_refused_before_any_request(
+def test_option_that_does_not_fit_a_shard_is_refused_before_any_request(
     project, server, options, said, monkeypatch
 ):
     for name in ("CI_NODE_INDEX", "CI_NODE_TOTAL", "CIRCLE_NODE_INDEX", "SLURM_ARRAY_TASK_ID"):
@@ -204,7 +204,7 @@ def test_what_a_shard_cannot_do_is_refused_before_any_request(
     assert not server.requests
 
 
-def test_suite_that_takes_answers_of_another_one_is_refused(project):
+def test_suite_that_takes_answers_from_another_suite_is_refused(project):
     for suite, mark in (
         ("one", ""),
         ("two", 'pytestmark = pytest.mark.ultrapar(taken_from="one")'),
@@ -212,7 +212,7 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
         folder = project.pytester.mkdir(suite)
         project.suite(f"{mark}\n{ONE}", f"{folder.name}/test_{suite}.py")
     said = project.refusal(project.run_here("-n0", "--ultrapar-shard=1/2"))
-    assert "suite two takes answers from suite one (taken_from)" in said
+    assert "suite two takes answers from one (taken_from)" in said
 
 
 @pytest.mark.slow
@@ -221,16 +221,16 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     server.reset()
     other = project.run_here("-n0", "--ultrapar-shard=2/2", "--ultrapar-resume=latest")
-    said = "the run was shard 1/2 and would be shard 2/2 now (--ultrapar-shard)"
+    said = "the run had shard 1/2 and has shard 2/2 now (--ultrapar-shard)"
     assert said in project.refusal(other)
     whole = project.run_here("-n0", "--ultrapar-resume=latest")
-    assert "shard 1/2 and would be all shards in one now" in project.refusal(whole)
+    assert "shard 1/2 and has all shards now" in project.refusal(whole)
     assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
     assert not server.requests
 
 
 @pytest.mark.slow
-def test_shard_is_graded_again_and_replayed_as_itself(project, server):
+def test_shard_is_regraded_and_replayed_only_as_itself(project, server):
     project.suite(ONE)
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run, ids = project.directory.resolve(), {row["case_id"] for row in project.rows()}
@@ -251,11 +251,11 @@ def test_gate_of_a_shard_is_refused(project, capsys):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run = str(project.directory.resolve())
     assert main(["gate", run, "--rule", "solved_rate>=0"]) == 4
-    said = "is shard 1/2 of a run, and a gate judges whole runs: join its parts (ultrapar merge)"
+    said = "is shard 1/2 of a run, but a gate judges whole runs: merge its parts (ultrapar merge)"
     assert said in capsys.readouterr().err
 
 
-# -- several at once, judged by the provider's log -------------------------------------------------
+# -- several at the same time, judged by the provider's log ----------------------------------------
 
 POOL = """
 schema = 1
@@ -274,7 +274,7 @@ N_CASES = 120
 
 
 class Shards:
-    """A server with the undivided limits, and runs of shards beside each other."""
+    """A server with the undivided limits, and runs of shards at the same time."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
@@ -311,21 +311,21 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-def test_four_shards_at_once_keep_the_undivided_limits(shards):
+def test_four_shards_at_the_same_time_stay_within_the_undivided_limits(shards):
     names = [f"{k}/4" for k in range(1, 5)]
     running = [shards.start(name, "-n2" if name == "1/4" else "-n0") for name in names]
     for run in running:
         code, out = run.wait()
         assert code == 0, out
-        # Only until another one has its lock, not for its run.
+        # Only until the other shard has its lock, not for its whole run.
         assert all(float(s) < 5 for s in re.findall(r"waited ([\d.]+) s for key", out)), out
     log = shards.stop()
     assert log.count(429) == 0
     assert len(log.requests) == N_CASES
     assert log.max_in_flight(key="key0") <= 5
-    # One more comes where one send of a busy machine is late; providers allow for it.
+    # One more arrives when a busy machine sends one late; providers allow for it.
     assert log.max_in_window(1.0, key="key0") <= 8 + 1
-    # They were at it at the same time, and no slower than the limits.
+    # They ran at the same time, and no slower than the limits.
     assert log.max_in_flight(key="key0") >= 4
     rows = [row for name in names for row in _rows(shards.out(name))]
     assert len({row["case_id"] for row in rows}) == len(rows) == N_CASES

@@ -1,4 +1,4 @@
-"""Cases that a suite takes from another one, in the same session or from an earlier run."""
+"""Cases that a suite takes from another suite, in the same session or from an earlier run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def asked(project: Project) -> Counter[str]:
     return Counter(project.server.prompts)
 
 
-def test_common_cells_are_asked_once(two):
+def test_common_cells_are_sent_once(two):
     assert two.run("-n0", "--ultrapar-repeats=2").ret == 0
     assert asked(two) == {"say 0.8 x": 2, "say 0.9 x": 2, "say 0.7 x": 2}
     assert Counter(row["suite"] for row in two.rows()) == {"first": 2, "second": 4}
@@ -60,13 +60,13 @@ def test_common_cells_are_asked_once(two):
 
 
 @pytest.mark.slow
-def test_plan_says_what_is_shared_as_the_run_does(two):
-    said = "second: 2 cases not asked, shared with other suites of this run"
+def test_plan_reports_shared_cases_in_the_same_way_as_the_run(two):
+    said = "second: 2 cases not sent: answers are shared with other suites of this run"
     assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()
     assert f"ultrapar: {said}" in two.run("-n0", "--ultrapar-repeats=2").stdout.str()
 
 
-def test_cells_that_are_shared_are_listed_as_deselected(two):
+def test_shared_cells_are_listed_as_deselected(two):
     result = two.run("-n0", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["*3/4 tests collected (1 deselected)*"])
 
@@ -93,10 +93,10 @@ def test_cells_of_an_earlier_run_are_reused(two):
 
 
 @pytest.mark.slow
-def test_run_that_was_named_in_a_session_that_never_began_is_not_reused_later(two):
+def test_run_named_in_a_session_that_never_started_is_not_reused_later(two):
     assert two.run("-n0", "first").ret == 0
     suite = two.pytester.path / "second" / "test_second.py"
-    suite.write_text(SECOND.replace("async def answer(llm", "async def answer(llm, nobody"))
+    suite.write_text(SECOND.replace("async def answer(llm", "async def answer(llm, unknown"))
     out = "--ultrapar-out=out"
     assert two.run("-n2", "second", "--ultrapar-reuse=latest", out).ret == 4
     suite.write_text(SECOND)
@@ -107,7 +107,7 @@ def test_run_that_was_named_in_a_session_that_never_began_is_not_reused_later(tw
 
 
 @pytest.mark.slow
-def test_cells_that_were_not_graded_are_not_reused(two):
+def test_ungraded_cells_are_not_reused(two):
     first = two.pytester.path / "first" / "test_first.py"
     first.write_text(FIRST.replace('f"say {level} {place}"', '"garbage"'))
     assert two.run("-n0", "first", "--ultrapar-max-attempts=1").ret == 1
@@ -125,7 +125,7 @@ REFUSED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_run_that_asked_something_else_is_refused(two, workers, name):
+def test_run_with_other_requests_is_refused(two, workers, name):
     options, message = REFUSED[name]
     conftest = two.pytester.path / "conftest.py"
     conftest.write_text('def pytest_ultrapar_data(): return {"task library": "d1"}\n')

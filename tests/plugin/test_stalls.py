@@ -1,4 +1,4 @@
-"""What blocks the loop of all episodes is named; what merely waits there is not."""
+"""Calls that block the loop of all episodes are named; waits on the loop are not."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ def stalls(project):
     return run
 
 
-def test_call_that_blocks_is_named_with_its_line_and_what_it_cost(stalls, project):
+def test_call_that_blocks_is_named_with_its_line_and_cost(stalls, project):
     found = stalls("fetched()")
     assert list(found) == ["fetched (helper.py:5)"]
     assert 0.1 <= found["fetched (helper.py:5)"] <= 5
-    project.report.fnmatch_lines(["BLOCKED: all episodes * for 0.* s in fetched (helper.py:5): *"])
+    project.report.fnmatch_lines(
+        ["BLOCKED: a call stopped all episodes * for 0.* s in fetched (helper.py:5): *"]
+    )
 
 
-def test_what_installed_code_does_is_that_of_who_called_it(stalls):
+def test_blocking_in_installed_code_is_attributed_to_its_caller(stalls):
     (place,) = stalls("__import__('subprocess').run(['sleep', '0.5'])")
     assert place == "test_it (test_suite.py:14)"
 
@@ -48,5 +50,5 @@ def test_what_installed_code_does_is_that_of_who_called_it(stalls):
 @pytest.mark.parametrize(
     "call", ["await asyncio.sleep(0.5)", "await asyncio.to_thread(fetched)", "time.sleep(0.01)"]
 )
-def test_what_does_not_block_is_not_named(stalls, call):
+def test_calls_that_do_not_block_are_not_named(stalls, call):
     assert stalls(call) == {}

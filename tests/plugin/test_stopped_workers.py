@@ -1,4 +1,4 @@
-"""Workers that stop without dying: whole runs with xdist, each with one that stands still once."""
+"""Workers that stop without dying: whole runs with xdist in which one worker stops once."""
 
 from __future__ import annotations
 
@@ -79,24 +79,24 @@ def pytest_collection_modifyitems():
     ],
     ids=["process", "engine", "collection"],
 )
-def test_cases_of_a_stopped_worker_are_given_to_others(project, where):
+def test_cases_of_a_stopped_worker_run_on_other_workers(project, where):
     output = run(project, "--ultrapar-coverage=1", **where)
-    assert output.count("was killed: it gave no sign for 8 s") == len(where)
-    assert "(--ultrapar-episode-timeout and 4 s)" in output
+    assert output.count("was killed: it was silent for 8 s") == len(where)
+    assert "(--ultrapar-episode-timeout plus 4 s)" in output
 
 
-def test_worker_whose_test_takes_long_is_not_stopped(project):
+def test_worker_with_a_long_test_is_not_killed(project):
     assert "was killed" not in run(project, "--ultrapar-coverage=1", body="take_long()")
 
 
 SUSPENDED = """
 def pytest_runtest_logfinish(nodeid):
-    # As Ctrl-Z does it: the controller and its workers, and not the broker, which has a session of
-    # its own.
+    # As Ctrl-Z does it: the controller and its workers, but not the broker, which has its own
+    # session.
     if WORKER is None and first("suspended"):
         import psutil
         itself = psutil.Process()
-        # As execnet starts them.
+        # execnet starts workers with -c.
         workers = [p.pid for p in itself.children() if "-c" in p.cmdline()]
         assert len(workers) == 2
         pids = [itself.pid, *workers]
@@ -111,7 +111,7 @@ for number, wait_s in ((signal.SIGSTOP, 12), (signal.SIGCONT, 0)):
 """
 
 
-def test_nobody_is_killed_for_the_time_in_which_all_were_suspended(project):
+def test_no_worker_is_killed_for_the_time_during_which_all_were_suspended(project):
     # An episode that is open meanwhile ends at its own deadline.
     output = run(project, "--ultrapar-coverage=0", conftest=SUSPENDED, body="take_long()")
     assert project.pytester.path.joinpath("suspended").exists()

@@ -1,4 +1,4 @@
-"""Figures that a suite computes of all rows: where they stand, and what becomes of faulty ones."""
+"""Figures that a suite computes from all rows: the places that show them, and invalid figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def figures(directory):
 
 
 @pytest.mark.cpu_s(3)
-def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, capsys):
+def test_figures_are_in_all_reports_of_a_run_and_in_its_gate(project, workers, capsys):
     project.suite(BODY)
     project.pytester.makeconftest(HOOK)
     rules = ("figure.share>=0.4", "figure.n>=8", "figure.length>=1.6")
@@ -59,7 +59,7 @@ def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, c
 
 
 @pytest.mark.slow
-def test_figures_that_cannot_be_had_fail_the_run_and_lose_nothing(project):
+def test_invalid_figures_fail_the_run_and_lose_nothing(project):
     project.suite(BODY)
     project.pytester.makeconftest(
         HOOK
@@ -109,7 +109,7 @@ TWO = cases(["say ant", "say bee"], "grade(answer == 'ant')")
         ("rows[0]['n'] = 1", "raised TypeError: 'mappingproxy' object does not support item"),
     ],
 )
-def test_hook_that_returns_no_figures_is_one_sentence_and_the_results_stand(project, body, said):
+def test_hook_with_an_invalid_result_is_one_sentence_and_results_are_written(project, body, said):
     project.suite(TWO)
     project.pytester.makeconftest(f"def pytest_ultrapar_figures(rows): {body}")
     shown = project.run("-n0").stdout.str()
@@ -121,7 +121,7 @@ def test_hook_that_returns_no_figures_is_one_sentence_and_the_results_stand(proj
     assert sorted(row["outcome"] for row in project.rows()) == ["solved", "unsolved"]
 
 
-def test_no_function_changes_what_the_next_one_gets_and_what_is_gone_is_forgotten(project):
+def test_functions_cannot_change_each_others_rows_and_removed_figures_disappear(project):
     project.suite(TWO)
     hook = """
 def pytest_ultrapar_figures(rows):
@@ -144,7 +144,7 @@ def pytest_ultrapar_figures(rows):
 
 
 @pytest.mark.slow
-def test_figures_of_a_merged_run_are_those_of_all_rows(project, capsys, monkeypatch):
+def test_figures_of_a_merged_run_are_computed_from_all_rows(project, capsys, monkeypatch):
     project.suite(BODY)
     project.pytester.makeconftest(HOOK)
     for name, chosen in (("a", "ant or bee"), ("b", "not (ant or bee)")):
@@ -159,6 +159,6 @@ def test_figures_of_a_merged_run_are_those_of_all_rows(project, capsys, monkeypa
     monkeypatch.chdir(elsewhere)
     assert cli.main(["merge", *parts, "--out", "whole"]) == 1
     assert (
-        "FAILED: the parts have figures that the whole has not (length, n, share): no "
-        "pytest_ultrapar_figures computes them here"
+        "FAILED: the merged run lacks figures that its parts have (length, n, share): no "
+        "pytest_ultrapar_figures in this folder computes them"
     ) in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a run keeps of its suite's files, and what a comparison says of them."""
+"""The digests of a suite's files that a run stores, and their comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import SUITE, cases
 
 
-def test_run_keeps_a_digest_of_each_file_of_its_suite(project):
+def test_run_stores_a_digest_of_each_file_of_its_suite(project):
     project.suite(SUITE + cases(1))
     project.pytester.path.joinpath("words.csv").write_text("word\nsun\n")
     assert project.run("-n0").ret == 0

@@ -1,4 +1,4 @@
-"""Suites as people write them: parameters of any kind, files of one name, runs that grow."""
+"""Suites as users write them: parameters of any type, files of the same name, runs that grow."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ VALUES = {
     "checkers": ("[{'q': 'x', 'check': lambda s: True}]", ['{"q": "x", "check": "<lambda>"}']),
     "sets": ("[{'a', 'b', 'c', 'd'}]", ['["a", "b", "c", "d"]']),
     "lists of instances": ("[[K(1)]]", ['["K"]']),
-    # tenstorrent/tt-metal#54015: what makes a value, in place of the value
+    # tenstorrent/tt-metal#54015: a factory in place of the value
     "functions": ("[len, lambda: K(1)]", ["len", "<lambda>"]),
-    # pytest-dev/pytest-xdist#432: objects that hold what no process can say again
+    # pytest-dev/pytest-xdist#432: objects whose content no other process can repeat
     "records": (
         "[Record({'x', 'y', 'z'}), threading.Lock(), object()]",
         ['{"tags": ["x", "y", "z"], "lock": "lock"}', "lock", "object"],
@@ -50,7 +50,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_parameters_without_a_text_of_their_own_are_recorded_by_type(project, kind):
+def test_parameters_without_a_stable_text_are_recorded_by_type(project, kind):
     values, kept = VALUES[kind]
     project.suite(OBJECTS.replace("VALUES", values))
     assert project.run("-n0").ret == 0
@@ -59,7 +59,7 @@ def test_parameters_without_a_text_of_their_own_are_recorded_by_type(project, ki
 
 
 @pytest.mark.slow
-def test_parameters_without_a_text_work_with_workers_and_are_resumed_by_others(project):
+def test_parameters_without_a_stable_text_work_with_workers_and_in_a_resume(project):
     every = ", ".join(values.strip("[]") for values, _ in VALUES.values() if "[[" not in values)
     project.suite(OBJECTS.replace("VALUES", f"[{every}, [K(1)], K(3)]"))
     assert project.run("-n2").ret == 0
@@ -157,7 +157,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.mark.parametrize("n_then", [6, 8])
-def test_resume_asks_what_was_added_in_whatever_order(project, n_then):
+def test_resume_sends_added_cases_in_any_order(project, n_then):
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(SHUFFLED.format(seed=1))
     project.suite(cases(n_then))
@@ -174,7 +174,7 @@ def test_resume_asks_what_was_added_in_whatever_order(project, n_then):
 
 
 @pytest.mark.slow
-def test_resume_with_workers_asks_what_was_added_in_whatever_order(project):
+def test_resume_with_workers_sends_added_cases_in_any_order(project):
     conftest = project.pytester.path / "conftest.py"
     project.suite(cases(6))
     assert project.run("-n2").ret == 0
@@ -199,7 +199,7 @@ def test_failed_first_runs_the_failed_tests_first_and_is_resumed(project):
     assert len(project.server.prompts) == 4
 
 
-def test_cases_that_are_missing_are_refused_and_the_run_is_as_it_was(project):
+def test_resume_with_missing_cases_is_refused_and_the_run_stays_unchanged(project):
     project.suite(cases(4))
     assert project.run("-n0").ret == 0
     kept = ("cases.json", "manifest.json", "results.parquet")
@@ -228,7 +228,7 @@ def pytest_collection_finish():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["write_manifest", "cases_file.settle_cases"])
-def test_resume_that_is_killed_as_its_plan_takes_the_place_of_the_earlier_one(project, step):
+def test_resume_can_be_killed_while_its_plan_replaces_the_earlier_one(project, step):
     project.suite(cases(3))
     assert project.run("-n0").ret == 0
     project.suite(cases(["say 4", "say 2", "say 1", "say 0"]))
@@ -290,7 +290,7 @@ def test_it(said, function, grade):
 """
 
 
-def test_functions_that_changed_places_are_data_that_changed(project):
+def test_swapped_functions_count_as_changed_data(project):
     project.suite(SAID_BY_FUNCTION.format("lambda x: x + 27, lambda x: x * 11"))
     assert project.run("-n0").ret == 0
     project.suite("\n\n" + SAID_BY_FUNCTION.format("lambda x: x + 27, lambda x: x * 11"))
@@ -301,11 +301,11 @@ def test_functions_that_changed_places_are_data_that_changed(project):
     assert len(project.server.prompts) == 2
 
 
-CHANGED = "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter"
+CHANGED = "the data of test_suite.py::test_it[m-t1-r0] have changed: parameter"
 
 
 @pytest.mark.parametrize(("suite", "name"), [(DATA, "item"), (PLAIN, "prompt")])
-def test_changed_data_are_refused_and_what_goes_on_is_named(project, suite, name):
+def test_changed_data_are_refused_and_the_error_says_how_to_continue(project, suite, name):
     # promptfoo/promptfoo#10893; letta-ai/letta-evals#19, EleutherAI/lm-evaluation-harness#4105
     project.suite(suite)
     write_data(project, "a", "b", "c")
@@ -319,7 +319,7 @@ def test_changed_data_are_refused_and_what_goes_on_is_named(project, suite, name
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_changed_data_are_kept_where_that_is_asked_for(project, workers):
+def test_keep_changed_uses_the_answers_to_the_earlier_data(project, workers):
     project.suite(DATA)
     write_data(project, "a", "b", "c")
     assert project.run(workers).ret == 0
@@ -332,11 +332,11 @@ def test_changed_data_are_kept_where_that_is_asked_for(project, workers):
     )
     assert sorted(project.outcomes().values()) == ["solved"] * 2 + ["unsolved"] * 2
     assert project.server.prompts[3:] == ["say d"]
-    # It was said once and is the plan now.
+    # It was reported once and is part of the plan now.
     assert project.run(workers, "--ultrapar-resume=latest").ret == 0
 
 
-def test_data_of_what_has_no_answer_may_change(project):
+def test_data_of_cases_without_an_answer_may_change(project):
     project.suite(DATA)
     project.server.faults["say"] = project.server.faults["status"]
     write_data(project, "500 x", "500 y")
@@ -348,14 +348,14 @@ def test_data_of_what_has_no_answer_may_change(project):
     assert [*project.outcomes().values()] == ["solved"] * 2
 
 
-def test_keeping_what_changed_needs_a_run_to_resume(project):
+def test_keep_changed_needs_a_run_to_resume(project):
     project.suite(cases(1))
     said = project.refusal(project.run("-n0", "--ultrapar-keep-changed"))
     assert "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN" in said
 
 
 @pytest.mark.slow
-def test_regrade_says_that_data_changed_and_grades_by_what_they_are_now(project):
+def test_regrade_reports_changed_data_and_grades_by_the_new_data(project):
     project.suite(DATA)
     write_data(project, "a", "b")
     assert project.run("-n0").ret == 0
@@ -363,7 +363,7 @@ def test_regrade_says_that_data_changed_and_grades_by_what_they_are_now(project)
     again = project.run("-n0", "--ultrapar-regrade=latest")
     said = said_by(again, 0)
     assert (
-        "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter 'item'; the " in said
+        "the data of test_suite.py::test_it[m-t1-r0] have changed: parameter 'item'; the " in said
     )
     assert len(project.server.prompts) == 2
 
@@ -375,18 +375,18 @@ UNSOLVED, MISSED = ("unsolved", None), ("error", "replay_miss")
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 @pytest.mark.parametrize(("suite", "became"), [(GRADED_BY, UNSOLVED), (DATA, MISSED)])
-def test_replay_says_that_data_changed_and_goes_on(project, suite, became, workers):
+def test_replay_reports_changed_data_and_continues(project, suite, became, workers):
     project.suite(suite)
     write_data(project, "b", "b")
     assert project.run("-n0").ret == 0
     replay = (workers, f"--ultrapar-replay={project.directory.resolve()}", "--ultrapar-coverage=0")
-    assert "others now" not in said_by(project.run(*replay), 0)
+    assert "have changed" not in said_by(project.run(*replay), 0)
     write_data(project, "b", "B", "c")
     said = said_by(project.run(*replay), 1)
     assert said.count(CHANGED) == 1
     assert (
-        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a request that is "
-        "another now is a miss" in said
+        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a changed "
+        "request is a miss" in said
     )
     found = {
         row["nodeid"].split("[m-")[1][:2]: (row["outcome"], row["kind"]) for row in project.rows()
@@ -395,11 +395,11 @@ def test_replay_says_that_data_changed_and_goes_on(project, suite, became, worke
     assert len(project.server.prompts) == 2
 
 
-# -- files of one name -----------------------------------------------------------------------------
+# -- files of the same name ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("folders", [("maths", "code"), ("a/x", "b/x")])
-def test_files_of_one_name_in_folders_without_configuration_are_told_apart(project, folders):
+def test_files_of_the_same_name_in_different_folders_are_distinguished(project, folders):
     # pytest-dev/pytest#10385, langgenius/dify#41208
     for folder in folders:
         (project.pytester.path / folder).mkdir(parents=True)
@@ -473,8 +473,8 @@ def test_tests_in_processes_of_their_own_are_refused_with_workers(project, mark)
     assert "cannot be used together with --ultrapar-pool" in said
 
 
-def test_marks_of_plugins_that_are_not_there_or_switched_off_say_nothing(project, monkeypatch):
-    # braintrustdata/braintrust-sdk-python#296: the mark was there, the plugin never
+def test_marks_of_missing_or_disabled_plugins_are_ignored(project, monkeypatch):
+    # braintrustdata/braintrust-sdk-python#296: the mark was used, the plugin was never installed
     project.suite(marked("forked"))
     assert project.run("-n0", "-W", "ignore::pytest.PytestUnknownMarkWarning").ret == 0
     monkeypatch.syspath_prepend(project.pytester.path)
@@ -485,8 +485,8 @@ def test_marks_of_plugins_that_are_not_there_or_switched_off_say_nothing(project
 
 
 @pytest.mark.parametrize("option", ["", "--collect-only"])
-def test_plugin_that_runs_all_tests_its_own_way_is_refused_by_name(project, monkeypatch, option):
-    # its loop ran tests twice, or crashed after they were asked
+def test_plugin_with_its_own_way_to_run_tests_is_refused_by_name(project, monkeypatch, option):
+    # its loop ran tests twice, or crashed after their requests
     monkeypatch.syspath_prepend(project.pytester.path)
     monkeypatch.delitem(__import__("sys").modules, "pytest_asyncio_cooperative", raising=False)
     with_plugin(project, "pytest_asyncio_cooperative")

@@ -1,4 +1,4 @@
-"""Tests that come and go beside episodes change nothing of the process under them."""
+"""Tests next to episodes do not change the process in which the episodes run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Gate:
             while not self.event.is_set():
                 await asyncio.sleep(0.005)
 """
-"""What lets tests and an episode wait for each other. pytest takes an item when the next is ready,
-so the test that opens the last gate has another behind it."""
+"""Let tests and an episode wait for each other. pytest starts an item when the next one is ready,
+so another test follows the test that opens the last gate."""
 
 
 def test_variables_stay_while_an_episode_iterates_them(project):
@@ -70,7 +70,7 @@ def test_it(looking):
 
 
 @pytest.mark.slow
-def test_warning_filters_of_a_test_do_not_reach_an_episode_beside_it(project):
+def test_warning_filters_of_a_test_do_not_affect_a_running_episode(project):
     project.suite(
         BESIDE
         + """
@@ -110,7 +110,7 @@ def test_it(warning):
     ("workers", "prompts"),
     [
         ("-n0", ["slow 4 b", "say a", "say a"]),
-        # The first worker fails; the second has one ready and waits for its next.
+        # The first worker fails; the second has one case ready and waits for its next.
         pytest.param("-n2", ["slow 1 a", "say b", "slow 1 a", "slow 4 b"], marks=pytest.mark.slow),
     ],
 )
@@ -143,7 +143,7 @@ def test_it(served_answer):
 
 
 @pytest.mark.slow
-def test_hundreds_of_episodes_look_at_the_environment(project):
+def test_hundreds_of_episodes_can_read_the_environment(project):
     project.write_pool(keys=3)
     project.suite(
         """

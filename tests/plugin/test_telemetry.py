@@ -1,4 +1,4 @@
-"""Spans and metrics that a run sends, by what a collector of OpenTelemetry received."""
+"""Spans and metrics of a run, as a collector of OpenTelemetry receives them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUITE = cases(["yes", "status 500 x1", "garbage", "CANARY"], 'grade("partial", l
 
 
 class Collector:
-    """Takes what exporters send over HTTP, as protobuf."""
+    """Receive the data of exporters over HTTP, as protobuf."""
 
     def __init__(self):
         self.bodies = []
@@ -58,7 +58,7 @@ class Collector:
         ]
 
     def points(self, name):
-        """The last word of each series of a histogram: they count from their beginning."""
+        """The last point of each series of a histogram; histograms are cumulative."""
         return {
             (point.start_time_unix_nano, str(point.attributes)): point
             for request in self.metrics
@@ -91,7 +91,7 @@ def facts(span):
 def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, workers):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
-    # It says what a program hands on by itself; a trace that it is given is taken in any case.
+    # A program can set its own resource; a trace context from the caller always applies.
     monkeypatch.setenv("OTEL_PROPAGATORS", "none")
     project.suite(SUITE.replace("CANARY", CANARY))
     project.run_apart(workers, "--ultrapar-otel")
@@ -134,7 +134,7 @@ def test_each_case_and_each_request_is_a_span(project, collector, monkeypatch, w
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", ["--ultrapar-resume=latest", "--ultrapar-regrade=latest"])
-def test_requests_of_an_earlier_session_are_not_told_again(project, collector, again):
+def test_requests_of_an_earlier_session_are_not_sent_again(project, collector, again):
     project.suite(SUITE.replace("garbage", "no").replace("status 500 x1", "maybe"))
     project.run("-n0")
     sent = len(project.server.prompts)
@@ -145,7 +145,7 @@ def test_requests_of_an_earlier_session_are_not_told_again(project, collector, a
 
 
 @pytest.mark.slow
-def test_case_ends_after_its_requests_though_the_clock_was_set_back(project, collector):
+def test_case_ends_after_its_requests_even_if_the_clock_was_set_back(project, collector):
     project.pytester.makeconftest("""
 import time
 
@@ -189,7 +189,7 @@ def pytest_configure(config):
 
 
 @pytest.mark.slow
-def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
+def test_missing_collector_does_not_delay_a_run(project, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     project.suite(SUITE)
     assert project.run_apart("-n0", "--ultrapar-otel").ret == 1
@@ -203,17 +203,17 @@ def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "http/json",
-            "no exporter speaks it; use http/protobuf or grpc",
+            "not supported; use http/protobuf or grpc",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "grpc",
-            "no such exporter is installed (there are: *); "
+            "no such exporter is installed (installed: *); "
             "pip install opentelemetry-exporter-otlp-proto-grpc",
         ),
     ],
 )
-def test_what_cannot_be_sent_is_said_before_the_run(project, monkeypatch, variable, value, said):
+def test_unusable_exporter_is_reported_before_the_run(project, monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
     project.suite(SUITE)
     result = project.run_here("-n0", "--ultrapar-otel")
@@ -238,7 +238,7 @@ def test_settings_that_opentelemetry_refuses_are_named(project, monkeypatch, var
 
 
 @pytest.mark.slow
-def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monkeypatch):
+def test_keys_in_attributes_from_the_environment_are_not_sent(project, collector, monkeypatch):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     monkeypatch.setenv("TRACEPARENT", f"00-{trace}-{parent}-01")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"team=blue,key={CANARY}-0")
@@ -257,7 +257,7 @@ def test_keys_in_what_the_environment_adds_are_not_sent(project, collector, monk
 
 
 @pytest.mark.slow
-def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
+def test_spans_that_a_collector_rejects_are_reported_and_the_rest_is_sent(
     project, collector, monkeypatch
 ):
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -268,5 +268,8 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
     assert len(project.rows()) == 4
     assert collector.points("gen_ai.client.operation.duration")
     result.stderr.fnmatch_lines(
-        ["ultrapar: the last spans of * were not taken within 5 s: does the collector answer?"]
+        [
+            "ultrapar: the collector did not accept the last spans of * within 5 s: "
+            "check that it is running"
+        ]
     )

@@ -1,4 +1,4 @@
-"""Tokens per minute over a whole run, judged by what the server counted."""
+"""Tokens per minute over a whole run, as the server counts them."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def test_tokens_in_any_window_are_never_above_the_limit(project, monkeypatch, fi
     assert project.run("-n0").ret == 0
     used = project.server.used
     assert len(used) == 40
-    # The server is a thread of this process: where the machine stalls, it sees requests late.
+    # The server is a thread of this process: if the machine stalls, it sees requests late.
     sent_s = sorted(row["t_send_s"] for row in project.rows("attempts"))
     late_s = [at_s - sent for (at_s, _), sent in zip(used, sent_s, strict=True)]
     assert most_in_window(used, 1.5 - (max(late_s) - min(late_s))) <= 1200
     assert sum(tokens for _, tokens in used) > 1200
 
 
-def test_request_that_no_limit_lets_pass_is_infra_and_says_why(project):
+def test_request_above_every_limit_is_infra_with_a_reason(project):
     write(project, ["use 1 1 a", "use 1 1 b"], tpm=500, most=5000)
     assert project.run("-n0", "-rA").ret == 1
     assert set(project.outcomes().values()) == {"infra"}
     (error,) = {row["error"] for row in project.rows()}
-    assert "tokens by estimate, and the limit p/key0 allows 500 per minute (tpm)" in error
+    assert "tokens, but the limit p/key0 allows 500 per minute (tpm)" in error
     assert project.server.prompts == []

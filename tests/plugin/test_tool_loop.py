@@ -1,4 +1,4 @@
-"""The tool loop that docs/reference/apis.md shows is one that works."""
+"""The tool loop of docs/reference/apis.md works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPERATURES = {"Oslo": 3, "Lima": 19}
 
 
 def example() -> str:
-    """The suite below the heading of tools."""
+    """The suite in the section on tools."""
     text = DOCS.read_text(encoding="utf-8").split("\n## Tools", 1)[1].split("\n## ", 1)[0]
     (found,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     return found
@@ -23,7 +23,7 @@ def example() -> str:
 
 @dataclass
 class ToolApi:
-    """An API as strict as OpenAI's: each call must be answered by its id before the next turn."""
+    """An API as strict as OpenAI's: each call needs an answer with its id before the next turn."""
 
     conversations: list[list[dict[str, Any]]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A run directory that is removed or moved away while the run goes on."""
+"""A run directory that is removed or moved away during the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNREADABLE = """
 import pathlib, shutil
 
 def pytest_runtest_logstart():
-    # Its episode was journaled, and pytest is about to read it.
+    # Its episode is in the journal, and pytest reads it next.
     shutil.rmtree(pathlib.Path(".ultrapar/latest").resolve(), ignore_errors=True)
 """
 
@@ -30,7 +30,7 @@ def _move(directory: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "vanish"), [("-n0", _remove), ("-n2", _move)])
-def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, workers, vanish):
+def test_run_whose_directory_vanishes_stops_sending_requests(project, workers, vanish):
     project.write_pool(timeout_s=600)
     project.suite(SUITE)
     with Running(project.pytester.path, workers) as running:
@@ -39,16 +39,16 @@ def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, wor
         # The answers would take ten minutes.
         code, output = running.wait(90)
     assert code in {1, 2}, output
-    # A worker that notices first gives its seats back; the other may use them until it does.
+    # A worker that notices first returns its seats; the other may use them until it notices, too.
     assert len(project.server.prompts) <= (4 if workers == "-n0" else 8)
-    assert "is the run's directory gone?" in output
+    assert "was the run's directory removed?" in output
     assert "INTERNALERROR" not in output, output
     assert "Traceback" not in output, output
     assert CANARY not in output
 
 
 @pytest.mark.cpu_s(2)
-def test_episode_that_cannot_be_read_back_ends_the_run_with_a_sentence(project):
+def test_episode_that_cannot_be_read_back_ends_the_run_with_one_sentence(project):
     project.suite(SUITE.replace("slow 600", "say"))
     project.pytester.path.joinpath("conftest.py").write_text(UNREADABLE)
     stopped = project.run("-n0")

@@ -1,4 +1,4 @@
-"""What a case says beside its outcome: labels, scores alone, metadata, and its episode's value."""
+"""Results of a case besides its outcome: labels, scores alone, metadata, the episode's value."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def rows(directory, table="results"):
     return pq.read_table(directory / f"{table}.parquet").to_pylist()
 
 
-def what_is_said(directory):
-    """By prompt and model, all that the columns here are about."""
+def recorded_values(directory):
+    """These columns' values, by prompt and model."""
     names = ("outcome", "test", "meta.kind", "meta.letters", "label.first", "label.n", "score.rank")
     return {
         (row["param.prompt"], row["model"]): (*(row[name] for name in names), row["value"])
@@ -66,7 +66,7 @@ def expected(step=1.0):
 
 @pytest.fixture
 def run(project):
-    """A run of the suite, by its directory."""
+    """Run the suite; return the run's directory."""
 
     def of(*options, step="1"):
         project.pytester.path.joinpath("test_suite.py").write_text(SUITE)
@@ -90,11 +90,9 @@ def gate(capsys, directory, *options):
 
 @pytest.mark.slow
 @pytest.mark.cpu_s(20)
-def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
-    project, run, capsys, workers
-):
+def test_scores_labels_metadata_and_values_are_in_all_results(project, run, capsys, workers):
     directory = run(workers, "--ultrapar-gate=score.rank[label.first=late,meta.letters=3]>=2")
-    assert what_is_said(directory) == expected()
+    assert recorded_values(directory) == expected()
     names = pq.read_schema(directory / "results.parquet").names
     first = names.index("kind") + 1
     assert names[first : first + 6] == [
@@ -102,7 +100,7 @@ def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
     ]
     assert names[-1] == "value"
 
-    # Summary, report and page have means with intervals, and claim no solved rate.
+    # Summary and reports have means with intervals, and no solved rate.
     summary = json.loads((directory / SUMMARY_FILE).read_text())
     assert (summary["statistics"]["counts"]["scored"], summary["statistics"]["coverage"]) == (12, 1)
     cells = {tuple(cell["names"]): cell["scores"]["rank"] for cell in summary["cells"]}
@@ -124,10 +122,10 @@ def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
     page = project.pytester.path / "page.html"
     assert cli.main(("report", str(directory), "--out", str(page))) == 0
     text = page.read_text()
-    assert "Mean of rank, its interval at 95" in text
+    assert "Mean of rank, with the 95" in text
     assert ">2.50</b><span>0.54 to 4.46, n = 6</span>" in text
     assert "12 of 12 cases graded" in text
-    # A look at one case, at all runs, and at what is left to do.
+    # One case, all runs, and the remaining cases.
     capsys.readouterr()
     assert cli.main(("show", str(directory), "test_animal[m-say bee-r0]")) == 0
     said = capsys.readouterr().out
@@ -140,20 +138,20 @@ def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
 
 @pytest.mark.slow
 @pytest.mark.cpu_s(20)
-def test_resume_regrade_and_merge_keep_what_cases_say(project, run):
+def test_resume_regrade_and_merge_keep_labels_scores_and_metadata(project, run):
     directory = run("-n0", "-k", "ant or bee")
     n_sent = len(project.server.prompts)
     assert run("-n0", "--ultrapar-resume=latest") == directory
     assert len(project.server.prompts) - n_sent == 8
-    assert what_is_said(directory) == expected()
+    assert recorded_values(directory) == expected()
     n_sent = len(project.server.prompts)
     graded = run("-n0", f"--ultrapar-regrade={directory}", step="2")
     assert len(project.server.prompts) == n_sent
-    assert what_is_said(graded) == expected(step=2.0)
+    assert recorded_values(graded) == expected(step=2.0)
     parts = [str(run("-n0", "-k", keys)) for keys in ("ant or bee", "not ant and not bee")]
     out = project.pytester.path / "merged"
     assert cli.main(["merge", *parts, "--out", str(out)]) == 0
-    assert what_is_said(out) == expected()
+    assert recorded_values(out) == expected()
 
 
 @pytest.mark.slow
@@ -183,7 +181,7 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     assert "no case has meta.kind 'fins'; did you mean wings? allowed are legs, wings" in said
     code, verdicts = gate(capsys, new, "--baseline", str(base), "--rule", "score.rank>=+0.01")
     assert verdicts == {"score.rank>=+0.01": "pass"}
-    # The rules without --rule are those of what there is.
+    # Without --rule, the default rules fit the scores that exist.
     code, verdicts = gate(capsys, base, "--baseline", str(new))
     assert not any(rule.startswith("solved_rate") for rule in verdicts), verdicts
     assert verdicts["same_answers"] == "FAIL"
@@ -201,7 +199,7 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     assert "late" in text
 
 
-def test_labels_and_metadata_hold_no_secret_and_are_properties_of_junit_files(project):
+def test_labels_and_metadata_are_masked_and_are_properties_of_junit_files(project):
     project.suite(
         """
 import os
@@ -238,13 +236,14 @@ def test_it(answer, prompt, grade): grade({arguments})
             "grade() got the label 'parts': ['a']; it must be a text",
         ),
         ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a text or a number"),
-        ('True, labels="B"', "grade() got labels='B'; labels are a dict such as {'answer': 'B'}"),
-        ("None", "grade() got no score, and without an outcome scores are all there is to say"),
+        (
+            'True, labels="B"',
+            "grade() got labels='B'; labels must be a dict such as {'answer': 'B'}",
+        ),
+        ("None", "grade() got neither an outcome nor a score; give at least one of them"),
     ],
 )
-def test_what_cannot_be_said_is_an_error_of_the_case_and_its_answer_is_kept(
-    project, arguments, said
-):
+def test_invalid_label_is_an_error_of_the_case_and_its_answer_is_stored(project, arguments, said):
     project.suite(BAD.format(arguments=arguments))
     result = project.run("-n0", "--ultrapar-coverage=0")
     assert said in result.stdout.str()
@@ -262,21 +261,21 @@ def test_it(answer, prompt): pass
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ('{"prompt": 1}', "has the name 'prompt', which must be a text and none of a column or"),
-        ('{"model": "x"}', "has the name 'model', which must be a text and none of a column or"),
-        ("{1: 2}", "has the name 1, which must be a text and none of a column or parameter"),
+        ('{"prompt": 1}', "has the name 'prompt'; use a text that names no column or param"),
+        ('{"model": "x"}', "has the name 'model'; use a text that names no column or param"),
+        ("{1: 2}", "has the name 1; use a text that names no column or parameter"),
         ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
         ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
     ],
 )
-def test_metadata_that_is_none_is_refused_before_the_first_request(project, meta, said):
+def test_invalid_metadata_is_refused_before_the_first_request(project, meta, said):
     project.suite(META.format(meta=meta))
     text = project.refusal(project.run_here("-n0"))
     assert f"test_suite.py::test_it[m-say a-r0]: mark ultrapar(meta=...) {said}" in text
     assert refused(project.run_here("--collect-only"))
 
 
-def test_a_column_of_a_file_is_metadata_and_async_tests_have_labels(project, capsys):
+def test_columns_of_a_file_can_be_metadata_and_async_tests_can_have_labels(project, capsys):
     project.pytester.path.joinpath("words.jsonl").write_text(
         '{"word": "blue", "topic": "sky", "level": 2}\n{"word": "deep", "topic": "sea", "level": 1}'
     )
@@ -317,7 +316,7 @@ def test_it(answer, value, grade): grade(answer == value)
 """
 
 
-def test_parameter_that_is_called_value_is_that_of_the_page(project):
+def test_report_shows_a_parameter_with_the_name_value(project):
     project.pytester.path.joinpath("test_suite.py").write_text(PARAMETER)
     said_by(project.run("-n0"), 0)
     directory = project.directory.resolve()

@@ -1,4 +1,4 @@
-"""One request that is refused, and keys and models that are dead: a whole run tells them apart."""
+"""A whole run distinguishes one refused request from dead keys and missing models."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ REFUSED = {
 
 
 def upstream(status, number, **said):
-    """What OpenRouter makes of an error of the provider behind it."""
+    """OpenRouter's form of an error of the provider behind it."""
     metadata = {"raw": json.dumps({"error": said}), "provider_name": "Alpha"}
     return error(status, "Provider returned error", code=number, metadata=metadata)
 
 
-# By a word of the prompt: what one request of many was refused with, and where that was seen.
+# By a word of the prompt: the refusal of one request of many, and its source.
 SEEN = {
     # OpenHands/OpenHands#4480, run-llama/llama_index#16796
     "cloudflare": bytes_(response(PAGE, b"content-type: text/html", status=b"403 Forbidden")),
@@ -61,7 +61,7 @@ SEEN = {
     ),
     # NousResearch/hermes-agent#23411
     "image": error(b"404 Not Found", "No endpoints found that support image input", code=404),
-    # the same of the provider's own account, as OpenRouter hands it on
+    # the same error of the provider's own account, as OpenRouter passes it on
     "account": upstream(b"402 Payment Required", 402, message="Insufficient Balance"),
     "plan": upstream(b"429 Too Many Requests", 429, code="insufficient_quota", message="no"),
     # can1357/oh-my-pi#9569: a request of 1,024 tokens was served at the same time
@@ -71,7 +71,7 @@ SEEN = {
         "tokens, but can only afford 30104.",
         code=402,
     ),
-    # vanderschaarlab/climb#1: what is larger than all tokens of a minute is to wait for a day
+    # vanderschaarlab/climb#1: a request above all tokens of a minute is told to wait for a day
     "tokens": error(
         b"429 Too Many Requests",
         "Requests to the ChatCompletions_Create Operation have exceeded token rate limit of your "
@@ -82,7 +82,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("keys", [1, 3])
-def test_every_such_refusal_costs_its_own_case(project, keys, workers):
+def test_each_of_these_refusals_fails_only_its_own_case(project, keys, workers):
     project.write_pool(keys=keys)
     project.server.faults |= SEEN
     prompts = [f"say {n}" for n in range(60)]
@@ -99,7 +99,7 @@ def test_every_such_refusal_costs_its_own_case(project, keys, workers):
 
 @pytest.mark.parametrize("keys", [1, 3])
 @pytest.mark.parametrize("name", REFUSED)
-def test_one_refused_request_costs_its_own_case(project, name, keys, workers):
+def test_one_refused_request_fails_only_its_own_case(project, name, keys, workers):
     fault, words = REFUSED[name]
     project.write_pool(keys=keys)
     project.server.faults["bad"] = fault
@@ -110,14 +110,14 @@ def test_one_refused_request_costs_its_own_case(project, name, keys, workers):
     assert BAD in row["nodeid"]
     assert words in row["error"]
     assert set(project.reasons().values()) == {""}
-    # Once to another key where there is one.
+    # Once with another key if there is one.
     assert project.server.prompts.count(BAD) == min(keys, 2)
 
 
 @pytest.mark.parametrize("first", [BAD, "say 3"])
 def test_one_false_refusal_costs_nothing(project, first, workers):
     project.write_pool(keys=3)
-    false = error(b"401 Unauthorized", "a node that has not heard of the key")
+    false = error(b"401 Unauthorized", "a node that does not know the key yet")
 
     def weather(asked):
         return false if asked.prompt == first and asked.nth == 1 else None
@@ -129,7 +129,7 @@ def test_one_false_refusal_costs_nothing(project, first, workers):
     assert set(project.reasons().values()) == {""}
 
 
-def test_refusal_of_the_content_is_a_result_at_once(project, workers):
+def test_refusal_of_the_content_is_a_result_immediately(project, workers):
     project.write_pool(keys=3)
     project.server.faults["bad"] = error(
         b"403 Forbidden",
@@ -143,7 +143,7 @@ def test_refusal_of_the_content_is_a_result_at_once(project, workers):
 
 
 @pytest.mark.parametrize("status", [401, 402, 403])
-def test_dead_key_is_gone_after_few_refusals_and_costs_no_case(project, status, workers):
+def test_dead_key_is_removed_after_few_refusals_and_costs_no_case(project, status, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing(status, f"{CANARY}-1")
     project.suite(cases(60))
@@ -156,7 +156,7 @@ def test_dead_key_is_gone_after_few_refusals_and_costs_no_case(project, status, 
     assert project.reasons()["p/m/key1"] in project.report.str()
 
 
-def test_key_that_dies_in_the_middle_is_gone_after_three_refusals(project, workers):
+def test_key_that_dies_during_a_run_is_removed_after_three_refusals(project, workers):
     project.write_pool(keys=3, seats=1)
     dead = refusing(401, f"{CANARY}-1")
     refused = []
@@ -175,7 +175,7 @@ def test_key_that_dies_in_the_middle_is_gone_after_three_refusals(project, worke
 
 
 def run_that_no_instance_serves(project, workers, why):
-    """What the terminal says, as words, of 30 cases on a server that serves none of them."""
+    """The terminal's words about 30 cases on a server that does not serve their model."""
     project.suite(cases(30))
     result = project.run(workers)
     assert result.ret == 1
@@ -195,7 +195,7 @@ def run_that_no_instance_serves(project, workers, why):
         (422, "Model 'm' not found"),
     ],
 )
-def test_missing_model_is_said_once(project, status, message, workers):
+def test_missing_model_is_reported_once(project, status, message, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing(status, "m", message=message)
     why = "was not found (404), or does not serve m"
@@ -205,7 +205,7 @@ def test_missing_model_is_said_once(project, status, message, workers):
     assert any(message in row["error"] for row in project.rows())
 
 
-def test_run_without_refusals_sends_not_one_request_more(project, workers):
+def test_run_without_refusals_sends_no_extra_request(project, workers):
     project.write_pool(keys=3)
     project.suite(cases(30))
     assert project.run(workers).ret == 0
@@ -217,7 +217,7 @@ NOT_HERE = "Chat completions are switched off for this deployment (request 8f3a{
 
 
 def refusing_all(status, message, *, but_checks=None):
-    """Weather: everything is refused, a check with other words or, without any, not at all."""
+    """Weather: refuse everything, but answer a check, or refuse it in the words `but_checks`."""
 
     def weather(asked):
         words = message if asked.prompt != CHECK else but_checks
@@ -228,13 +228,13 @@ def refusing_all(status, message, *, but_checks=None):
 
 @pytest.mark.parametrize("status", [400, 422, 501])
 @pytest.mark.cpu_s(2)
-def test_what_every_first_request_is_refused_with_is_said_once(project, status, workers):
+def test_refusal_of_all_first_requests_is_reported_once(project, status, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing_all(status, NOT_HERE, but_checks=NOT_HERE)
     why = "refuses even the shortest request for m"
     said = run_that_no_instance_serves(project, workers, why)
     assert said.count("are switched off for this") == 1
-    # Once the server is mended, the same command asks all of them.
+    # Once the server is fixed, the same command sends all of them.
     project.server.weather = lambda _: None
     project.finish(30)
 
@@ -243,7 +243,7 @@ def test_what_every_first_request_is_refused_with_is_said_once(project, status, 
     ("status", "check"),
     [(400, None), (501, None), (400, "no"), (400, "max_tokens: must be 16 or more")],
 )
-def test_what_the_suite_alone_asks_wrongly_is_its_own_error(project, status, check, workers):
+def test_invalid_requests_of_a_suite_are_errors_of_the_suite(project, status, check, workers):
     project.write_pool(keys=3)
     words = check if check and "max" in check else "temperature: not for this model"
     project.server.weather = refusing_all(status, words, but_checks=check)
@@ -259,7 +259,7 @@ def test_what_the_suite_alone_asks_wrongly_is_its_own_error(project, status, che
     assert len(set(sent)) == 31
 
 
-def test_instance_that_refuses_all_costs_no_case_where_another_serves(project, workers):
+def test_instance_that_refuses_all_requests_costs_no_case_if_another_serves(project, workers):
     project.write_pool(instances='["m", "deaf"]')
     project.server.weather = refusing(400, "deaf", message="not switched on")
     project.suite(cases(30))

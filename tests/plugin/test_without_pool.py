@@ -17,7 +17,7 @@ def test_asks_more(answer, model): ...
 """
 UNIT = "def test_adds(): assert 1 + 1 == 2\n"
 LINE = (
-    "ultrapar: {} skipped, as no model is given: add --ultrapar-model VENDOR/NAME "
+    "ultrapar: {} skipped because no model is given: add --ultrapar-model VENDOR/NAME "
     "or --ultrapar-pool FILE (ini ultrapar_pool)"
 )
 
@@ -29,7 +29,7 @@ def both(project):
     return project
 
 
-def test_evaluations_are_skipped_and_one_line_says_how_to_run_them(both):
+def test_evaluations_are_skipped_and_one_line_explains_how_to_run_them(both):
     result = both.run("-n0", pool=False)
     assert result.ret == 0
     result.assert_outcomes(passed=1, skipped=3)
@@ -41,21 +41,21 @@ def test_evaluations_are_skipped_and_one_line_says_how_to_run_them(both):
     assert both.server.prompts == []
 
 
-def test_nothing_is_said_where_no_evaluation_is_selected(both):
+def test_run_without_selected_evaluations_prints_no_hint(both):
     result = both.run_here("test_unit.py", "-ra", pool=False)
     assert result.ret == 0
     assert "ultrapar:" not in result.stdout.str()
 
 
-def test_error_of_collection_is_not_hidden_behind_the_evaluations(both, workers):
+def test_evaluations_do_not_hide_an_error_of_collection(both, workers):
     both.pytester.path.joinpath("test_unit.py").write_text("import no_such_module\n")
     result = both.run(workers, pool=False)
-    # xdist's own word for errors of collection is 1.
+    # xdist's own exit code for errors of collection is 1.
     assert result.ret == (2 if workers == "-n0" else 1)
     assert "no_such_module" in result.stdout.str()
 
 
-def test_plain_test_that_takes_llm_is_told_what_to_write(both, workers):
+def test_error_of_a_plain_test_that_takes_llm_says_what_to_write(both, workers):
     both.pytester.path.joinpath("test_unit.py").write_text(
         f"{UNIT}def test_sync(llm): assert llm\ndef test_model(model): assert model\n"
     )
@@ -63,7 +63,7 @@ def test_plain_test_that_takes_llm_is_told_what_to_write(both, workers):
     assert result.ret == 1
     said = result.stdout.str()
     assert (
-        "test_unit.py::test_sync: a test that takes `llm` is `async def`, and awaits its answers; "
+        "test_unit.py::test_sync: a test that takes `llm` must be `async def` and await answers; "
         'write\n    async def test_sync(llm):\n        reply = await llm.chat("...")\n'
     ) in said
     assert "\nthe fixture 'model' needs --ultrapar-model VENDOR/NAME or --ultrapar-pool" in said

@@ -1,4 +1,4 @@
-"""Workers that are killed while they start, and others that are killed meanwhile."""
+"""Workers that are killed during their start, while others are killed, too."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_worker_killed_while_it_starts_is_started_again(project, hook, gateway, 
     assert list(project.outcomes().values()) == ["solved"] * 30
 
 
-def test_workers_that_all_die_while_they_start_end_the_run_with_a_sentence(project):
+def test_run_ends_with_one_sentence_if_all_workers_die_while_they_start(project):
     project.suite(SUITE)
     hook, gateway = HOOKS[1]
     everybody = '{f"gw{n}" for n in range(99)}'
     killed = KILLED_WHILE_STARTING.format(hook=hook, gateway=gateway, whom=everybody)
     project.pytester.path.joinpath("conftest.py").write_text(killed)
     said = project.refusal(project.run("-n2"))
-    assert "5 worker processes in a row ended while they started" in said
+    assert "5 worker processes in a row ended during startup" in said
 
 
 KILLED_BETWEEN_COLLECTIONS = """
@@ -87,7 +87,7 @@ def pytest_ultrapar_assign():
 """
 
 
-def test_replacement_that_is_up_before_the_last_worker_has_collected_loses_nothing(project):
+def test_replacement_that_starts_before_the_last_worker_has_collected_loses_nothing(project):
     project.suite(SUITE)
     project.pytester.path.joinpath("conftest.py").write_text(KILLED_BETWEEN_COLLECTIONS)
     result = project.run("-n2")
@@ -113,7 +113,7 @@ FIRST = ["gw0", "gw1", "gw2"]
 
 OTHER_TESTS = """
 if IS_LATE:
-    def test_that_only_they_collect(): ...
+    def test_that_only_late_workers_collect(): ...
 """
 OTHER_CASES = """
 @pytest.mark.parametrize("prompt", [f"ask {IS_LATE}"])
@@ -122,13 +122,13 @@ def test_other(answer, grade): grade("solved")
 
 
 @pytest.mark.parametrize(("n_workers", "others"), [(1, OTHER_CASES), (3, OTHER_TESTS)])
-def test_replacement_that_collects_something_else_does_not_keep_a_run_waiting(
+def test_replacement_that_collects_other_tests_does_not_keep_a_run_waiting(
     project, n_workers, others
 ):
-    """Of three workers two die; the third may not run what killed them, and nobody else can."""
+    """Two of three workers die. The third must not run the case that killed them; no other can."""
     first = str(FIRST[:n_workers])
     project.suite(COLLECTS_SOMETHING_ELSE.replace("{FIRST}", first).replace("OTHERS", others))
     result = project.run(f"-n{n_workers}")
     output = said_by(result, 2)
-    assert output.count("collected other tests than that one") == 1
+    assert output.count("but collected different tests: no worker can run the remaining") == 1
     assert set(project.outcomes().values()) <= {"solved", "not_run"}

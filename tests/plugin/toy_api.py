@@ -1,4 +1,4 @@
-"""An API of its own, in all respects unlike the others: what a new one takes is this module."""
+"""An API that differs from the others in all respects: a new API needs only such a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An independent, slow bookkeeper beside the broker: it sees calls and actions and judges them."""
+"""An independent, slow bookkeeper for the broker: it sees all calls and actions and checks them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Wish:
     request: LeaseRequest
     came_s: float
     queued_s: float
-    """When it joined its line: when it came, or when the retry budget let it go."""
+    """When it joined its line: at its arrival, or when the retry budget allowed it."""
     moves_to: Lane | None = None
-    """Where a retry waits: the broker's own choice, judged when it was made."""
+    """The line in which a retry waits: the broker's choice, checked when it was made."""
     was_parked: bool = False
     is_extra: bool = False
-    """Whether its case had no place when it joined its line: the broker's own word."""
+    """Whether its case had no place when it joined its line, as the broker reported it."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass
 class Rules:
-    """What a group may do, kept from the outside."""
+    """The rules of a group, tracked from outside."""
 
     has_opened: bool = False
     open: set[tuple[str, str]] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Rules:
 
 
 class Judge(BrokerPlay):
-    """Plays the broker's calls, books every action, fails at the first that breaks a rule."""
+    """Make the broker's calls, record every action, and fail at the first that breaks a rule."""
 
     def __init__(self, of: Pool, assignment: Assignment, *, seed: int = 0) -> None:
         super().__init__(LaneBroker(of, seed=seed), now_s=1000.0)
@@ -121,14 +121,14 @@ class Judge(BrokerPlay):
         super().disconnect(worker)
 
     def wake(self, at_s: float) -> None:
-        # Nothing may become servable before the time at which the broker wants to look.
+        # Nothing may become servable before the time for which the broker asked.
         self.now_s = max(self.now_s, math.nextafter(at_s, -math.inf))
-        self.check_nobody_is_left_waiting()
+        self.check_no_servable_request_waits()
         super().wake(at_s)
         self.check()
 
     def jump(self, by_s: float) -> None:
-        """The clock jumps, or the process slept: the broker sees only where it is afterwards."""
+        """Let the clock jump, or the process sleep: the broker sees only the new time."""
         self.now_s += by_s
         self.book(self.broker.tick(self.now_s))
 
@@ -141,7 +141,7 @@ class Judge(BrokerPlay):
         for wish in self.waiting.values():
             wish.was_parked |= self._is_parked(wish)
         for wish in [*queued.values(), *left]:
-            # A retry joins its line when its instance's budget lets it go.
+            # A retry joins its line when its instance's budget allows it.
             if wish.was_parked:
                 wish.queued_s, wish.was_parked = self.now_s, False
                 self._note_move(wish)
@@ -185,19 +185,21 @@ class Judge(BrokerPlay):
         turns = [one for one in still if not one.request.opens and self._can_use(one, granted)]
         placed = [one for one in turns if not one.is_extra]
         if request.opens:
-            assert not placed, "an open went before a turn that could use the same lane"
+            assert not placed, (
+                "an opening request was served before a follow-up that could use the same lane"
+            )
             self._book_open(action.worker, request)
             home = self.assignment.home.get(action.worker)
             if home is not None and granted.lane_id not in home:
                 self._judge_stealing(granted, still)
         else:
             if wish.is_extra:
-                assert not placed, "a case without a place went before one that has one"
+                assert not placed, "a case without a place was served before a case with one"
             rivals = [one for one in turns if one.request.lane == request.lane]
             rivals = [one for one in rivals if one.is_extra == wish.is_extra]
             rivals = [one for one in rivals if one.request.group == request.group]
             in_order = all(one.queued_s >= wish.queued_s for one in rivals)
-            assert in_order, "turns are not served in order"
+            assert in_order, "follow-ups are not served in order"
 
     def _book_open(self, worker: str, request: LeaseRequest) -> None:
         if not request.group:
@@ -207,7 +209,7 @@ class Judge(BrokerPlay):
         for other in self.groups.values():
             if other is not group and group.exclusive and other.exclusive == group.exclusive:
                 is_running = self.rules[other.name].has_opened and set(other.cases) - self.ended
-                assert not is_running, "two groups with one exclusive word run at once"
+                assert not is_running, "two groups with the same `exclusive` run at the same time"
         rules.has_opened = True
         rules.open.add((worker, request.case_id))
         assert group.at_once is None or len(rules.open) <= group.at_once
@@ -215,7 +217,9 @@ class Judge(BrokerPlay):
     def _judge_stealing(self, stolen: Lane, still: list[Wish]) -> None:
         at_home = {who for who, home in self.assignment.home.items() if stolen.lane_id in home}
         is_early = self.now_s < self.first_request_s + 2.0
-        assert not (is_early and at_home - self.spoken), "stolen before its home workers spoke"
+        assert not (is_early and at_home - self.spoken), (
+            "stolen before its home workers made a request"
+        )
         rivals = [one for one in still if self._is_home(one.worker, stolen)]
         rivals = [one for one in rivals if one.request.opens and self._is_admitted(one.request)]
         assert not [one for one in rivals if stolen in self._allowed(one.request)], (
@@ -236,7 +240,7 @@ class Judge(BrokerPlay):
         return self.now_s >= rules.predecessors_ended_s + group.start_after_s
 
     def _is_admitted(self, request: LeaseRequest) -> bool:
-        """Whether the group certainly lets an open through (with an exclusive word: when alone)."""
+        """Whether the group certainly admits an opening request (`exclusive`: only if alone)."""
         if not (request.group and request.opens):
             return True
         group, rules = self.groups[request.group], self.rules[request.group]
@@ -257,7 +261,7 @@ class Judge(BrokerPlay):
         return [one for one in lanes if only is None or one.lane_id in only]
 
     def _can_use(self, wish: Wish, candidate: Lane) -> bool:
-        """Whether the rules allow this lane for this wish, leaving limits and stealing aside."""
+        """Whether the rules allow this lane for this wish, regardless of limits and stealing."""
         allowed = self._allowed(wish.request)
         if wish.moves_to is not None and self._is_up(wish.moves_to):
             return candidate == wish.moves_to
@@ -280,7 +284,7 @@ class Judge(BrokerPlay):
         return self._state(of) == "out"
 
     def _live(self) -> list[Held]:
-        """Leases that are out and did not end by themselves; a hung worker still holds the rest."""
+        """Leases in use that did not end by themselves; a hung worker still holds the rest."""
         return [held for held in self.held.values() if held.end_s > self.now_s]
 
     def _taken(self, name: str) -> int:
@@ -300,8 +304,8 @@ class Judge(BrokerPlay):
     def is_free(self, candidate: Lane) -> bool:
         if not self._is_up(candidate):
             return False
-        # How far a refusal lowers a limit is its controller's business, not the judge's. A key that
-        # was refused for one model may be lowered for the others, too.
+        # The judge does not check how far a refusal lowers a limit: that is the controller's task.
+        # A key that was refused for one model may be lowered for the others, too.
         for found in self.broker._table.lanes[candidate.lane_id].path:
             if found.controller is None:
                 continue
@@ -312,7 +316,7 @@ class Judge(BrokerPlay):
                 return False
             for rate, window_s in ((limit.qps, 1.0), (limit.rpm, 60.0)):
                 sends = self.sends[limit.name]
-                # Two units in the last place of room for the limiter's own rounding up.
+                # Two units in the last place as tolerance for the limiter's own rounding up.
                 room_s = 4 * math.ulp(self.now_s)
                 if rate is not None and sends and self.now_s < sends[-1] + window_s / rate + room_s:
                     return False
@@ -323,7 +327,7 @@ class Judge(BrokerPlay):
     def check(self) -> None:
         self.check_limits()
         self.check_probes()
-        self.check_nobody_is_left_waiting()
+        self.check_no_servable_request_waits()
 
     def check_limits(self) -> None:
         for limit in self.pool.limits.values():
@@ -338,7 +342,7 @@ class Judge(BrokerPlay):
                     check_rate(self.sends[limit.name], rate, window_s)
 
     def check_probes(self) -> None:
-        """While a breaker is half-open, at most one request granted since is out."""
+        """While a breaker is half-open, at most one request granted since is in flight."""
         for one in self.pool.lanes:
             breaker = self.broker._table.lanes[one.lane_id].health._breaker
             since = [
@@ -347,19 +351,19 @@ class Judge(BrokerPlay):
                 if held.lane == one and held.granted_s >= breaker.until_s
             ]
             if breaker.state in {"half_open", "probing"}:
-                assert len(since) <= 1, f"{len(since)} probes of {one.lane_id} at once"
+                assert len(since) <= 1, f"{len(since)} probes of {one.lane_id} at the same time"
             if breaker.state == "open":
                 assert not self._is_up(one)
 
-    def check_nobody_is_left_waiting(self) -> None:
-        """No request waits that some free lane could serve now."""
+    def check_no_servable_request_waits(self) -> None:
+        """No request waits that a free lane could serve now."""
         for wish in self.waiting.values():
             if self._is_parked(wish) or not self._is_admitted(wish.request):
                 continue
             for candidate in self._allowed(wish.request):
                 if not (self.is_free(candidate) and self._can_use(wish, candidate)):
                     continue
-                # A seat may be kept for a case with a place, for half an answer's time at most.
+                # A seat may be reserved for a case with a place, for half an answer's time at most.
                 kept_until_s = self.answered_s + SOON * self.longest_s
                 waits_for_others = wish.request.opens or wish.is_extra
                 if waits_for_others and self.now_s <= kept_until_s + 4 * math.ulp(self.now_s):

@@ -1,4 +1,4 @@
-"""Adaptive mode, whatever happens to it."""
+"""Adaptive mode under random events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(OUTCOMES),
         st.floats(0, 30) | st.sampled_from([0.0, 0.0, 0.0, 3600.0]),  # since the step before
-        st.floats(0, 10) | st.sampled_from([0.05, 1.0]),  # how long the request took
+        st.floats(0, 10) | st.sampled_from([0.05, 1.0]),  # duration of the request
         st.floats(0, 1),  # share of the seats in use at its grant
         TOLD,
     ),
@@ -85,7 +85,7 @@ def test_adaptive_seats_grow_only_by_a_success_that_used_most_of_them(steps, cei
             if seen.is_served and not controller.plateau.is_reached and not is_storm_over:
                 assert seen.at_grant >= 0.8 * cap
             if not seen.is_served:
-                # The first cut of the rate gives seats back that were cut for its sake.
+                # The first cut of the rate returns seats that were cut to protect the rate.
                 assert seen.is_limited
                 assert rate == math.inf > controller.pace.rate
 
@@ -102,14 +102,14 @@ def test_adaptive_cuts_once_per_epoch(steps, ceiling):
 
 
 @given(STEPS, st.integers(1, 2000))
-def test_adaptive_is_a_function_of_what_it_sees(steps, ceiling):
+def test_adaptive_depends_only_on_its_inputs(steps, ceiling):
     first = [(c.cap(), c.interval_s()) for _, _, c in play(steps, ceiling)]
     second = [(c.cap(), c.interval_s()) for _, _, c in play(steps, ceiling)]
     assert first == second
 
 
 @given(STEPS, st.integers(20, 2000))
-def test_adaptive_after_an_hour_of_nothing_takes_no_more_than_a_step(steps, ceiling):
+def test_adaptive_after_an_idle_hour_grows_by_at_most_one_step(steps, ceiling):
     played = list(play(steps, ceiling))
     if not played or played[-1][2].plateau.is_reached:
         return

@@ -1,4 +1,4 @@
-"""Whatever became of its cases, a run has a report and a page, and can be listed and compared."""
+"""Any run, with any results of its cases, can be reported, listed and compared."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import HistoryFile
+from pytest_ultrapar.broker.limit_history import HistoryFile
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.examples import examples
 from tests.unit.finished_run import (
@@ -39,7 +39,7 @@ GRADED = ("solved", "partial", "unsolved")
 ENDED = (*GRADED, "infra", "error", "skipped")
 UNFINISHED = ("never", "interrupted", "ungraded")
 FATES = st.sampled_from([("infra",), ("unsolved",), GRADED, ENDED, (*ENDED, *UNFINISHED)])
-"""What may become of the cases of a run."""
+"""The possible results of the cases of a run."""
 STATUS = LaneStatus(
     LANE.lane_id, "out", "lane azure/dep0/key0 is dead", 0, 1, 1, 0, 1, 1, {"azure (workers)": 1.0},
     outcomes={"transport": 1, "lost": 1}, pauses={"rate": 1}, paused_s={"rate": 0.0}, n_opened=1,
@@ -91,7 +91,7 @@ def requests(draw):
 
 @st.composite
 def records(draw, index, fates):
-    """What the journal has of a case."""
+    """The journal's records of a case."""
     fate = draw(st.sampled_from(fates))
     if fate == "never":
         return []
@@ -109,7 +109,7 @@ def records(draw, index, fates):
 
 @st.composite
 def histories(draw, cases):
-    """The fields of a manifest, what the journal has, and which limits and pauses there were."""
+    """The fields of a manifest, the records of the journal, and the limits and pauses."""
     fates = draw(FATES)
     journals = [draw(records(one.index, fates)) for one in cases]
     if draw(st.booleans()):
@@ -118,7 +118,7 @@ def histories(draw, cases):
 
 
 CELLS = st.tuples(st.sampled_from(["m1", "m2"]), st.sampled_from("ab"), st.integers(0, 1))
-"""Model, parameter and repetition of a case."""
+"""The model, parameter and repetition of a case."""
 
 
 @st.composite
@@ -145,7 +145,7 @@ def write(path, cases, fields, journals, named):
 
 @examples(20)
 @given(two_runs())
-def test_any_run_is_shown(drawn):
+def test_any_run_can_be_shown(drawn):
     cases, *both = drawn
     with TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in "ab"]
@@ -160,6 +160,6 @@ def test_any_run_is_shown(drawn):
             main(["compare", base, new, *options])
             for options in ([], ["--full"], ["--html", f"{folder}/page.html"])
         }
-        # 4: one of them is not finished, or nothing of it was graded.
+        # 4: one of them is not finished, or has no graded case.
         assert codes in ({0}, {4})
         assert main(["gate", new, "--baseline", base]) in {0, 1, *codes}

@@ -1,4 +1,4 @@
-"""Breaker, retry budget and Retry-After under anything that can happen to them."""
+"""Breaker, retry budget and Retry-After under random events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(["grant"] * 3 + ["ok", "failed", "failed", "connect", "void", "wake"]),
         st.integers(0, 7),
-        # The clock stands still, runs, jumps an hour on, or back.
+        # The clock stands still, runs, jumps an hour ahead, or back.
         st.sampled_from([0.0, 0.0, 0.01, 0.5, 3.0, 30.0, 3600.0, -3600.0]),
     ),
     max_size=120,
@@ -34,7 +34,7 @@ class Lease:
 
 
 class Lane:
-    """A breaker in use, with the leases that are out."""
+    """A breaker in use, with the leases in flight."""
 
     def __init__(self, seed: int) -> None:
         self.breaker = Breaker(random.Random(seed))
@@ -46,7 +46,7 @@ class Lane:
         was_open = self.breaker.state == "open"
         self.breaker.wake(self.now_s)
         if was_open and self.breaker.state == "half_open":
-            # By its own clock, which a clock that jumps back does not turn back.
+            # By its own clock, which a jump of the wall clock does not turn back.
             assert self.breaker._now_s >= self.breaker.until_s
 
     def grant(self) -> None:
@@ -74,7 +74,7 @@ class Lane:
 
 @examples(300)
 @given(STEPS, st.integers(0, 2**32))
-def test_breaker_lets_one_through_at_a_time_and_opens_only_after_failures(steps, seed):
+def test_breaker_admits_one_probe_at_a_time_and_opens_only_after_failures(steps, seed):
     lane = Lane(seed)
     for what, which, by_s in steps:
         lane.now_s = max(0.0, lane.now_s + by_s)
@@ -85,7 +85,8 @@ def test_breaker_lets_one_through_at_a_time_and_opens_only_after_failures(steps,
         elif lane.out:
             lane.back(lane.out.pop(which % len(lane.out)), what)
         if lane.breaker.state != "probing":
-            # What is still out of an earlier probe was given up, by a wake at its term's end.
+            # A request still in flight from an earlier probe was given up, by a wake at its term's
+            # end.
             for one in lane.out:
                 one.is_probe = False
         assert lane.breaker.n_opened <= lane.n_failed
@@ -133,13 +134,13 @@ def test_retries_are_never_more_than_the_budget_and_one_probe_at_a_time(steps):
         while (taken := budget.take(n_first, now_s)) is not None:
             n_gone += 1
             if taken[1]:
-                assert not is_out, "two probes at once"
+                assert not is_out, "two probes at the same time"
                 if n_failed and not answered:
                     assert now_s >= failed_s + min(30.0, 2.0 ** (n_failed - 1))
                 is_out, n_probes = True, n_probes + 1
-        assert n_gone + len(budget.parked) == n_asked, "a retry was lost or doubled"
+        assert n_gone + len(budget.parked) == n_asked, "a retry was lost or duplicated"
         assert n_gone - n_probes <= FIXED + SHARE * n_first
-        # Whoever waits knows when to look again, or waits for the probe that is out.
+        # A waiting request knows its next time to check, or waits for the probe in flight.
         assert not budget.parked or is_out or budget.next_probe_s is not None
 
 

@@ -1,4 +1,4 @@
-"""The broker in adaptive mode, with breakers and tokens: limits hold, and nobody waits for ever."""
+"""The broker in adaptive mode, with breakers and tokens: limits hold; no request waits forever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.broker_play import Play
 from tests.examples import examples
 from tests.pools import lane, pool
 
-# What each request in turn will bring: outcome, how long it takes, what its refusal says.
+# The result of each request in turn: outcome, duration, the refusal's feedback.
 COURSES = st.lists(
     st.tuples(
         st.sampled_from(["ok", "ok", "ok", "rate", "rate", "overload", "timeout", "malformed"]),
@@ -30,7 +30,7 @@ COURSES = st.lists(
 
 @st.composite
 def pools(draw) -> Pool:
-    """Lanes whose paths have different depths: what one looks for binds others, too."""
+    """Lanes whose paths have different depths: an estimate of one limit affects others, too."""
     limits: dict[str, Limit] = {}
 
     def limit(name, level):
@@ -60,7 +60,7 @@ def pools(draw) -> Pool:
 
 @examples(150)
 @given(pools(), COURSES, st.integers(1, 60))
-def test_adaptive_broker_serves_everybody_in_the_end(pool, courses, wanted):
+def test_adaptive_broker_serves_every_request_in_the_end(pool, courses, wanted):
     lanes = {one.lane_id: one for one in pool.lanes}
     coming = itertools.cycle(courses)
 

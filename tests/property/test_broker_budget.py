@@ -1,4 +1,4 @@
-"""Budgets on the broker's limits: never more than that is spent, and nobody waits for ever."""
+"""Budgets on the broker's limits: they are never exceeded, and no request waits forever."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.budget import Budgets, spent_by_limit
-from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback, TokenBounds
 from pytest_ultrapar.broker.spending_file import (
     ALL_LANES,
     SpendingFile,
-    look_at_spending,
+    find_spending,
     read_spending,
 )
 from pytest_ultrapar.broker.wire import Paid, Pay
@@ -40,7 +40,7 @@ REFUSED = ("rate", "connect", "bad_request", "unsent")
 def priced_pool(
     whole: float | None, of_p: float | None = None, of_key: float | None = None, **own: object
 ) -> Pool:
-    """A lane of a dear provider and one of a cheap one, below budgets of pool, provider and key."""
+    """An expensive provider's lane and a cheap one's, with budgets of pool, provider and key."""
     limits = [
         Limit("pool", "pool", budget=whole, **own),
         Limit("p", "provider", budget=of_p),
@@ -58,7 +58,7 @@ def price_of(lane_id: str) -> ModelPrice:
 
 
 class Judge:
-    """What was spent, by books of its own: the most that every lease may cost until it is over."""
+    """The spending, tracked independently: the most that every lease may cost until it is over."""
 
     def __init__(self, what: Pool, directory: Path) -> None:
         self.pool = what
@@ -67,7 +67,7 @@ class Judge:
         self.begin()
 
     def begin(self) -> None:
-        # By request, whose numbers begin anew.
+        # By request; request ids start again in each session.
         self.most: dict[int, int] = {}
         self.tokens: dict[int, tuple[int, int]] = {}
         self.whose: dict[int, str] = {}
@@ -122,7 +122,7 @@ class Judge:
                 assert purse.spent + purse.reserved == units, name
 
     def answer(self, request_id: int, outcome: str, n_in: int, n_out: int) -> None:
-        """Give a lease back; one without money is never sent on."""
+        """Return a lease; a request without money is never sent."""
         if request_id not in self.is_paid:
             outcome = "unsent"
         used = price_of(self.whose[request_id]).cost(n_in, n_out)
@@ -213,7 +213,7 @@ class Spending(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """All processes die; a resumed run counts what was in flight in full."""
+        """Kill all processes; a resumed run counts requests in flight in full."""
         for request_id in self.out:
             self.judge.over(request_id, self.judge.most[request_id])
         self.judge.file.close()
@@ -238,7 +238,7 @@ class Spending(RuleBasedStateMachine):
                     self.judge.check()
                 elif play.waiting and play.next_s() < 1e8:
                     play.step()
-                elif self.judge.begun:  # while it is open, its own money is kept for it
+                elif self.judge.begun:  # while it is open, its own money is reserved for it
                     play.end(self.judge.begun.pop())
                 else:
                     break
@@ -300,7 +300,7 @@ def opening(play: Play, case_id: str) -> int:
     return play.ask(opens=True, case_id=case_id)
 
 
-def test_opening_request_reserves_nothing_until_it_is_known_what_it_may_cost():
+def test_opening_request_reserves_nothing_until_its_highest_cost_is_known():
     play = dear_play(0.0015)
     one, two = opening(play, "a"), opening(play, "b")
     purse = play.broker._table.budgets.purses["pool"]
@@ -317,7 +317,7 @@ def test_opening_request_reserves_nothing_until_it_is_known_what_it_may_cost():
     assert (purse.spent, purse.reserved) == (0.0003 * UNITS, 0)
 
 
-def test_opening_request_whose_answer_is_unknown_costs_what_was_reserved():
+def test_opening_request_with_an_unknown_answer_costs_its_reservation():
     play = dear_play(0.0015)
     request = opening(play, "a")
     assert play.paid(request, 0, 100)
@@ -325,16 +325,16 @@ def test_opening_request_whose_answer_is_unknown_costs_what_was_reserved():
     assert play.broker._table.budgets.purses["pool"].spent == 0.001 * UNITS
 
 
-def test_lease_that_is_gone_is_not_paid():
+def test_missing_lease_is_not_paid():
     play = dear_play(0.0015)
     request = opening(play, "a")
     lease = play.leases[request]
     play.back(request, "unsent")
-    assert play.say("gw0", Pay(lease.lease_id, Most(0, 1))) == Paid(False)
+    assert play.say("gw0", Pay(lease.lease_id, TokenBounds(0, 1))) == Paid(False)
     assert play.broker._table.budgets.purses["pool"].reserved == 0
 
 
-def test_wait_for_money_is_called_so():
+def test_wait_for_money_is_reported_as_such():
     play = dear_play(0.0015)
     one, two, three = (first(play, opens=False) for _ in range(3))
     play.wait(2.0)
@@ -365,7 +365,7 @@ def test_follow_up_goes_to_a_lane_that_still_has_money():
     assert not play.refused
 
 
-def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
+def test_request_that_its_lane_cannot_pay_waits_for_a_paused_lane():
     play = play_on(priced_pool(0.001))
     dear, cheap = first(play, lane="p/a/k", most_out=1), first(play, lane="q/b/k", most_out=1)
     play.answer(dear, "ok", Feedback(tokens=1, tokens_out=1))
@@ -377,7 +377,7 @@ def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
 
 
 def few_at_a_time(n: int) -> Play:
-    """One request at a time on the dear lane, so many on the cheap one, whose key has 0.0003."""
+    """One request at a time on the expensive lane, n on the cheap one, whose key has 0.0003."""
     what = priced_pool(None, of_key=0.0003)
     limits = {
         **what.limits,
@@ -388,7 +388,7 @@ def few_at_a_time(n: int) -> Play:
 
 
 def test_request_that_waits_for_the_lane_with_money_keeps_no_other_lane():
-    """Found by hypothesis: the cheap lane was free, and nobody looked at it again."""
+    """Found by hypothesis: the cheap lane was free, but was not checked again."""
     play = few_at_a_time(1)
     dear, cheap = first(play, lane="p/a/k"), first(play, lane="q/b/k", most_out=1)
     waits = first(play, opens=False, most_out=300)
@@ -402,7 +402,7 @@ def test_request_that_waits_for_the_lane_with_money_keeps_no_other_lane():
     assert (play.lane(waits), play.lane(behind)) == ("p/a/k", "q/b/k")
 
 
-def test_case_begins_on_a_lane_that_has_no_money_for_a_request_that_waits():
+def test_case_begins_on_a_lane_that_has_no_money_for_a_waiting_request():
     play = few_at_a_time(1)
     first(play, lane="p/a/k")
     cheap = first(play, lane="q/b/k", most_out=1)
@@ -411,7 +411,7 @@ def test_case_begins_on_a_lane_that_has_no_money_for_a_request_that_waits():
     assert (play.lane(case), play.waiting) == ("q/b/k", {waits})
 
 
-def test_request_that_waits_for_the_lane_with_money_gets_what_another_has_back():
+def test_request_that_waits_for_the_lane_with_money_gets_money_that_another_returns():
     play = few_at_a_time(3)
     first(play, lane="p/a/k")
     large, small = (first(play, lane="q/b/k", most_out=n) for n in (150, 1))
@@ -422,7 +422,7 @@ def test_request_that_waits_for_the_lane_with_money_gets_what_another_has_back()
     assert play.lane(waits) == "q/b/k"
 
 
-def test_line_of_a_lane_without_money_moves_on():
+def test_line_of_a_lane_without_money_moves_to_another_lane():
     play = play_on(priced_pool(None, of_p=0.001, of_key=0.0003))
     dear = first(play, opens=False, lane="p/a/k")
     cheap = [first(play, opens=False, lane="q/b/k") for _ in range(2)]
@@ -444,8 +444,8 @@ def begun(path: Path) -> SpendingFile:
     return file
 
 
-def test_file_changed_anywhere_says_no_less_than_was_spent_or_is_refused(tmp_path):
-    """Cut, and with any line missing, doubled or with another digit; a next session goes on."""
+def test_changed_file_gives_at_least_the_spent_amount_or_is_refused(tmp_path):
+    """Cut it, remove or repeat a line, or change a digit; then another session continues."""
     path = tmp_path / "spending.log"
     begun(path).close()
     whole = path.read_bytes()
@@ -474,15 +474,15 @@ def test_file_changed_anywhere_says_no_less_than_was_spent_or_is_refused(tmp_pat
         again.reserved(2, "p/a/k", 5)
         again.settled(2, 1)
         again.close()
-        found = look_at_spending(path)
+        found = find_spending(path)
         assert found.spent == {**spent, "p/a/k": spent.get("p/a/k", 0) + 1}
         assert not found.trouble
-    # Those whose first line is not what it was.
+    # Files whose first line was changed.
     assert n_refused <= len(lines[0]) + 40
 
 
 @pytest.mark.parametrize("second", ["pwrite", "write"])
-def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypatch, second):
+def test_file_is_whole_after_a_kill_between_a_line_and_the_sum(tmp_path, monkeypatch, second):
     path = tmp_path / "spending.log"
     file = begun(path)
     if second == "write":
@@ -492,22 +492,22 @@ def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypat
         file.settled(3, 1500)
     else:
         file.reserved(3, "p/a/k", 2000)
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert (found.spent, found.trouble) == ({"p/a/k": 2037, "q/b/k": 456}, "")
 
 
-def test_file_of_an_earlier_version_goes_on_with_checksums(tmp_path):
+def test_file_of_an_earlier_version_continues_with_checksums(tmp_path):
     path = tmp_path / "spending.log"
     old = "\nbegin;\nreserve 1 100 p/a/k;\nsettle 1 30;\nreserve 2 5 q/b/k;\nsettle 2"
     path.write_text(old)
     SpendingFile(path, run_id="r1").close()
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "")
     assert path.read_text().startswith("spending r1 ")
 
 
 @pytest.mark.parametrize("n_written", [0, 1, 9, 11])
-def test_line_that_a_full_disk_cut_spoils_neither_the_sum_nor_the_next_line(
+def test_line_cut_by_a_full_disk_damages_neither_the_sum_nor_the_next_line(
     tmp_path, monkeypatch, n_written
 ):
     path = tmp_path / "spending.log"
@@ -521,7 +521,7 @@ def test_line_that_a_full_disk_cut_spoils_neither_the_sum_nor_the_next_line(
         return real(fd, data[:n_written])
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ResultsError, match="what is spent cannot be kept"):
+    with pytest.raises(ResultsError, match="cannot record spending"):
         file.settled(3, 1500)
     monkeypatch.undo()
     assert read_spending(path) == {"p/a/k": 2037, "q/b/k": 456}
@@ -531,7 +531,7 @@ def test_line_that_a_full_disk_cut_spoils_neither_the_sum_nor_the_next_line(
     file.close()
 
 
-def test_what_earlier_sessions_spent_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_spending_of_earlier_sessions_is_read_completely_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "spending.log"
 
     def crash(*_: object) -> None:
@@ -547,7 +547,7 @@ def test_what_earlier_sessions_spent_is_there_whole_or_not_at_all(tmp_path, monk
     assert read_spending(path) == {"p/a/k": 7, "q/b/k": 9}
 
 
-def test_spending_of_lanes_that_are_gone_counts_for_their_provider_and_key():
+def test_spending_of_missing_lanes_counts_for_their_provider_and_key():
     what = priced_pool(1.0, 1.0, 1.0)
     assert spent_by_limit(what, {"p/gone/k": 1, "q/gone/k": 2, "x/y/z": 4}) == {
         "pool": 7,
@@ -563,10 +563,8 @@ def test_spending_of_lanes_that_are_gone_counts_for_their_provider_and_key():
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 20))]
 )
-def test_random_run_in_virtual_time_spends_no_more_than_its_budget_and_is_finished_with_more(
-    seed, tmp_path
-):
-    """A run of 200 cases at random prices; each session has more money than the one before."""
+def test_random_run_stays_within_its_budget_and_is_finished_with_more_money(seed, tmp_path):
+    """A run of 200 cases at random prices; each session has more money than the previous one."""
     rng = random.Random(seed)
     prices = [
         ModelPrice(name, "m", rng.choice([0.05, 0.15, 2.5]), rng.choice([0.4, 1.1, 15.0]))
@@ -588,7 +586,7 @@ def test_random_run_in_virtual_time_spends_no_more_than_its_budget_and_is_finish
 
 
 class Session:
-    """A session of a run: episodes of up to three requests, as engines ask for them."""
+    """A session of a run: episodes of up to three requests, as engines send them."""
 
     def __init__(
         self, what: Pool, file: SpendingFile, open_cases: dict[str, int], rng: random.Random
@@ -611,7 +609,7 @@ class Session:
         assert not self.play.waiting
         assert self.play.kinds <= {BUDGET}
         purse = self.budgets.purses["pool"]
-        # Requests that got no answer count in full, whatever they really cost.
+        # Requests without an answer count in full, even if they cost less.
         assert self.spent <= purse.spent <= purse.amount
         assert purse.reserved == 0
         return self.spent
@@ -628,7 +626,7 @@ class Session:
         return self.rng.randint(10, 120), self.rng.randint(1, 80)
 
     def granted(self, request_id: int) -> None:
-        # Before the play goes on: the broker is at work just now.
+        # Before the play continues: the broker is busy at this moment.
         self.play.later(0.0, self.begun, request_id)
 
     def begun(self, request_id: int) -> None:
@@ -653,7 +651,7 @@ class Session:
             self.spent += used
             self.play.answer(request_id, "ok", Feedback(tokens=n_in + n_out, tokens_out=n_out))
         else:
-            # Billed, and nobody knows.
+            # Billed, but the client does not know.
             self.spent += used if outcome == "timeout" else 0
             self.play.answer(request_id, outcome, Feedback())
             self.ask(case_id)
@@ -667,7 +665,7 @@ class Session:
 
 
 class Unbounded:
-    """A run whose answers nothing bounds, in virtual time: estimates as engines make them."""
+    """A run without a bound on its answers, in virtual time: estimates as engines make them."""
 
     def __init__(self, budget: float | None, *, n_cases: int = 400) -> None:
         what = priced_pool(budget, workers=40)
@@ -714,28 +712,28 @@ class Unbounded:
 ASKED = asked_of({"messages": [{"role": "user", "content": "x" * 300}]})
 
 
-def test_run_whose_budget_is_twice_its_cost_takes_no_longer_than_one_without():
+def test_run_with_a_budget_of_twice_its_cost_takes_no_longer_than_without():
     free = Unbounded(None)
     free_s = free.run()
     paid = Unbounded(2 * free.spent / UNITS)
     paid_s = paid.run()
     assert paid.spent == free.spent
-    # The first requests, whose answers nobody knows, may be fewer at once than there are seats.
+    # The first requests, whose cost is unknown, may use fewer seats than there are.
     assert paid_s <= free_s + 2.0
     waited_s = paid.play.status("p/a/k").waited_s
     assert paid_s < 1.15 * free_s, waited_s
 
 
-def test_first_answers_tell_what_the_next_ones_may_cost():
+def test_first_answers_improve_the_estimates_of_later_requests():
     free = Unbounded(None, n_cases=40)
     free_s = free.run()
     paid = Unbounded(2 * free.spent / UNITS, n_cases=40)
-    # Those that have waited since before the first answer are no dearer than those that come now:
-    # with what was supposed of them at first it took 23 s.
+    # Requests that have waited since before the first answer are estimated like new ones: with
+    # their first estimates the run took 23 s.
     assert paid.run() <= 3 * free_s
 
 
-def test_run_on_little_more_than_its_cost_is_finished():
+def test_run_with_little_more_than_its_cost_is_finished():
     cost = Unbounded(None)
     cost.run()
     run = Unbounded(1.05 * cost.spent / UNITS)

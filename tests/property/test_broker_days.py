@@ -1,4 +1,4 @@
-"""Limits per day in the broker: never too many on a day, and nobody waits for ever."""
+"""Daily limits in the broker: they are never exceeded, and no request waits forever."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ wishes = st.lists(
     day=st.none() | st.just("UTC"),
     start_s=st.integers(0, DAY_S - 1).map(lambda n: MIDNIGHT_S + n),
 )
-def test_no_day_has_too_many_and_everybody_is_answered(key, own, asked, day, start_s):
+def test_no_day_has_too_many_requests_and_every_request_ends(key, own, asked, day, start_s):
     what = on_one_key(None, [None] * len(own))
     for name, (rpd, tpd) in zip(what.limits, [key, *own], strict=True):
         is_daily = rpd is not None or tpd is not None
@@ -79,7 +79,7 @@ def test_no_day_has_too_many_and_everybody_is_answered(key, own, asked, day, sta
         )
     lanes = tuple(replace(lane, request_s=REQUEST_S) for lane in what.lanes)
     play, sent = counted(replace(what, lanes=lanes), asked, start_s)
-    assert not play.waiting, "somebody waits for ever"
+    assert not play.waiting, "a request waits forever"
     for limit in what.limits.values():
         for word in ("rpd", "tpd"):
             amount = getattr(limit, word)
@@ -90,7 +90,7 @@ def test_no_day_has_too_many_and_everybody_is_answered(key, own, asked, day, sta
 
 
 @given(n=st.integers(20, 60), rpd=st.integers(1, 30))
-def test_all_of_a_day_can_be_used(n, rpd):
+def test_the_whole_limit_of_a_day_can_be_used(n, rpd):
     what = on_one_key(None, [None])
     what.limits["key"] = replace(what.limits["key"], rpd=rpd)
     asked = [Wish(0.0, 0, 0, 1.0, True, "ok", None)] * n

@@ -19,14 +19,14 @@ from tests.property.broker_judge import check_rate
 
 
 def jain(shares: list[int]) -> float:
-    """Jain's fairness index: 1 when all are equal, 1/n when one has everything."""
+    """Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
 def closed_loop(
     of: Pool, n_slots: dict[str, int], assignment: Assignment, seed: int, n_leases: int
 ) -> Play:
-    """Workers that always want more: each has `n_slots` one-turn episodes, waiting or in flight."""
+    """Workers that always send: each has `n_slots` one-turn episodes, waiting or in flight."""
     models = itertools.cycle(sorted({one.model for one in of.lanes}))
     rng = random.Random(seed)
     cases = itertools.count()
@@ -46,12 +46,12 @@ def closed_loop(
     )
     play.assign(assignment)
     play.connect(*n_slots)
-    # The greedy ones first: order of arrival must not matter in the long run.
+    # The greedy workers first: the order of arrival must not matter in the long run.
     for worker, n in sorted(n_slots.items(), key=lambda pair: -pair[1]):
         for _ in range(n):
             ask(worker)
     while len(play.granted) < n_leases:
-        assert play.step(), "nothing is in flight and nothing is planned: a dead stop"
+        assert play.step(), "nothing is in flight and nothing is planned: a deadlock"
     return play
 
 
@@ -86,7 +86,7 @@ def test_equal_workers_get_equal_shares(n_workers, n_keys, n_models, workers, se
 
 
 @pytest.mark.parametrize("greedy", [50, 500])
-def test_a_worker_that_asks_for_more_gets_no_more(greedy):
+def test_a_worker_that_sends_more_requests_gets_no_more(greedy):
     n_slots = {"gw0": greedy} | {f"gw{n}": 10 for n in range(1, 6)}
     loop = closed_loop(keys(2, workers=4), n_slots, Assignment(), seed=1, n_leases=3000)
     assert jain([by_worker(loop)[worker] for worker in n_slots]) >= 0.99

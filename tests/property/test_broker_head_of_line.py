@@ -1,4 +1,4 @@
-"""Tokens with several keys, models and workers: nobody waits for a request that waits no more."""
+"""Tokens with several keys, models and workers: a request that has ended blocks no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def metered(name: str, tpm: float | None, workers: int | None = None) -> Limit:
 
 
 def judge(play: Play, sizes: dict[int, int]) -> None:
-    """A request that fits on a free lane waits only for one that waits itself and fits not yet."""
+    """A request that fits a free lane waits only for a waiting request that does not fit yet."""
     table = play.broker._table
     waiting = [one for state in play.broker._workers.values() for one in state.waiting.values()]
     kept = {
@@ -55,7 +55,7 @@ steps = st.lists(
 
 
 def two_models(of_key: list[float | None], of_instance: list[float | None]) -> Pool:
-    """Lanes of two models on two keys; those of one key share its limit."""
+    """Lanes of two models on two keys; lanes of the same key share its limit."""
     lanes, limits = [], []
     for number, tpm in enumerate(of_key):
         limits.append(metered(f"k{number}", tpm, workers=4))
@@ -71,7 +71,7 @@ def two_models(of_key: list[float | None], of_instance: list[float | None]) -> P
     of_instance=st.lists(tpms, min_size=4, max_size=4),
     asked=steps,
 )
-def test_nobody_waits_for_a_request_that_waits_no_more(of_key, of_instance, asked):
+def test_no_request_waits_for_one_that_has_stopped_waiting(of_key, of_instance, asked):
     play = Play(two_models(of_key, of_instance))
     play.connect("a", "b", "c")
     sizes: dict[int, int] = {}
@@ -121,7 +121,7 @@ def test_request_served_elsewhere_leaves_the_lane_to_those_that_fit():
     assert play.lane(play.ask(case_id="small", tokens=10)) is not None
 
 
-def test_request_of_a_dead_worker_keeps_nobody_waiting():
+def test_request_of_a_dead_worker_keeps_no_other_waiting():
     play = Play(pool([lane("A", "k", "a")], metered("a", 1000.0)))
     play.ask("gw0", case_id="first", tokens=100)
     play.wait(20.0)

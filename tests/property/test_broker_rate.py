@@ -22,7 +22,7 @@ GAPS_S = st.lists(
 
 
 @given(rate=RATES, window_s=st.sampled_from([1.0, 60.0]), start_s=STARTS_S, gaps_s=GAPS_S)
-def test_rate_limiter_never_admits_one_too_many(rate, window_s, start_s, gaps_s):
+def test_rate_limiter_never_exceeds_the_rate(rate, window_s, start_s, gaps_s):
     limiter = Pacer(rate, window_s)
     now_s = start_s
     sends = []

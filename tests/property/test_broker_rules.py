@@ -1,4 +1,4 @@
-"""The broker's rules over random pools, assignments and lives of workers, judged from outside."""
+"""The broker's rules with random pools, assignments and lives of workers, judged from outside."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def assignments(draw: st.DrawFn, of: Pool) -> Assignment:
 
 
 class BrokerMachine(RuleBasedStateMachine):
-    """Workers come, ask, hold, fail, end and die; the judge checks after every call."""
+    """Workers join, send, hold, fail, end and die; the judge checks after every call."""
 
     @initialize(data=st.data(), seed=st.integers(0, 3))
     def start(self, data: st.DataObject, seed: int) -> None:
@@ -212,8 +212,8 @@ class TestRulesAtLength(BrokerMachine.TestCase):
     )
 
 
-def test_what_a_key_bears_since_a_refusal_holds_for_all_its_models() -> None:
-    """Also where the model's own instance counts its requests."""
+def test_limit_of_a_key_estimated_after_a_refusal_applies_to_all_its_models() -> None:
+    """Even if the model's own instance counts its requests."""
     of = pool(
         [lane(f"{model}0", "k0", "k0", f"{model}0", model=model) for model in ("m", "n")],
         Limit("k0", "key", qps=0.5),

@@ -1,7 +1,7 @@
-"""Several hosts that share limits, each with a broker: together they never use more than there is.
+"""Several hosts, each with a broker, share limits and never exceed them together.
 
-The judge knows the undivided limits, the grants and the answers, and nothing of the brokers' books.
-What divides is as simple as it can be: a host gets what it is given only out of what no host holds.
+The judge knows the undivided limits, the grants and the answers, but not the brokers' records. The
+division is as simple as possible: a host gets units only from those that no host holds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.headroom import first_late_s, never_late_s
 from pytest_ultrapar.broker.protocol import NO_PART, GroupProgress
-from pytest_ultrapar.broker.shares import Holding, declared_row, rows_of, whole_row
+from pytest_ultrapar.broker.shares import HeldUnits, declared_row, rows_of, whole_row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
@@ -35,7 +35,7 @@ GRACE_S = 3.0
 
 @dataclass
 class Seen:
-    """What a provider sees: begins, ends and tokens of requests, of all hosts."""
+    """The provider's view: starts, ends and tokens of all hosts' requests."""
 
     at_s: list[list] = field(default_factory=list)
 
@@ -51,9 +51,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens at one host: so many ask and come back, and it gets so many tenths.
+    """A step of one host: requests, returned leases, and its new share in tenths.
 
-    With no tenths it keeps what it has; with -1 it hears nothing in time, and with -2 its worker
+    With no tenths it keeps its share; with -1 it gets no answer in time, and with -2 its worker
     dies.
     """
 
@@ -66,7 +66,7 @@ class Step:
 
 
 class Hosts:
-    """Brokers of some hosts on one clock, and who divides."""
+    """Brokers of some hosts on one clock, and the divider of shares."""
 
     def __init__(self, what: Pool, n: int, late_s: Promise = never_late_s) -> None:
         self.pool = what
@@ -91,7 +91,7 @@ class Hosts:
         return granted
 
     def wait(self, seconds: float) -> None:
-        """All brokers wake in the order of time: what one sends another must have left."""
+        """Wake all brokers in the order of time: units leave one host before another uses them."""
         until_s = self.now_s + seconds
         while (play := min(self.plays, key=lambda one: one.next_s())).next_s() <= until_s:
             self.now_s = max(self.now_s, play.next_s())
@@ -109,7 +109,7 @@ class Hosts:
         assert most is None or self.in_flight() <= most
 
     def give(self, host: int, share: float, until_s: float) -> None:
-        """Give a host that share of what no other holds or was given."""
+        """Give a host that share of the units that no other host holds or was granted."""
         held = [play.broker.holdings(self.now_s) for play in self.plays]
         shares = {}
         for row in self.rows:
@@ -143,7 +143,7 @@ class Hosts:
 
 
 def on_one_key(**limits: float | None) -> Pool:
-    """Two lanes of one model on one shared key, one of which has a limit of its own, too."""
+    """Two lanes of one model on one shared key; one of them has its own limit, too."""
     lanes = [lane(name, "k", "key", name, grace_s=GRACE_S) for name in ("a", "b")]
     return pool(
         lanes, Limit("key", "key", **limits), Limit("a", "instance"), Limit("b", "instance")
@@ -183,14 +183,14 @@ def carry_out(hosts: Hosts, step: Step) -> None:
     if step.tenths == -2:
         hosts.leave(step.host)
     elif step.tenths == -1:
-        # What is told too late holds no more.
+        # A share that arrives too late is void.
         hosts.tell(step.host, hosts.given[step.host], hosts.now_s)
     elif step.tenths is not None:
         hosts.give(step.host, step.tenths / 10, hosts.now_s + step.holds_s)
 
 
 @given(amounts=limits, late_s=promises, done=st.lists(steps, min_size=8, max_size=40))
-def test_hosts_together_never_use_more_than_there_is(amounts, late_s, done):
+def test_hosts_together_never_exceed_the_undivided_limits(amounts, late_s, done):
     hosts = Hosts(on_one_key(**amounts), 3, late_s)
     for step in done:
         carry_out(hosts, step)
@@ -199,7 +199,7 @@ def test_hosts_together_never_use_more_than_there_is(amounts, late_s, done):
         hosts.check_seats()
     hosts.judge()
     for play in hosts.plays:
-        # Too large is what the undivided limit cannot bear.
+        # A request is too large if the undivided limit has no room for it.
         most = amounts["tpm"] or 1e9
         assert all(play.requests[number].tokens > most for number in play.refused)
         lanes = play.broker.status(hosts.now_s).lanes
@@ -207,7 +207,7 @@ def test_hosts_together_never_use_more_than_there_is(amounts, late_s, done):
 
 
 @given(amounts=limits, done=st.lists(steps, max_size=25), host=st.integers(0, 2))
-def test_who_has_a_share_and_waits_is_served(amounts, done, host):
+def test_waiting_host_with_a_share_is_served(amounts, done, host):
     hosts = Hosts(on_one_key(**amounts), 3)
     for step in done:
         carry_out(hosts, step)
@@ -239,10 +239,10 @@ def test_who_has_a_share_and_waits_is_served(amounts, done, host):
         max_size=30,
     ),
 )
-def test_moving_shares_lets_no_more_into_any_window(word, moves):
-    """All hosts always have somebody waiting, and one after the other is to have everything.
+def test_moving_shares_never_exceed_any_window(word, moves):
+    """All hosts always have waiting requests, and each in turn gets the whole limit.
 
-    A host that gets a share sends at once, so each move that came too early would be a send more.
+    A host that gets a share sends immediately, so each move that came too early would add a send.
     """
     amount = {"qps": 4.0, "rpm": 6.0, "tpm": 600.0}[word]
     hosts = Hosts(on_one_key(**{word: amount}), 5)
@@ -261,7 +261,7 @@ def one_host(**amounts: float) -> Hosts:
     return Hosts(on_one_key(**amounts), 1)
 
 
-def test_rows_begin_closed_and_close_when_shares_expire():
+def test_rows_start_closed_and_close_when_shares_expire():
     hosts = one_host(workers=4)
     (play,) = hosts.plays
     first, second, third = (play.ask() for _ in range(3))
@@ -281,7 +281,7 @@ def test_rows_begin_closed_and_close_when_shares_expire():
     assert sum(one.waited_s.get("share of key", 0.0) for one in status.lanes) == pytest.approx(10.0)
 
 
-def test_lowered_seats_take_nothing_back_and_are_held_until_they_are_empty():
+def test_lowered_seats_are_held_until_their_requests_end():
     hosts = one_host(workers=4)
     (play,) = hosts.plays
     row = ("key", "workers")
@@ -298,7 +298,7 @@ def test_lowered_seats_take_nothing_back_and_are_held_until_they_are_empty():
     assert len(play.leases) == 1
 
 
-def test_pace_keeps_the_distance_of_the_share_and_what_was_sent_is_held():
+def test_pace_follows_the_share_and_sent_requests_stay_counted():
     hosts = one_host(qps=10.0)
     (play,) = hosts.plays
     row = ("key", "qps")
@@ -309,10 +309,10 @@ def test_pace_keeps_the_distance_of_the_share_and_what_was_sent_is_held():
     assert [t for t, _ in hosts.seen.at_s] == pytest.approx([0.0, 0.102, 0.204])
     assert play.broker.holdings(0.22)[row].units == 10
     hosts.tell(0, {row: 2}, 1e6)
-    # What was not sent of the larger share is free at once.
+    # The unsent part of the larger share is free immediately.
     assert play.broker.holdings(0.22)[row].units == 3
     hosts.wait(1.0)
-    # Two in the window of a share of two: the second of three sends is over it first.
+    # A share of two allows two in a window: the next send waits until the second of three is out.
     assert [t for t, _ in hosts.seen.at_s][3:] == pytest.approx([0.102 + 1.02])
     assert play.broker.holdings(1.2)[row].units == 2
     hosts.tell(0, {}, 1e6)
@@ -322,7 +322,7 @@ def test_pace_keeps_the_distance_of_the_share_and_what_was_sent_is_held():
     assert len(hosts.seen.at_s) == 5
 
 
-def test_tokens_larger_than_the_share_wait_and_say_how_much_they_need():
+def test_requests_with_more_tokens_than_the_share_wait_and_report_their_need():
     hosts = one_host(tpm=1000.0)
     (play,) = hosts.plays
     row = ("key", "tpm")
@@ -346,7 +346,7 @@ def test_tokens_larger_than_the_share_wait_and_say_how_much_they_need():
     assert play.broker.holdings(3.0 + 63.1)[row].units == 100
 
 
-def test_wants_know_of_cases_that_nobody_has_claimed():
+def test_wants_include_unclaimed_cases():
     hosts = one_host(workers=8, qps=5.0)
     (play,) = hosts.plays
     play.connect("gw0")
@@ -359,7 +359,7 @@ def test_wants_know_of_cases_that_nobody_has_claimed():
     assert play.broker.wants(0.0, {"m": 30}, bears).rows["key", "workers"].units == 2
 
 
-def test_who_has_more_keys_than_cases_wants_of_their_rates_what_the_cases_can_use():
+def test_host_with_more_keys_than_cases_wants_only_rates_that_its_cases_can_use():
     names = [f"key{n}" for n in range(4)]
     limits = [Limit(name, "key", workers=8, qps=100.0) for name in names]
     what = pool([lane("i", name, name) for name in names], *limits)
@@ -373,16 +373,16 @@ def test_who_has_more_keys_than_cases_wants_of_their_rates_what_the_cases_can_us
         hosts.wait(0.2)
     play.ask(case_id="only", opens=False)
     wants = play.broker.wants(play.now_s, {}).rows
-    # One case of 0.1 s an answer makes 10 a second, and half as many more where it is quicker.
+    # One case of 0.1 s an answer makes 10 a second, and half as many more if it is faster.
     assert sum(wants[row].units for row in qps) <= 4 * math.ceil(15 / 4) + 4
     assert all(wants[row].units for row in qps)
     assert all(wants[name, "workers"].units == 1 for name in names)
-    # Keys of which it has nothing are no help.
+    # Keys without a share do not help.
     hosts.tell(0, {qps[0]: 50, ("key0", "workers"): 8}, 1e6)
     assert play.broker.wants(play.now_s, {}).rows[qps[0]].units >= 15
 
 
-def test_lane_is_not_silent_while_nobody_may_ask_it():
+def test_lane_without_a_share_does_not_count_as_silent():
     hosts = one_host(workers=4)
     (play,) = hosts.plays
     row = ("key", "workers")
@@ -399,7 +399,7 @@ def test_lane_is_not_silent_while_nobody_may_ask_it():
     assert play.status("p/a/k").state != "out"
 
 
-def test_estimate_is_neither_reset_nor_taught_by_a_share():
+def test_estimate_is_neither_reset_nor_changed_by_a_share():
     lanes = [lane("a", "k", "key")]
     what = pool(lanes, Limit("key", "key", workers=40), rate_mode="adaptive")
     rows = rows_of(what)
@@ -413,7 +413,7 @@ def test_estimate_is_neither_reset_nor_taught_by_a_share():
         for request_id in list(play.leases):
             play.back(request_id)
     play.book(play.broker.share({row: 2}, 1e6, play.now_s))
-    # What was sent under the larger share still tells something.
+    # Requests sent under the larger share still count as evidence.
     for request_id in list(play.leases):
         play.back(request_id)
     before = play.broker._table.limit("key").controller.cap()
@@ -428,7 +428,7 @@ def test_estimate_is_neither_reset_nor_taught_by_a_share():
     assert len(play.leases) == before
 
 
-def test_shares_of_rows_that_are_not_shared_are_refused():
+def test_shares_of_unshared_rows_are_refused():
     hosts = one_host(workers=4)
     with pytest.raises(ValueError, match="is not shared"):
         hosts.tell(0, {("key", "qps"): 1}, 1e6)
@@ -440,7 +440,7 @@ def day_of(amount: int, clock: PlayedDayClock) -> dict:
     return {"key": ((LIMIT_KINDS["rpd"], DayLedger(amount, clock, 0.0)),)}
 
 
-def test_tranche_of_a_day_is_spent_and_no_more():
+def test_host_spends_exactly_its_tranche_of_a_day():
     clock = PlayedDayClock(1e9)
     what = on_one_key(rpd=100.0)
     row = ("key", "rpd")
@@ -449,13 +449,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     assert play.leases == {}
     play.book(play.broker.share({row: 2}, 1e6, 0.0))
     assert len(play.leases) == 2
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 2)
-    # With nothing in flight nobody is refused for it: the day itself is not used up.
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 2)
+    # With nothing in flight, no request is refused for this: the day itself is not used up.
     play.back(asked[0])
     play.back(asked[1], "unsent")
     assert len(play.leases) == 1
     assert play.refused == {}
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 1)
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 1)
     play.back(asked[2])
     play.book(play.broker.share({}, 1e6, 0.0))
     play.book(play.broker.share({row: 1}, 5.0, 0.0))
@@ -464,16 +464,16 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     play.wait(5.0)
     play.book(play.broker.share({row: 10}, 1e6, 5.0))
     assert len(play.leases) == 1
-    assert play.broker.holdings(5.0)[row] == Holding(9, 4, 1)
+    assert play.broker.holdings(5.0)[row] == HeldUnits(9, 4, 1)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
     play.book(play.broker.share({row: 3}, 6.0, 5.0))
     play.wait(1.0)
     closed = play.ask()
     assert play.lane(closed) is None
-    assert play.broker.holdings(6.0)[row] == Holding(3, 4, 1)
+    assert play.broker.holdings(6.0)[row] == HeldUnits(3, 4, 1)
 
 
-def test_day_that_is_used_up_is_refused_though_shared():
+def test_used_up_shared_day_is_refused():
     clock = PlayedDayClock(1e9)
     what = on_one_key(rpd=2.0)
     play = Play(what, now_s=0.0, shared=rows_of(what), days=day_of(2, clock))
@@ -494,8 +494,8 @@ def test_day_that_is_used_up_is_refused_though_shared():
         max_size=60,
     ),
 )
-def test_tranches_of_hosts_are_never_more_than_the_day(amount, done):
-    """By the lesser of two books: what was sent and not taken back, and what is still held."""
+def test_tranches_of_hosts_never_exceed_the_day(amount, done):
+    """By the smaller of two counts: units sent and not returned, and units still held."""
     what = on_one_key(rpd=float(amount))
     row = ("key", "rpd")
     plays = [
@@ -521,57 +521,57 @@ def test_tranches_of_hosts_are_never_more_than_the_day(amount, done):
         assert sum(one.broker.holdings(0.0)[row].spent for one in plays) == granted - unsent
 
 
-def test_removal_and_pause_are_told_to_other_hosts():
+def test_other_hosts_learn_of_removals_and_pauses():
     what = on_one_key(workers=4)
     here, there = (Play(what, now_s=0.0, on_grant=lambda _: None) for _ in range(2))
     here.ask(lane="p/a/k")
     here.back(1, "rate", 30.0)
     here.ask(lane="p/b/k")
     here.back(2, "server_error")
-    (pause,) = here.broker.take_news(1.0)
+    (pause,) = here.broker.take_notices(1.0)
     assert pause.lane_id == "p/a/k"
     assert 29.0 <= pause.for_s <= 32.0
-    assert here.broker.take_news(1.0) == []
+    assert here.broker.take_notices(1.0) == []
     there.connect("gw0")
     there.now_s = 100.0
     for _ in range(2):
-        there.book(there.broker.hear([pause], 100.0))
-        here.book(here.broker.hear([pause], 1.0))
+        there.book(there.broker.apply_notices([pause], 100.0))
+        here.book(here.broker.apply_notices([pause], 1.0))
     assert there.status("p/a/k").state == "paused"
     assert there.status("p/b/k").state == "up"
     there.wait(pause.for_s)
     assert there.status("p/a/k").state == "up"
-    there.book(there.broker.hear([pause], there.now_s))
+    there.book(there.broker.apply_notices([pause], there.now_s))
     assert there.status("p/a/k").state == "up"
     here.wait(60.0)
     here.ask(lane="p/a/k")
     here.back(3, "auth")
     waiting = there.ask(lane="p/b/k")
     also = [there.ask(lane="p/b/k") for _ in range(5)]
-    there.book(there.broker.hear(here.broker.take_news(60.0), there.now_s))
+    there.book(there.broker.apply_notices(here.broker.take_notices(60.0), there.now_s))
     assert {one.state for one in there.broker.status(0.0).lanes} == {"out"}
     assert waiting in there.leases
     assert set(also[3:]) <= set(there.refused)
-    assert there.broker.take_news(there.now_s) == []
+    assert there.broker.take_notices(there.now_s) == []
 
 
 @pytest.mark.parametrize(
     ("amount", "window_s", "whole"),
     [(2, 1, (2, 1)), (1.5, 1, (3, 2)), (0.2, 1, (1, 5)), (0.05, 60, (1, 1200)), (7, 0, (7, 0))],
 )
-def test_fractions_are_made_whole(amount, window_s, whole):
+def test_fractions_are_rounded_to_whole_units(amount, window_s, whole):
     assert whole_row(amount, window_s) == pytest.approx(whole)
 
 
 @given(amount=st.floats(0.001, 1e4), window_s=st.sampled_from([1.0, 60.0]))
-def test_whole_rows_are_never_more_than_was_declared(amount, window_s):
+def test_whole_rows_never_exceed_the_declared_limit(amount, window_s):
     row = whole_row(amount, window_s)
     assert 1 <= row.units <= amount * row.window_s / window_s * (1 + 1e-12)
     assert row.units * window_s / row.window_s >= 0.9 * amount
 
 
 def grouped():
-    """A host of two keys; each of two groups has one of them for itself."""
+    """A host with two keys; each of two groups uses one of them alone."""
     limits = [Limit(name, "key", workers=4) for name in ("key0", "key1")]
     lanes = [lane("i", name, name) for name in ("key0", "key1")]
     what = pool(lanes, *limits)
@@ -585,7 +585,7 @@ def grouped():
     return play
 
 
-def test_what_a_group_could_use_is_wanted_of_its_own_lanes():
+def test_wants_of_a_group_are_for_its_own_lanes():
     play = grouped()
     wants = play.broker.wants(0.0, {}, in_groups={"x": 3, "y": 0})
     assert [wants.rows[name, "workers"].units for name in ("key0", "key1")] == [3, 0]
@@ -594,7 +594,7 @@ def test_what_a_group_could_use_is_wanted_of_its_own_lanes():
     assert [wants.rows[name, "workers"].units for name in ("key0", "key1")] == [4, 2]
 
 
-def test_progress_of_groups_is_known_where_hosts_share_limits():
+def test_progress_of_groups_is_known_if_hosts_share_limits():
     play = grouped()
     assert {(one.name, one.room) for one in play.broker.status(0.0).groups} == {
         ("x", NO_PART),
@@ -610,8 +610,8 @@ def test_progress_of_groups_is_known_where_hosts_share_limits():
     assert play.broker.status(0.0).groups[0] == GroupProgress("x", begun=2, ended=2, room=2)
 
 
-def test_cases_whose_lanes_are_all_removed_are_claimed_and_refused():
-    """Nobody else could run them, and a run that leaves them would never end."""
+def test_cases_without_remaining_lanes_are_claimed_and_refused():
+    """No other host can run them, and a run that skips them would never end."""
     play = grouped()
     play.book(play.broker.share({("key1", "workers"): 2}, 1e6, 0.0))
     play.back(play.ask(case_id="y-0", group="y"), "auth")
@@ -621,7 +621,7 @@ def test_cases_whose_lanes_are_all_removed_are_claimed_and_refused():
     assert [one.room for one in status.groups] == [NO_PART, 0]
 
 
-def test_day_that_all_hosts_have_used_up_is_refused_as_that_of_one():
+def test_day_used_up_by_all_hosts_is_refused_as_by_one_host():
     clock = PlayedDayClock(1e9)
     what = on_one_key(rpd=100.0)
     row = ("key", "rpd")
@@ -634,5 +634,5 @@ def test_day_that_all_hosts_have_used_up_is_refused_as_that_of_one():
     assert play.refused == {}
     play.back(next(iter(play.leases)))
     assert play.kinds == {"daily_quota"}
-    # Cases are claimed all the same, since nobody else could send them either.
+    # Cases are still claimed, since no other host could send them either.
     assert play.broker.status(0.0).room["m"] > 0

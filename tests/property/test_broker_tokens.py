@@ -1,4 +1,4 @@
-"""Tokens on the broker's limits: never too many in a window, and nobody waits for ever."""
+"""Tokens on the broker's limits: no window exceeds them, and no request waits forever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_WINDOW_S = LIMIT_KINDS["tpm"].window_s
 
 
 def on_one_key(tpm_key: float | None, tpm_of: list[float | None], qps: float | None = None) -> Pool:
-    """Lanes of one model on one key, each with a limit of its own."""
+    """Lanes of one model on one key, each with its own limit."""
     own = [Limit(f"i{n}", "instance", workers=4, tpm=tpm) for n, tpm in enumerate(tpm_of)]
     lanes = [lane(limit.name, "k", "key", limit.name) for limit in own]
     return pool(lanes, Limit("key", "key", workers=6, qps=qps, tpm=tpm_key), *own)
@@ -45,7 +45,7 @@ class Sent:
 
 
 def played(what: Pool, wishes: list[Wish], **settings: object) -> tuple[Play, list[Sent]]:
-    """All wishes asked and given back in their time, to the end; what was sent, in order."""
+    """Play all wishes to their end; return the sends, in order."""
     sent: list[Sent] = []
 
     def ask(number: int, wish: Wish) -> None:
@@ -67,7 +67,7 @@ def played(what: Pool, wishes: list[Wish], **settings: object) -> tuple[Play, li
     play = Play(what, granted, now_s=0.0, **settings)
     for number, wish in enumerate(wishes):
         play.later(wish.at_s, ask, number, wish)
-    # Ends of leases that nobody gives back lie far behind all else.
+    # The ends of leases that are never returned come long after everything else.
     while play.next_s() < 1e8:
         play.step()
     return play, sent
@@ -128,7 +128,7 @@ def grants_s(what: Pool, *wishes: Wish) -> list[float]:
     return [one.at_s for one in played(what, list(wishes))[1]]
 
 
-def test_small_request_does_not_overtake_a_large_one_for_ever():
+def test_small_requests_do_not_overtake_a_large_one_forever():
     asked = [wish(900), wish(1000, at_s=1.0), *(wish(10, at_s=2.0 + n) for n in range(100))]
     _, sent = played(on_one_key(1000, [None]), asked)
     large = [one for one in sent if one.used == 1000]
@@ -143,7 +143,7 @@ def test_request_goes_to_the_lane_where_its_tokens_fit():
     assert play.refused == {}
 
 
-def test_refund_lets_the_next_go_earlier_and_a_debt_later():
+def test_refund_makes_the_next_request_earlier_and_a_debt_later():
     distance_s = 500 * TOKEN_WINDOW_S / 1000
     plain = grants_s(on_one_key(1000, [None]), wish(500), wish(100))
     assert plain == pytest.approx([0.0, distance_s])
@@ -153,7 +153,7 @@ def test_refund_lets_the_next_go_earlier_and_a_debt_later():
     assert more == pytest.approx([0.0, distance_s * 1.4])
 
 
-def test_lease_that_was_not_used_counts_for_nothing():
+def test_unused_lease_does_not_count():
     unused = replace(wish(1000), outcome="unsent")
     assert grants_s(on_one_key(1000, [None]), unused, wish(1000)) == pytest.approx([0.0, 1.0])
 
@@ -161,6 +161,6 @@ def test_lease_that_was_not_used_counts_for_nothing():
 def test_refusal_names_limit_and_sizes():
     play, _ = played(on_one_key(1000, [400, 600]), [wish(601)])
     assert list(play.refused.values()) == [
-        "a request may take 601 tokens by estimate, and the limit i1 allows 600 per minute (tpm); "
-        "ask for less (max_tokens) or raise tpm"
+        "a request may use an estimated 601 tokens, but the limit i1 allows 600 per minute (tpm); "
+        "lower max_tokens or raise tpm"
     ]

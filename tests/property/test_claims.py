@@ -1,4 +1,4 @@
-"""Claims of cases: the script on a real server against the model, and what always holds."""
+"""Claims of cases: the script on a real server compared with the model, and invariants."""
 
 from importlib import resources
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.cluster.claims import (
+from pytest_ultrapar.cluster.claim_protocol import (
     KEY_NAMES,
     SILENT_MS,
     ClaimCall,
@@ -33,7 +33,7 @@ def server():
 
 
 class Script:
-    """The script with a clock of the test's."""
+    """The script with the test's clock."""
 
     def __init__(self, client, *, prefix="{t}:"):
         text = resources.files("pytest_ultrapar.cluster").joinpath("claims.lua").read_text()
@@ -48,7 +48,7 @@ class Script:
 
 
 class World:
-    """Some hosts that join, claim, finish, die, come back and send calls twice, on both."""
+    """Hosts that join, claim, finish, die, return and repeat calls, on script and model."""
 
     def __init__(self, client, groups=()):
         client.flushall()
@@ -141,7 +141,7 @@ class World:
             self.answered.update(done)
         host[2] += 1
         self.last[name] = call
-        # What two hosts have at once, one of them had lost by silence.
+        # If two hosts have a case at the same time, one of them lost it by its silence.
         mine.update(said.given)
 
     def repeat(self, name):
@@ -179,7 +179,7 @@ def test_script_and_model_agree(server, plays):
 
 
 @given(st.lists(steps, max_size=30))
-def test_all_cases_are_finished_however_hosts_die(server, plays):
+def test_all_cases_are_finished_after_any_deaths_of_hosts(server, plays):
     world = World(server)
     world.play(plays, fails=False)
     for name in ("a", "b", "c"):
@@ -196,7 +196,7 @@ def test_all_cases_are_finished_however_hosts_die(server, plays):
     assert said.elected
 
 
-def test_who_comes_back_to_a_server_that_forgot_the_run_gets_nothing_before_others_spoke(server):
+def test_host_on_a_server_that_forgot_the_run_claims_nothing_before_others_reported(server):
     world = World(server)
     world.join("a")
     world.join("b")
@@ -218,7 +218,7 @@ def test_who_comes_back_to_a_server_that_forgot_the_run_gets_nothing_before_othe
     assert held <= world.hosts["a"][3] | world.hosts["b"][3]
 
 
-def test_what_failed_is_asked_again_by_who_joins_later(server):
+def test_host_that_joins_later_runs_failed_cases_again(server):
     world = World(server)
     world.join("a")
     for _ in range(N):
@@ -231,7 +231,7 @@ def test_what_failed_is_asked_again_by_who_joins_later(server):
 
 
 def rules(*ones):
-    """Groups of the lines in their order; each is how many lines it has and its rules."""
+    """Groups of the lines in their order; each has its number of lines and its rules."""
     found, at = [], 0
     for n_lines, changed in ones:
         found.append(GroupRule(lines=(at, at + n_lines), **changed))
@@ -246,7 +246,7 @@ RULES = {
     "a lock in a chain": rules(
         (1, {"lock": 0}), (1, {"after": (0,), "lock": 1, "at_once": 2}), (1, {"lock": 0})
     ),
-    "who waits has the lock of whom it waits for": rules(
+    "a group has the lock of the group that it waits for": rules(
         (1, {"after": (2,), "lock": 0}), (1, {}), (1, {"lock": 0, "start_after_ms": 3000})
     ),
     "some are free": rules((1, {"start_after_ms": 5000}), (1, {"after": (0,)})),
@@ -261,7 +261,7 @@ def test_script_and_model_agree_on_groups(server, grouping, plays):
 
 
 class Judge(World):
-    """Says of every case that is given whether the rules allow it; knows what hosts have begun."""
+    """Check for every claimed case that the rules allow it; track which cases hosts have begun."""
 
     def send(self, call):
         is_new = isinstance(call, ClaimCall) and call not in self.last.values()
@@ -279,7 +279,7 @@ class Judge(World):
                 continue
             rule = self.groups[group]
             if rule.at_once:
-                # Nobody who is thought to live has more of them open, those included.
+                # No live host has more cases of the group open than allowed, including these.
                 assert book.open(group) <= rule.at_once
             for other in rule.after:
                 own = {n for at in range(*self.groups[other].lines) for n in range(*LINES[at])}
@@ -296,7 +296,7 @@ def test_order_locks_and_numbers_hold_over_all_hosts(server, grouping, plays):
 
 
 @given(groupings, st.lists(steps, max_size=30))
-def test_groups_wait_for_nobody_for_ever(server, grouping, plays):
+def test_no_group_waits_forever(server, grouping, plays):
     world = Judge(server, RULES[grouping])
     world.play(plays, fails=False)
     for name in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Whole runs of several hosts in virtual time: limits hold, and little is lost against one host."""
+"""Whole runs of several hosts in virtual time: limits hold; the loss against one host is small."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_several_hosts_lose_little_against_one(story, n_hosts):
 
 
 @pytest.mark.cpu_s(3)
-def test_requests_that_need_much_of_a_limit_are_sent_though_many_hosts_want_it():
+def test_large_requests_are_sent_although_many_hosts_want_the_limit():
     suite = Suite(["m"], 30, 0, turns=(1, 1), median_s=2.0, tokens=8_000)
     what = keys_of(1, ["m"], tpm=100_000)
     run = RunPlay(what, suite)

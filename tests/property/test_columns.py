@@ -1,4 +1,4 @@
-"""Results and figures, which are made in columns, are those of the cases taken one by one."""
+"""Results and figures, which are computed in columns, equal those computed case by case."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.layouts import Uses
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import Case, Grade
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.store.journal_history import JournalHistory
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import JournalHistory
 from pytest_ultrapar.store.tables import (
     UNREADABLE,
     Charged,
@@ -61,7 +61,7 @@ def runs(draw):
         for at, ((model, flaw, repeat), more, cluster) in enumerate(told)
     ]
     fields, journals, named = draw(histories(cases))
-    # In a resumed run another worker may grade what one has asked.
+    # In a resumed run, a case may be graded by another worker than the one that sent its requests.
     journals = [[by_another(one) if isinstance(one, Grade) else one for one in j] for j in journals]
     return cases, (fields, journals, named)
 
@@ -71,7 +71,7 @@ def by_another(grade):
 
 
 def one_by_one(run):
-    """Rows of `results` and of measures, each made of its own records."""
+    """Rows of `results` and of measures, each made from its own records."""
     manifest, cases = read_manifest(run), read_cases(run)
     history, episodes = JournalHistory(), {}
     for path in segments(run / "journal"):
@@ -134,8 +134,8 @@ def plain(table):
 
 def taken(run):
     measures = Measures()
-    with closing(Intake(run)) as intake:
-        intake.take_up()
+    with closing(JournalScan(run)) as intake:
+        intake.read_new()
         intake.leave_out_others()
         ended = intake.ended()
         intake.figures(ended, intake.tables.spent(ended), measures)
@@ -145,7 +145,7 @@ def taken(run):
 
 @examples(50)
 @given(runs())
-def test_columns_are_what_cases_one_by_one_are(drawn):
+def test_columns_equal_the_results_of_single_cases(drawn):
     cases, history = drawn
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"

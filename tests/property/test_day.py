@@ -1,4 +1,4 @@
-"""The memory of a day: whatever happens to processes, no day has too many units."""
+"""The memory of a day: no day has too many units, even if processes die at any moment."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from pytest_ultrapar.system import files
 from tests.examples import examples
 
 IN_MEMORY = next((folder for folder in ("/dev/shm",) if os.access(folder, os.W_OK)), None)
-"""A disk takes up to 9 ms to replace a file, some 2,000 times."""
+"""Seconds: a disk takes up to 9 ms to replace a file, some 2,000 times."""
 LATE_S = 300.0
 DAY_S = 86_400.0
 PROCESSES = ("one", "two")
 
 
 class Killed(BaseException):
-    """The process ends between two calls of the system."""
+    """The process ends between two system calls."""
 
 
 class System:
-    """`os` as the memory of a day sees it; ends the process, or fails, before its n-th write."""
+    """`os` for the memory of a day; it ends the process, or fails, before its n-th write."""
 
     def __init__(self) -> None:
         self.in_calls: int | None = None
@@ -55,18 +55,18 @@ class System:
 
     def fsync(self, fd):
         self._count()
-        # Nobody pulls the plug here, and a thousand examples would wait for the disk.
+        # No test cuts the power, and a thousand examples would wait for the disk.
 
     def replace(self, *args):
         self._count()
-        os.replace(*args)  # noqa: PTH105 - it stands for it
+        os.replace(*args)  # noqa: PTH105 - it replaces this function
 
     def __getattr__(self, name):
         return getattr(os, name)
 
 
 class World:
-    """The true time, which is the wall clock's."""
+    """The true time, which the wall clock shows."""
 
     def __init__(self, true_s: float) -> None:
         self.true_s = true_s
@@ -78,7 +78,7 @@ class World:
 
 @dataclass
 class Sent:
-    """A send: granted, and counted by the provider at some time from then on."""
+    """A send: granted, and counted by the provider at some later time."""
 
     process: str
     granted_s: float
@@ -100,12 +100,12 @@ STARTS = {
 
 @cache
 def date_of(at_s: float, zone: ZoneInfo) -> date:
-    """The day of a time; asked of each send after each step."""
+    """The date at a time; called for each send after each step."""
     return datetime.fromtimestamp(at_s, zone).date()
 
 
 class DayMachine(RuleBasedStateMachine):
-    """Two processes send on one count; they suffer all that may happen."""
+    """Two processes send on one count, under any event."""
 
     @initialize(
         amount=st.sampled_from([1, 3, 20, 120]),
@@ -116,7 +116,7 @@ class DayMachine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="day", dir=IN_MEMORY))
         self.system = System()
         self.amount = amount
-        # Whether all that can be sent is sent after all that happens to time.
+        # Whether all possible sends are made after each change of time.
         self.is_greedy = is_greedy and amount <= 20
         self.zone = None if zone is None else ZoneInfo(zone)
         self.world = World(STARTS[zone].timestamp())
@@ -134,7 +134,7 @@ class DayMachine(RuleBasedStateMachine):
             self.judge()
             shutil.rmtree(self.directory)
 
-    # What processes do.
+    # Actions of processes.
 
     @rule(process=st.sampled_from(PROCESSES))
     def open(self, process: str) -> None:
@@ -163,7 +163,7 @@ class DayMachine(RuleBasedStateMachine):
             assert ready_s >= now_s
             assert (units <= self.amount) == (ready_s < float("inf"))
             if ready_s > now_s:
-                # By what is known now: a write that failed may be in the file all the same.
+                # By the known count: a failed write may still be in the file.
                 assert units > ledger.left(now_s) or ledger.trouble or self.were_two
                 return
             reservation = ledger.reserve(units, now_s)
@@ -171,7 +171,7 @@ class DayMachine(RuleBasedStateMachine):
 
     @rule(process=st.sampled_from(PROCESSES), share=st.sampled_from([0.0, 1.0]))
     def use_up(self, process: str, share: float) -> None:
-        """Send what may be sent."""
+        """Send all that is allowed."""
         if process not in self.ledgers:
             self.open(process)
         self.send(process, 1, self.amount)
@@ -213,7 +213,7 @@ class DayMachine(RuleBasedStateMachine):
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.system.in_calls, self.system.error = n, Killed() if is_kill else full
 
-    # What time does.
+    # Changes of time.
 
     @rule(
         seconds=st.sampled_from([0.01, 1.0, 4.9, 31.0, 61.0, 700.0, 3600.0, 7.0 * 3600])
@@ -232,7 +232,7 @@ class DayMachine(RuleBasedStateMachine):
         self.go_to(max(self.world.true_s, at_s // 900 * 900 + from_midnight_s))
 
     def go_to(self, true_s: float) -> None:
-        # Nothing takes longer than was said.
+        # Nothing takes longer than declared.
         while due := [one for one in self.in_flight if one.granted_s + LATE_S < true_s]:
             self.world.true_s = max(self.world.true_s, due[0].granted_s + LATE_S)
             self.answered(due[0], due[0].units, 1.0)
@@ -244,31 +244,31 @@ class DayMachine(RuleBasedStateMachine):
             for process in list(self.ledgers):
                 self.use_up(process, 1.0)
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
-        """Who may send still counts all that the provider has counted."""
+        """A process that may send still counts all units that the provider has counted."""
         if not hasattr(self, "provider"):
             return
         now_s = self.world.true_s
         counted = self.units_of_today(now_s)
         out = sum(one.units for one in self.in_flight)
         for ledger in self.ledgers.values():
-            # Of two, one hears of what the other has sent with its next block.
+            # One of two processes learns of the other's sends with its next block.
             left = ledger.left(now_s)
             if not self.were_two:
                 assert left <= max(0, self.amount - counted - out)
 
     def judge(self) -> None:
-        """By the provider's own list: no day has too many."""
+        """Check by the provider's own list that no day has too many units."""
         if self.zone is not None:
             of_day: Counter[date] = Counter()
             for one in self.provider:
                 of_day[self.date(one.counted_s)] += one.units
             assert max(of_day.values(), default=0) <= self.amount
             return
-        # As many days as there are sends begin with one; their sums, in one pass.
+        # As many days as there are sends begin with a send; compute their sums in one pass.
         sent = sorted(self.provider, key=lambda one: one.counted_s)
         units, end = 0, 0
         for first in sent:
@@ -279,7 +279,7 @@ class DayMachine(RuleBasedStateMachine):
             units -= first.units
 
     def units_of_today(self, now_s: float) -> int:
-        """What the provider has counted on the day that it is."""
+        """The provider's count for the current day."""
         if self.zone is None:
             return sum(one.units for one in self.provider if now_s - DAY_S < one.counted_s)
         today = self.date(now_s)
@@ -297,7 +297,7 @@ class DayMachine(RuleBasedStateMachine):
         self.provider.append(sent)
 
     def call(self, what, process: str):
-        """What a process does with its file; None if it is killed on the way."""
+        """Let a process call its file; return None if it is killed on the way."""
         day_file.os = files.os = self.system
         try:
             return what()

@@ -1,4 +1,4 @@
-"""What an episode sent and what came is unpacked as it was, whatever it was."""
+"""The requests and answers of an episode, with any content, are unpacked unchanged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pytest_ultrapar.exchanges import (
     LARGE_BYTES,
     PART,
     ExchangeLog,
+    body_with_part_names,
     canonical,
     part_name,
     said,
-    skeleton,
     skeletons,
     without_model,
 )
@@ -36,7 +36,7 @@ messages = st.lists(st.fixed_dictionaries({"role": texts, "content": plain}), ma
 
 @st.composite
 def conversations(draw):
-    """Bodies of an episode: a list that grows, is cut or replaced, beside fields that change."""
+    """Bodies of an episode: a list that grows, is cut or replaced, next to fields that change."""
     bodies = []
     so_far = draw(messages)
     for _ in range(draw(st.integers(1, 6))):
@@ -61,7 +61,7 @@ class Parts(dict):
 
 
 def noted(exchanges, redact=lambda data: data):
-    """What the journal reads of these, after a way through JSON, and the parts beside it."""
+    """The journal's data of these, after a round trip through JSON, and their parts."""
     parts = Parts()
     log = ExchangeLog(parts.keep, redact)
     for turn, one in enumerate(exchanges):
@@ -77,7 +77,7 @@ def round_trip(exchanges):
 
 @examples(300)
 @given(conversations(), plain)
-def test_conversation_of_any_json_is_unpacked_byte_by_byte(bodies, answer):
+def test_conversation_of_any_json_is_unpacked_byte_for_byte(bodies, answer):
     came = msgspec.json.encode(answer)
     exchanges = [{"sent": body, "came": came} for body in bodies]
     assert round_trip(exchanges) == [(body, came) for body in bodies]
@@ -85,7 +85,7 @@ def test_conversation_of_any_json_is_unpacked_byte_by_byte(bodies, answer):
 
 @examples(100)
 @given(st.lists(st.binary(max_size=60), max_size=5), st.binary(max_size=60))
-def test_what_is_no_text_is_unpacked_too(bodies, answer):
+def test_bodies_that_are_not_text_are_unpacked_too(bodies, answer):
     exchanges = [{"sent": body, "came": answer} for body in bodies]
     assert round_trip(exchanges) == [(body, answer) for body in bodies]
 
@@ -94,7 +94,7 @@ def test_what_is_no_text_is_unpacked_too(bodies, answer):
 @given(
     conversations(), st.lists(st.sampled_from([LARGE_BYTES - 1, LARGE_BYTES, 50_000]), max_size=3)
 )
-def test_long_strings_are_parts_and_come_back(bodies, lengths):
+def test_long_strings_are_parts_and_are_restored(bodies, lengths):
     exchanges = []
     for body in bodies:
         longer = json.loads(body)
@@ -117,19 +117,19 @@ def grown(n_turns, *, model="m", size=1_000):
     return bodies
 
 
-def test_one_request_is_kept_as_the_bytes_that_were_sent():
+def test_one_request_is_stored_as_its_bytes():
     (body,) = grown(1)
     kept, _ = noted([{"sent": body}])
     assert kept == [Exchange(0, "openai", "/chat/completions", 200, body.decode())]
 
 
-def test_conversation_that_grows_is_kept_once():
+def test_conversation_that_grows_is_stored_once():
     bodies = grown(20)
     kept, _ = noted([{"sent": body} for body in bodies])
     assert sum(len(one.sent) for one in kept) < 1.1 * len(bodies[-1])
 
 
-def test_conversations_that_take_turns_are_kept_once_each():
+def test_conversations_that_alternate_are_each_stored_once():
     subject, judge = grown(10), grown(10, model="judge", size=900)
     bodies = [body for pair in zip(subject, judge, strict=True) for body in pair]
     kept, _ = noted([{"sent": body} for body in bodies])
@@ -137,7 +137,7 @@ def test_conversations_that_take_turns_are_kept_once_each():
     assert round_trip([{"sent": body} for body in bodies]) == [(body, b"") for body in bodies]
 
 
-def test_lane_s_name_of_the_model_is_left_out():
+def test_lane_s_name_of_the_model_is_not_stored():
     body = grown(1, model='d"1')[0]
     assert json.loads(without_model(body, 'd"1')) == {
         name: value for name, value in json.loads(body).items() if name != "model"
@@ -171,14 +171,14 @@ def test_image_in_every_turn_is_one_part():
         b"\\" * 5_000_000,
     ],
 )
-def test_hostile_body_makes_no_long_record_and_comes_back(body):
+def test_hostile_body_makes_no_long_record_and_is_restored(body):
     kept, parts = noted([{"sent": body, "came": body}])
     assert len(msgspec.json.encode(kept)) < 4 * INLINE_BYTES
     (found,) = said(kept, parts.__getitem__)
     assert (found.sent, found.came) == (body, body)
 
 
-def test_stream_is_small_and_comes_back():
+def test_stream_is_stored_compactly_and_restored():
     event = b'data: {"id":"c-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n'
     came = b"".join(event % n for n in range(500)) + b"data: [DONE]\n\n"
     kept, parts = noted([{"sent": b"{}", "came": came, "whole": b"{}"}])
@@ -187,7 +187,7 @@ def test_stream_is_small_and_comes_back():
     assert (found.is_stream, found.came) == (True, came)
 
 
-def test_stream_that_spells_a_secret_is_kept_as_a_whole():
+def test_stream_that_spells_a_secret_is_stored_whole():
     def redact(data: bytes) -> bytes:
         return data.replace(b"sk-canary", b"***")
 
@@ -196,7 +196,7 @@ def test_stream_that_spells_a_secret_is_kept_as_a_whole():
     assert (kept[0].is_stream, kept[0].came) == (False, '{"text":"sk-canary"}')
 
 
-def test_bodies_are_changed_as_wholes():
+def test_bodies_are_redacted_as_a_whole():
     bodies = [b'{"a":"my secr"}', b'{"a":"my secret"}', b'{"a":"my secret","b":1}']
     kept, _ = noted([{"sent": body, "came": b'"secret"'} for body in bodies])
     log = ExchangeLog(str, lambda data: data)
@@ -206,13 +206,13 @@ def test_bodies_are_changed_as_wholes():
     assert {one.came for one in log.noted} == {'"***"'}
 
 
-def test_no_stretch_begins_or_ends_within_a_word():
+def test_no_stored_piece_begins_or_ends_within_a_word():
     one, other = b'{"a":"key sk-1234567AAAA to","n":1}', b'{"a":"key sk-1234567BBBB to","n":1}'
     kept, _ = noted([{"sent": one}, {"sent": other}])
     assert kept[1].sent == "sk-1234567BBBB"
 
 
-def test_reference_to_nothing_is_refused():
+def test_reference_to_a_missing_body_is_refused():
     with pytest.raises(ValueError, match="number 3 of the 0 before it"):
         skeletons([Exchange(0, "openai", "/x", 200, "", base=3)])
     with pytest.raises(ValueError, match="cannot be unpacked"):
@@ -226,21 +226,21 @@ def test_reference_to_nothing_is_refused():
         ({"n": 1, "m": {"b": 1, "a": 2}}, {"m": {"a": 2, "b": 1}, "n": 1, "stream_options": {}}),
     ],
 )
-def test_requests_that_ask_the_same_have_one_canonical_form(one, other):
+def test_equal_requests_have_one_canonical_form(one, other):
     forms = {canonical(json.dumps(each, indent=1).encode()) for each in (one, other)}
     assert len(forms) == 1
     assert canonical(json.dumps({**one, "temperature": 1}).encode()) not in forms
 
 
-def test_canonical_form_of_what_is_no_json_is_itself():
+def test_canonical_form_of_text_that_is_not_json_is_itself():
     assert canonical(b"--boundary\r\n") == b"--boundary\r\n"
     assert canonical(b"[" * 100_000) == b"[" * 100_000
     assert PART.encode() not in canonical(b'{"a":1}')
 
 
 @pytest.mark.parametrize("end", [b"", b"\\", b'\\"'])
-def test_string_that_is_never_closed_is_looked_at_once(end):
-    # Looked at from each of its quotes it would take minutes.
+def test_unclosed_string_is_scanned_once(end):
+    # To scan it from each of its quotes would take minutes.
     body = b'"' + b'\\"  ' * 99_990 + b" " * 2**24 + end
     kept: dict[str, bytes] = {}
 
@@ -248,5 +248,5 @@ def test_string_that_is_never_closed_is_looked_at_once(end):
         kept["x" * 64] = content
         return "0" * 64
 
-    assert len(skeleton(body, keep) or b"") < 1000
+    assert len(body_with_part_names(body, keep) or b"") < 1000
     assert kept == {"x" * 64: body[1:-1] if end == b"\\" else body[1:]}

@@ -1,4 +1,4 @@
-"""Any faults file is either a script or one clear refusal."""
+"""Any faults file is a valid script or gets one clear refusal."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_entries_of_any_fields_are_a_script_or_refused(tmp_path_factory, fault, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_alone_are_refused_only_for_what_they_lack(tmp_path, kind):
-    needs = {"error": "needs error or status"}
+def test_kind_without_fields_is_refused_only_if_a_required_field_is_missing(tmp_path, kind):
+    needs = {"error": "is missing error or status"}
     text = f'[[fault]]\nkind = "{kind}"\n'
     if kind in needs:
         with pytest.raises(ConfigError, match=needs[kind]):

@@ -1,4 +1,4 @@
-"""However late sends and the broker itself are: no window at the provider has too many sends."""
+"""With any delay of sends and of the broker, no window at the provider has too many sends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODES = (
 
 
 class LatePlay(Play):
-    """Clients send late and say late that they did, and the broker's timer is late, too."""
+    """Clients send late and report it late, and the broker's timer is late, too."""
 
     def __init__(self, limit: Limit, rng: random.Random) -> None:
         # The wider limit above it is the run's own.
@@ -46,7 +46,7 @@ class LatePlay(Play):
 
     def wake(self, at_s: float) -> None:
         late_s = 0.0 if self.mode == "prompt" else self._rng.choice([0.0, 0.001, 0.02, 0.3])
-        # As if a client came by chance, and nothing else happened in between.
+        # As if a client called by chance, with no other event between.
         super().wake(min(at_s + late_s, max(at_s, self._next_coming_s())))
 
     def _next_coming_s(self) -> float:
@@ -60,7 +60,7 @@ class LatePlay(Play):
             "as late as promised": max(0.0, lease.late_after_s - lease.granted_s),
             "as late as allowed": room_s,
             "too late": room_s + 0.01,
-            # Late when its connection began to be made, and later when it was there.
+            # Late when its connection was started, and later when it was ready.
             "connecting": self._rng.uniform(0.0, room_s),
             "now and then": self._rng.choice([0.0, 0.0, 0.0, self._rng.uniform(0.0, room_s)]),
         }.get(self.mode, 0.001)

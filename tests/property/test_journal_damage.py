@@ -1,4 +1,4 @@
-"""A journal is read right however its file was cut or changed."""
+"""A journal is read correctly after any cut or change of its file."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_journal_truncated_at_every_byte_keeps_every_whole_record(tmp_path):
 
 
 def read(path):
-    """What is in a file: whole records, and what is damaged."""
+    """The content of a file: whole records, and damaged parts."""
     found = [item for _, item in scan_segment(path, decode_record)]
     damage = [item for item in found if isinstance(item, Damage)]
     return [item for item in found if not isinstance(item, Damage)], damage
 
 
-def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
+def test_journal_with_any_byte_flipped_loses_one_record_and_reports_it(tmp_path):
     written = list(records(2))
     path, positions = write(tmp_path, written)
     whole = path.read_bytes()
@@ -90,7 +90,7 @@ def test_journal_with_any_byte_flipped_loses_one_record_and_says_so(tmp_path):
 
 @examples(60)
 @given(st.binary(max_size=200), st.integers(0, 8))
-def test_journal_finds_its_way_back_after_garbage(garbage, where):
+def test_journal_reading_continues_after_garbage(garbage, where):
     with tempfile.TemporaryDirectory() as name:
         written = list(records())
         path, positions = write(Path(name), written)
@@ -104,7 +104,7 @@ def test_journal_finds_its_way_back_after_garbage(garbage, where):
 
 @examples(100)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=5))
-def test_journal_reads_back_any_text_that_utf8_can_hold(pairs):
+def test_journal_restores_any_text_that_utf8_can_encode(pairs):
     with tempfile.TemporaryDirectory() as name:
         written = [
             EpisodeEnded(f"{i:016x}", "gw0", "error", 0, 1, 0.0, detail=a, stdout=b)

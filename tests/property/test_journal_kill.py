@@ -1,4 +1,4 @@
-"""What a process was told is in the journal is there, whenever it is killed."""
+"""A record whose append returned is in the journal, whenever the process is killed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ while True:
 
 
 def killed_after(directory, n_told):
-    """How many records the writer had told of when it was killed."""
+    """The number of records that the writer had reported when it was killed."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, directory], stdout=subprocess.PIPE, text=True
     )
     for _ in range(n_told):
         writer.stdout.readline()
     writer.send_signal(signal.SIGKILL)
-    # What it told of between the last line read here and its death stands in the pipe.
+    # The last reports between the last line read here and its death are still in the pipe.
     told = n_told + len(writer.stdout.read().splitlines())
     assert writer.wait() == -signal.SIGKILL
     writer.stdout.close()
@@ -53,7 +53,7 @@ def check(directory, n_told):
     assert len(segments(directory)) == 1
 
 
-def test_journal_of_a_killed_process_holds_all_it_told_of(tmp_path):
+def test_journal_of_a_killed_process_has_all_reported_records(tmp_path):
     for n_told in (1, 2, 57):
         directory = tmp_path / str(n_told)
         directory.mkdir()

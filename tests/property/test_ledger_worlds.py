@@ -1,4 +1,4 @@
-"""Random worlds for the ledger of shares: nobody ever has too much, and the script agrees."""
+"""Random worlds for the ledger of shares: no host ever has too much, and the script agrees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.cluster.ledger import Renewal, RowUse
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
 from tests.examples import examples
 from tests.ledger_servers import Scripted, binary, server
 from tests.ledger_world import LANES, ROWS, World
@@ -16,7 +16,7 @@ from tests.ledger_world import LANES, ROWS, World
 @pytest.mark.cpu_s(3)
 @examples(60)
 @given(seed=st.integers(0, 2**31))
-def test_no_limit_is_exceeded_whatever_goes_wrong(seed):
+def test_no_limit_is_exceeded_under_any_fault(seed):
     World(seed).play(300)
 
 
@@ -24,7 +24,7 @@ def test_no_limit_is_exceeded_whatever_goes_wrong(seed):
 @examples(100)
 @given(seed=st.integers(0, 2**31), hosts=st.integers(1, 6))
 def test_hosts_that_want_the_same_settle_and_leave_no_lane_unused(seed, hosts):
-    """Without trouble nothing moves any more, and of each lane some row is all given out."""
+    """Without faults, shares stop moving, and each lane has a row that is given out completely."""
     world = World(seed, faults=False)
     world.trouble = world.judge
     world.work = lambda host: None
@@ -84,7 +84,7 @@ def test_the_script_answers_as_the_model_on_redis():
 
 
 @pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.slow)])
-def test_the_script_as_it_is_shipped_asks_the_server_for_time_and_name(kind):
+def test_the_shipped_script_reads_time_and_name_from_the_server(kind):
     with server(kind) as client:
         script = client.register_script(script_text("division.lua"))
         call = Renewal(

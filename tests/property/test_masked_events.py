@@ -1,4 +1,4 @@
-"""No cut of a stream, into pieces or into events, shows its reader a secret."""
+"""No cut of a stream, into pieces or into events, shows a secret to its reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.events import EventReader, MaskedEvents
+from pytest_ultrapar.apis.server_sent_events import EventReader, MaskedEvents
 from pytest_ultrapar.store.redact import Redactor
 from tests.examples import examples
 
@@ -47,7 +47,7 @@ def test_key_in_pieces_is_masked_and_every_event_comes_with_its_last_byte(
     before, after, end, cut, is_cut_off
 ):
     first, n_bytes = cut
-    after = after.rstrip("\\")  # where it is half an escape, it is held back behind a secret
+    after = after.rstrip("\\")  # if it is half an escape, it is held back behind a secret
     stream = chat(before, end=end) + chat(before + KEY + after, end=end) + chat(after, end=end)
     if is_cut_off:  # servers forget the last empty line
         stream = stream.rstrip(b"\r\n")
@@ -67,7 +67,7 @@ def test_key_in_pieces_is_masked_and_every_event_comes_with_its_last_byte(
     cuts=st.sets(st.integers(0, 60)),
     others=st.booleans(),
 )
-def test_key_in_many_events_is_masked_but_for_a_beginning(before, after, cuts, others):
+def test_key_in_many_events_is_masked_except_for_its_first_characters(before, after, cuts, others):
     text = before + KEY + after
     ends = sorted({min(cut, len(text)) for cut in cuts} | {len(text)})
     stream = b""
@@ -91,7 +91,7 @@ def test_key_in_many_events_is_masked_but_for_a_beginning(before, after, cuts, o
         '{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":"%s"}}]}}]}',
     ],
 )
-def test_key_in_events_of_a_character_each_is_masked_with_every_api(event):
+def test_key_in_events_of_one_character_is_masked_with_every_api(event):
     begin, end = f"data: {event}\n\n".split("%s")
     came = shown([f"{begin}{char}{end}".encode() for char in KEY + " then"])
     left = "".join(one.decode().removeprefix(begin).removesuffix(end) for one in came)
@@ -99,7 +99,7 @@ def test_key_in_events_of_a_character_each_is_masked_with_every_api(event):
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
-def test_event_that_comes_in_one_piece_goes_on_in_one(end):
+def test_event_that_comes_in_one_piece_is_passed_on_in_one(end):
     event = chat("text", end=end)
     assert shown([event, event]) == [event, event, b""]
 
@@ -113,7 +113,7 @@ ESCAPES = (
     "n_chars", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 9))]
 )
 @pytest.mark.parametrize("escape", [*ESCAPES.split(), r"\u0026#{};", r"\u0025{:02x}"])
-def test_key_is_masked_whose_every_character_is_escaped_and_escapes_are_cut(escape, n_chars):
+def test_fully_escaped_key_is_masked_when_escapes_are_cut(escape, n_chars):
     escaped = "".join(escape.format(ord(char)) for char in KEY)
     text = f"{escaped} then 5 %"
     came = shown([chat(text[at : at + n_chars]) for at in range(0, len(text), n_chars)])

@@ -1,4 +1,4 @@
-"""However the records of a run are spread over parts, the parts merged are the run."""
+"""Parts of a run, with its records in any distribution, are merged into the same run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.merge.write_merged import merge
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 from tests.examples import examples
@@ -27,7 +27,7 @@ def rows(directory, table):
 
 
 def by_case(run):
-    """The records of each case, in the order of the segments; those of its grades follow."""
+    """The records of each case, in the order of the segments, then the records of its grades."""
     found = {}
     for path in segments(run / "journal"):
         for _, record in scan_segment(path, decode_record):
@@ -37,8 +37,8 @@ def by_case(run):
 
 @examples(50)
 @given(st.lists(st.integers(0, N_PARTS - 1), min_size=7, max_size=7), st.booleans())
-def test_cases_spread_over_parts_are_the_run(places, whole_plan):
-    """Shards plan their own cases, hosts of a cluster run all of them."""
+def test_merged_parts_equal_the_run(places, whole_plan):
+    """Shards plan their own cases, hosts of a cluster run plan all of them."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
         run = run_of_seven(here / "run")
@@ -66,8 +66,8 @@ def test_cases_spread_over_parts_are_the_run(places, whole_plan):
 
 @examples(50)
 @given(st.lists(st.integers(0, N_PARTS - 1), min_size=20, max_size=20))
-def test_records_that_several_parts_have_lose_no_case(places):
-    """Records of one case in several parts, as of a claim that expired: each case keeps a row."""
+def test_cases_with_records_in_several_parts_keep_one_row(places):
+    """Records of a case in several parts, for example after a claim expired."""
     with TemporaryDirectory() as folder:
         here = Path(folder)
         run = run_of_seven(here / "run")

@@ -1,4 +1,4 @@
-"""No schedule that keeps the limits is shorter than the bound: all of small runs are tried."""
+"""No schedule within the limits is shorter than the bound: a search tries all small ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pools import lane
 from tests.unit.request_logs import episode, log_of, request
 
 TICK_S = 0.5
-"""Requests start and take whole ticks; starts between them gain nothing, since limits do so too."""
+"""Requests start at and take whole ticks; other starts gain nothing, as limits are whole, too."""
 
 
 def limits_named(*names):
@@ -29,7 +29,7 @@ def limits_named(*names):
 
 
 def shortest_s(lanes, limits, requests):
-    """The shortest schedule, by trying all; requests are (model, ticks)."""
+    """The shortest schedule, found by trying all; requests are (model, ticks)."""
     by_name = {limit.name: limit for limit in limits}
     order = sorted(requests, key=lambda request: -request[1])
 
@@ -42,7 +42,7 @@ def shortest_s(lanes, limits, requests):
                 if at_once > limit.workers:
                     return False
             if limit.qps is not None:
-                # Half-open windows of a second: those that begin with a send hold the most.
+                # Half-open windows of a second: those that begin with a send contain the most.
                 window = max(sum(t <= b < t + 1 / TICK_S for b, _ in own) for t, _ in own)
                 if window > limit.qps:
                     return False
@@ -69,7 +69,7 @@ def shortest_s(lanes, limits, requests):
     st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)), min_size=1, max_size=4),
 )
 def test_bound_is_never_above_the_shortest_schedule(limits, requests):
-    """Model `a` may use both keys, model `b` the second only."""
+    """Model `a` may use both keys, model `b` only the second."""
     lanes = [
         Lane(LaneId(f"p/{model}/{key}"), "p", model, model, key, ("pool", key), 1.0, 1.0)
         for model, key in [("a", "k0"), ("a", "k1"), ("b", "k1")]
@@ -85,10 +85,8 @@ rates = st.floats(0.05, 30.0) | st.sampled_from([0.2, 0.5, 1.0, 1.5, 2.5, 10.0, 
 
 
 @given(rates, st.sampled_from(["qps", "rpm"]), st.integers(1, 40), st.floats(0.001, 5.0))
-def test_what_the_limiter_lets_through_keeps_the_bound_and_passes_the_audit(
-    rate, kind, n, service_s
-):
-    """The schedule of a lane with nothing but this rate, as fast as the broker allows."""
+def test_sends_of_the_limiter_stay_above_the_bound_and_pass_the_audit(rate, kind, n, service_s):
+    """The schedule of a lane with only this rate, as fast as the broker allows."""
     limit = Limit("rate", "key", **{kind: rate})
     limiter = Pacer(rate, 1.0 if kind == "qps" else 60.0)
     attempts, now_s = [], 0.0

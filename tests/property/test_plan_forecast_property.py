@@ -1,4 +1,4 @@
-"""The forecast of random small pools: never below the bound, and the same however it is played."""
+"""The forecast of random small pools: never below the bound, and the same by both methods."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.plan.forecast import Course, forecast
+from pytest_ultrapar.analysis.plan.forecast import ForecastEpisode, forecast
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.examples import examples
 
 MODELS = ("a", "b", "c")
@@ -46,7 +46,7 @@ services = st.sampled_from([0.05, 0.3, 1.0, 7.0])
 
 @st.composite
 def runs(draw):
-    """Courses, some of them alike and in any order, and groups that follow each other."""
+    """Courses, some of them equal and in any order, and groups that follow each other."""
     kinds = draw(
         st.lists(
             st.tuples(
@@ -61,7 +61,7 @@ def runs(draw):
     )
     drawn = [kind[:3] for kind in kinds for _ in range(kind[3])]
     draw(st.randoms(use_true_random=False)).shuffle(drawn)
-    courses = [Course(str(number), *one) for number, one in enumerate(drawn)]
+    courses = [ForecastEpisode(str(number), *one) for number, one in enumerate(drawn)]
     groups = []
     for name in ("g0", "g1"):
         own = tuple(one.case_id for one in courses if one.group == name)
@@ -88,9 +88,9 @@ def test_forecast_is_never_below_the_lower_bound(pool, run):
 
 @examples(30)
 @given(pools(), runs(), st.sampled_from([None, 1, 2]), st.sampled_from([0.0, 0.1]))
-def test_one_episode_at_a_time_is_what_the_broker_makes_of_it(pool, run, n_lanes, between_s):
-    """A second, empty group has the broker play what is summed up otherwise."""
-    courses = [Course(one.case_id, one.model, "all", one.services_s, 7) for one in run[0]]
+def test_forecast_of_one_episode_at_a_time_equals_the_brokers_play(pool, run, n_lanes, between_s):
+    """A second, empty group makes the broker play the run instead of summing it up."""
+    courses = [ForecastEpisode(one.case_id, one.model, "all", one.services_s, 7) for one in run[0]]
     allowed = [
         lane.lane_id
         for model in MODELS

@@ -1,4 +1,4 @@
-"""Any pool of valid data loads whole; anything else is refused by a ConfigError only."""
+"""Any pool of valid data loads completely; any other is refused with a ConfigError."""
 
 import json
 import tempfile
@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.examples import examples
 
 LEVELS = ["pool", "provider", "key", "key_model", "instance", "lane"]
@@ -16,7 +16,7 @@ NAME = st.text("abcXYZ019._:-", min_size=1, max_size=6)
 
 
 def names(prefix, max_size=3):
-    # A prefix per kind keeps keys, instances and models apart, as a valid pool must.
+    # A prefix per kind keeps names of keys, instances and models different, as a valid pool must.
     return st.lists(NAME.map(prefix.__add__), min_size=1, max_size=max_size, unique=True)
 
 
@@ -35,7 +35,7 @@ def fixed(value):
 
 
 def consistent(limit):
-    """What is allowed in a second is allowed in a minute."""
+    """The limit per second fits into the limit per minute."""
     if "qps" in limit and "rpm" in limit and fixed(limit["rpm"]) < fixed(limit["qps"]):
         return {name: value for name, value in limit.items() if name != "rpm"}
     return limit
@@ -170,7 +170,7 @@ ANYTHING = st.recursive(
 
 @st.composite
 def damaged_pools(draw):
-    """A valid pool in which one value, at any depth, became something else."""
+    """A valid pool in which one value, at any depth, was replaced."""
     tables = draw(pools())
     table = tables
     while True:

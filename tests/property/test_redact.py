@@ -1,4 +1,4 @@
-"""No spelling of a secret passes the redactor, whatever the secret is."""
+"""No spelling of any secret passes the redactor."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ EVERY: dict[str, Spell] = {
     ),
 }
 FEW = examples(40)
-"""Each example compiles patterns of its own, 5 ms."""
+"""Each example compiles its own patterns, which takes 5 ms."""
 EDGE = "Ω"
-"""Stands around secrets, and in none: else it would not be clear where a secret ends."""
+"""Delimits secrets and never occurs in one: otherwise the end of a secret would be unclear."""
 SECRETS = st.text(
     st.characters(codec="utf-8", exclude_characters=EDGE), min_size=8, max_size=40
 ) | st.text("ab%&\\\"'/+ \n\té🙂", min_size=8, max_size=12)
 
 
 def _utf16(char: str) -> str:
-    """`char` as JSON escapes it that leaves nothing as it is."""
+    """`char` as JSON that escapes every character."""
     raw = char.encode("utf-16-be")
     return "".join(f"\\u{raw[at]:02x}{raw[at + 1]:02x}" for at in range(0, len(raw), 2))
 
 
 def _lower_escapes(text: str) -> str:
-    """The first escape in upper case, the others in lower."""
+    """The first escape in upper case, the others in lower case."""
     head, *rest = text.split("%", 2)
     return "%".join([head, *rest[:1], *(re.sub("(?:^|%)..", _lower, one) for one in rest[1:])])
 
@@ -90,31 +90,31 @@ def check(secret: str, shown: str) -> None:
 @FEW
 @given(secret=SECRETS)
 @example(secret="1234567Ã")  # its number is also the first of its two bytes
-def test_nothing_of_an_escaped_secret_remains(spell, secret):
+def test_no_part_of_an_escaped_secret_remains(spell, secret):
     check(secret, spell(secret))
 
 
 @pytest.mark.parametrize("outer", OUTER.values(), ids=OUTER)
 @FEW
 @given(secret=SECRETS, inner=st.sampled_from([ESCAPES["plain"], ESCAPES["json"], ESCAPES["repr"]]))
-def test_nothing_of_a_secret_escaped_twice_remains(outer, inner, secret):
+def test_no_part_of_a_secret_escaped_twice_remains(outer, inner, secret):
     check(secret, outer(inner(secret)))
 
 
 @pytest.mark.parametrize("every", EVERY.values(), ids=EVERY)
 @FEW
 @given(
-    # A backslash before an escape would be one of the escape's own.
+    # A backslash before an escape would belong to the escape.
     secret=st.text(st.sampled_from("aZ09-_./+=~!x{}%&#;:'\" "), min_size=8, max_size=40),
     outer=st.sampled_from([str, *OUTER.values()]),
 )
-def test_nothing_of_a_secret_remains_whose_every_character_is_escaped(every, outer, secret):
+def test_no_part_of_a_fully_escaped_secret_remains(every, outer, secret):
     check(secret, outer(every(secret)))
 
 
 @FEW
 @given(SECRETS)
-def test_nothing_of_a_secret_in_hexadecimal_remains(secret):
+def test_no_part_of_a_secret_in_hexadecimal_remains(secret):
     digits = secret.encode().hex()
     check(secret, digits)
     check(secret, digits.upper())
@@ -122,12 +122,12 @@ def test_nothing_of_a_secret_in_hexadecimal_remains(secret):
 
 @FEW
 @given(SECRETS, st.binary(max_size=5), st.binary(max_size=5), st.sampled_from(["+/", "-_"]))
-def test_no_base64_of_a_secret_remains_whatever_stands_beside_it(secret, before, after, last):
+def test_no_base64_of_a_secret_remains_with_any_neighbours(secret, before, after, last):
     raw = before + secret.encode() + after
     shown = base64.b64encode(raw, altchars=last.encode()).decode()
     for spelled in (shown, quote(shown, safe="")):
         left = Redactor([secret]).text(spelled)
-        # What is left depends on the neighbours, too: two characters at each end at most.
+        # The rest also depends on the neighbours: two characters at each end at most.
         around = base64.b64encode(before).decode(), base64.b64encode(after).decode()
         assert left.count("***") == 1
         assert len(left.replace("%", "")) <= len(around[0]) + len(around[1]) + 3 + 4 + 3 * 6
@@ -139,8 +139,8 @@ def test_no_base64_of_a_secret_remains_whatever_stands_beside_it(secret, before,
     text=st.text('defDEF \\"%2E&lt;', max_size=80),
     data=st.data(),
 )
-def test_what_is_no_secret_stays(secret, text, data):
-    # Also what begins or ends like one: only a long piece shows that a secret was cut.
+def test_other_text_is_not_masked(secret, text, data):
+    # Even text that begins or ends like a secret: only a long piece shows that a secret was cut.
     start = data.draw(st.integers(max(0, len(secret) - 12), min(11, len(secret) - 1)))
     near = f"{text}{secret[:start]}{EDGE}{secret[start + 1 :]}{text}"
     assert Redactor([secret]).text(near) is near
@@ -148,7 +148,7 @@ def test_what_is_no_secret_stays(secret, text, data):
 
 @FEW
 @given(st.text("ab", min_size=8, max_size=12), st.text("ab", min_size=8, max_size=60))
-def test_nothing_is_left_of_secrets_that_overlap(secret, text):
+def test_no_part_of_overlapping_secrets_remains(secret, text):
     covered = set[int]()
     for at in range(len(text)):
         if text.startswith(secret, at):

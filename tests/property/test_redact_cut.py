@@ -1,4 +1,4 @@
-"""Nothing of a secret is shown where a text was cut, whoever cut it and wherever."""
+"""No part of a secret is shown where a text was cut, at any place and by any program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.classify import classify_status
-from pytest_ultrapar.engine.output import EpisodeOutput
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 from pytest_ultrapar.store.redact import Redactor
 from tests.examples import examples
 
@@ -24,7 +24,7 @@ FILLER = st.sampled_from(["x", " ", "\n", "\t", "\u200b", "\\n", "\\", "é", "\x
 
 
 def longest_piece(shown: str) -> int:
-    """How many characters of the key stand in a row in what a person sees of a text."""
+    """The most characters of the key in a row that a person sees in a text."""
     seen = "".join(char for char in shown if char.isprintable() and char != " ").lower()
     key = KEY.lower()
     lengths = range(len(key), 0, -1)
@@ -34,7 +34,7 @@ def longest_piece(shown: str) -> int:
 
 
 def said(status: int, body: bytes) -> str:
-    """What a run keeps and shows of a failure."""
+    """The text of a failure that a run stores and shows."""
     return REDACTOR.short(classify_status(status, body, None).message, SHOWN)
 
 
@@ -81,7 +81,7 @@ def test_no_hostile_body_shows_the_key(body):
     ),
     most=st.integers(1, 600),
 )
-def test_message_shows_no_piece_of_a_key_wherever_it_is_cut(before, after, key, most):
+def test_message_shows_no_piece_of_a_key_when_cut_anywhere(before, after, key, most):
     text = "".join(one * n for one, n in before) + key + after
     assert longest_piece(REDACTOR.short(text, most)) <= LONGEST_PIECE
 
@@ -93,7 +93,7 @@ def test_message_shows_no_piece_of_a_key_wherever_it_is_cut(before, after, key, 
     inside=st.integers(0, len(KEY) + 4),
 )
 @example(filler=" ", largest=65_536, inside=len(KEY) - 1)
-def test_body_shows_no_piece_of_a_key_at_any_edge_of_what_is_read(filler, largest, inside):
+def test_body_shows_no_piece_of_a_key_at_any_end_of_the_part_that_is_read(filler, largest, inside):
     n_bytes = len(filler.encode())
     body = (filler * ((largest - inside) // n_bytes) + KEY).encode()
     assert longest_piece(said(500, body)) <= LONGEST_PIECE
@@ -104,7 +104,7 @@ def test_body_shows_no_piece_of_a_key_at_any_edge_of_what_is_read(filler, larges
 @given(
     filler=st.sampled_from([" ", "x", "\n"]), inside=st.integers(0, 40), pieces=st.integers(1, 4)
 )
-def test_output_of_an_episode_keeps_no_beginning_of_a_key(filler, inside, pieces):
+def test_output_of_an_episode_contains_no_beginning_of_a_key(filler, inside, pieces):
     output = EpisodeOutput()
     text = filler * (64 * 1024 - inside) + KEY + filler
     step = len(text) // pieces + 1
@@ -116,7 +116,7 @@ def test_output_of_an_episode_keeps_no_beginning_of_a_key(filler, inside, pieces
 
 
 @given(n=st.integers(0, len(KEY)))
-def test_piece_that_others_cut_is_masked_from_twelve_characters_on(n):
+def test_piece_cut_by_a_server_is_masked_from_twelve_characters_on(n):
     left, right = REDACTOR.text(f"<{KEY[:n]}>"), REDACTOR.text(f"<{KEY[len(KEY) - n :]}>")
     assert (left == "<***>") == (n >= 12)
     assert (right == "<***>") == (n >= 12)
@@ -131,7 +131,7 @@ def test_piece_that_others_cut_is_masked_from_twelve_characters_on(n):
     most=st.integers(20, 70),
     times=st.integers(1, 3),
 )
-def test_no_end_of_an_escaped_key_is_left_beside_the_ellipsis_of_pytest(key, around, most, times):
+def test_no_end_of_an_escaped_key_is_left_next_to_pytests_ellipsis(key, around, most, times):
     text = "x" * around[0] + key + "y" * around[1]
     for _ in range(times - 1):
         text = repr(text)[1:-1]

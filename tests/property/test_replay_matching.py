@@ -1,4 +1,4 @@
-"""Which stored answer a request gets, whatever was asked and in whatever order."""
+"""The stored answer that a request gets, with any requests in any order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNS = st.lists(st.tuples(TEXTS, st.sampled_from(["x", "y", "z"])), max_size=12)
 
 
 @given(RUNS, st.data())
-def test_each_answer_is_given_once_and_those_of_a_request_in_order(run, data):
+def test_each_answer_is_used_once_and_answers_of_equal_requests_in_order(run, data):
     answers = StoredAnswers([stored(*one) for one in run])
     now = data.draw(st.permutations([text for text, _ in run]))
     given_now = {}
@@ -43,14 +43,14 @@ def test_each_answer_is_given_once_and_those_of_a_request_in_order(run, data):
 
 
 @given(RUNS, st.lists(TEXTS, max_size=12))
-def test_what_was_asked_more_often_than_then_is_a_miss(run, now):
+def test_request_sent_more_often_than_in_the_stored_run_is_a_miss(run, now):
     answers = StoredAnswers([stored(*one) for one in run])
     found = Counter(text for text in now if answers.take([asked(text)], is_stream=None) is not None)
     assert found == Counter(now) & Counter(text for text, _ in run)
 
 
 @given(RUNS)
-def test_ambiguous_is_what_has_another_answer_among_those_left(run):
+def test_match_is_ambiguous_if_another_answer_is_left(run):
     answers = StoredAnswers([stored(*one) for one in run])
     left = list(run)
     for text, answer in run:
@@ -61,7 +61,7 @@ def test_ambiguous_is_what_has_another_answer_among_those_left(run):
         left.remove((text, answer))
 
 
-def test_stream_is_given_to_who_reads_one():
+def test_stream_is_only_given_to_requests_for_a_stream():
     answers = StoredAnswers([stored("a", "plain"), stored("a", "events", is_stream=True)])
     match = answers.take([asked("a")], is_stream=True)
     assert match is not None
@@ -76,7 +76,7 @@ def test_another_version_of_an_api_is_another_request():
 
 
 @given(TEXTS, st.lists(TEXTS, max_size=4))
-def test_difference_is_empty_for_a_stored_request_alone(now, then):
+def test_difference_is_empty_only_for_a_stored_request(now, then):
     told = StoredAnswers([stored(one, "x") for one in then]).difference([asked(now)])
     assert told is None if not then else (told == "") == (now in then)
 

@@ -1,4 +1,4 @@
-"""What lanes carry together, by the pool and by a linear program over all of its limits."""
+"""The seats of several lanes together, by the pool and by a linear program over all its limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lane_of(name: str, *limits: str) -> Lane:
 
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[Pool, dict[str, float]]:
-    """A pool of two providers, which may have keys in common, and caps on some of its limits."""
+    """A pool of two providers, which may have keys in common, with maxima on some of its limits."""
     limits: dict[str, Limit] = {"pool": Limit("pool", "pool")}
     lanes = []
     for provider in ("p", "q"):
@@ -42,7 +42,7 @@ def pools(draw: st.DrawFn) -> tuple[Pool, dict[str, float]]:
 
 
 def best(lanes: tuple[Lane, ...], caps: dict[str, float]) -> float:
-    from scipy.optimize import linprog  # 0.3 s, in every collection
+    from scipy.optimize import linprog  # 0.3 s in each collection
 
     table = np.array([[name in lane.limits for lane in lanes] for name in caps], dtype=float)
     return float(-linprog(-np.ones(len(lanes)), table, list(caps.values())).fun)
@@ -50,7 +50,7 @@ def best(lanes: tuple[Lane, ...], caps: dict[str, float]) -> float:
 
 @examples(200)
 @given(case=pools())
-def test_lanes_carry_together_what_the_linear_program_says(case):
+def test_seats_of_lanes_together_equal_the_linear_program(case):
     drawn, caps = case
     lanes = tuple(one for one in drawn.lanes if not caps.keys().isdisjoint(one.limits))
     expected = best(lanes, caps) if lanes else 0.0
@@ -64,8 +64,8 @@ def test_lanes_carry_together_what_the_linear_program_says(case):
         assert drawn.most(drawn.lanes, caps) == float("inf")
 
 
-def test_seat_that_one_lane_can_do_without_goes_to_another():
-    """Two keys of 4 seats, 3 for each model; the instance of model a has two, that of b any."""
+def test_seat_that_one_lane_does_not_need_goes_to_another():
+    """Two keys of 4 seats, 3 for each model; model a's instance has two, model b's any number."""
     limits = [Limit(key, "key", workers=4) for key in ("k0", "k1")]
     limits += [Limit(f"{key}/{of}", "key_model", workers=3) for key in ("k0", "k1") for of in "ab"]
     limits.append(Limit("a", "instance", workers=2))

@@ -1,4 +1,4 @@
-"""Bodies of any content are answered by every API in its own shape, and never with a 500."""
+"""Every API answers any body in its own form, and never with a 500."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.system.clock import MonotonicClock
 from tests.simulated_pool import simulated_pool
 
@@ -146,7 +146,7 @@ def answer(path, body):
 
 
 def places(document, at=()):
-    """Every place in a document, as the steps that lead there."""
+    """Every place in a document, as the path of steps to it."""
     yield at
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for step, value in inner:
@@ -198,7 +198,7 @@ def check(path, body):
         ("/v1beta/models/m:generateContent", {"generationConfig": {"candidateCount": 2}}),
     ],
 )
-def test_what_is_not_simulated_is_refused(path, field):
+def test_features_that_are_not_simulated_are_refused(path, field):
     assert check(path, json.dumps({**ASKED[path], **field}).encode()) == 400
 
 

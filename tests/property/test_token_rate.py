@@ -23,7 +23,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Wish:
-    """A request: after which pause it is asked for, its sizes, and how long it takes."""
+    """A request: the pause before it, its sizes, and its duration."""
 
     after_s: float
     reserved: int
@@ -44,7 +44,7 @@ def wishes(limit: int, *, honest: bool) -> st.SearchStrategy[list[Wish]]:
 
 
 def play(limiter: TokenPacer, asked: list[Wish]) -> list[Send]:
-    """Send each as soon as it is allowed, and correct it when its answer comes."""
+    """Send each request as soon as it is allowed, and correct it when its answer comes."""
     sends: list[Send] = []
     pending: list[tuple[float, int, object]] = []
     now_s = 1e7
@@ -85,7 +85,7 @@ def test_tokens_used_in_any_window_are_never_above_the_limit(case):
 
 
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=True))))
-def test_sends_follow_each_other_at_the_distance_of_their_tokens_but_for_refunds(case):
+def test_sends_are_spaced_by_their_tokens_except_after_refunds(case):
     limit, asked = case
     sends = play(TokenPacer(limit, WINDOW_S), asked)
     for first in range(len(sends)):
@@ -100,7 +100,7 @@ def test_sends_follow_each_other_at_the_distance_of_their_tokens_but_for_refunds
 
 
 @given(limits.flatmap(lambda limit: st.tuples(st.just(limit), wishes(limit, honest=False))))
-def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
+def test_debt_delays_the_next_send_by_a_window_at_most(case):
     limit, asked = case
     limiter = TokenPacer(limit, WINDOW_S)
     now_s = 0.0
@@ -114,7 +114,7 @@ def test_debts_are_paid_before_the_next_send_for_a_window_at_most(case):
         assert limiter.ready_at_s(0, now_s) <= now_s + WINDOW_S + 1e-6
 
 
-def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
+def test_absurd_count_delays_the_next_send_by_one_window():
     limiter = TokenPacer(100_000, WINDOW_S)
     limiter.settle(limiter.reserve(500, 5.0), 10**12, 6.0)
     assert limiter.ready_at_s(100, 6.0) == pytest.approx(6.0 + WINDOW_S)
@@ -125,7 +125,7 @@ def test_count_beyond_belief_keeps_the_next_send_waiting_for_one_window():
     asked=st.lists(st.integers(1, 100), min_size=1, max_size=50),
     start_s=st.floats(0, 1e8),
 )
-def test_time_said_is_the_earliest_at_which_a_send_is_allowed(limit, asked, start_s):
+def test_reported_time_is_the_earliest_at_which_a_send_is_allowed(limit, asked, start_s):
     limiter = TokenPacer(limit, WINDOW_S)
     now_s = start_s
     for size in asked:
@@ -150,18 +150,18 @@ def test_window_does_not_begin_with_a_burst():
     assert limiter.ready_at_s(1000, now_s) >= WINDOW_S
 
 
-def test_request_as_large_as_the_limit_waits_for_an_empty_window_and_a_larger_one_for_ever():
+def test_request_of_the_limits_size_needs_an_empty_window_and_a_larger_one_never_fits():
     limiter = TokenPacer(1000, WINDOW_S)
     limiter.reserve(10, 5.0)
     assert limiter.ready_at_s(1000, 6.0) == pytest.approx(65.0)
     assert limiter.ready_at_s(1001, 6.0) == math.inf
 
 
-def test_sends_are_as_fast_as_what_is_used_when_estimates_are_too_large():
+def test_sends_follow_the_real_usage_when_estimates_are_too_large():
     limiter = TokenPacer(60_000, WINDOW_S)
     sends = play(limiter, [Wish(0.0, 4000, 1000, 3.0)] * 200)
     used_per_s = sum(one.used for one in sends) / (sends[-1].at_s - sends[0].at_s)
-    # 3 s of reservations that are too large take their room; without refunds it would be 250.
+    # Reservations that are too large occupy 3 s; without refunds it would be 250.
     assert 850 <= used_per_s <= 1010
     assert most_in_window(sends) <= 60_000
 
@@ -169,6 +169,6 @@ def test_sends_are_as_fast_as_what_is_used_when_estimates_are_too_large():
 @pytest.mark.parametrize(
     ("limit", "window_s"), [(0, 60), (math.inf, 60), (math.nan, 60), (10, 0), (10, math.inf)]
 )
-def test_limiter_of_no_sense_is_refused(limit, window_s):
+def test_invalid_limiter_is_refused(limit, window_s):
     with pytest.raises(ValueError, match="limit must be"):
         TokenPacer(limit, window_s)

@@ -1,4 +1,4 @@
-"""Worlds of dead keys, missing instances and bad requests: each request gets its due."""
+"""Worlds of dead keys, missing instances and bad requests: each request gets the right result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
-from pytest_ultrapar.broker.suspicion import TELLING
+from pytest_ultrapar.broker.refusal_cause import TELLING
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.testing import BrokerPlay
 from tests.pools import lane, pool
@@ -19,7 +19,7 @@ from tests.pools import lane, pool
 
 @dataclass
 class Asked:
-    """A request: what the senders of an engine keep of it."""
+    """A request: the data that an engine's sender has about it."""
 
     number: int
     is_bad: bool
@@ -31,7 +31,7 @@ class Asked:
 
 
 class World(BrokerPlay):
-    """Requests that are all there from the start, on keys and instances of which some are dead."""
+    """Requests that all wait from the start, on keys and instances, some of which are dead."""
 
     def __init__(self, keys, instances, *, dead_keys, dead_instances, bad, n, seats, at_once, seed):
         names = [(f"i{i}", f"k{k}") for i in range(instances) for k in range(keys)]
@@ -73,7 +73,7 @@ class World(BrokerPlay):
             one = self._of.pop(action.request_id)
             if not isinstance(action, Grant):
                 if action.kind == "no_lane" and one.refused_by and action.reason != one.said:
-                    # As the engine does: a check may have removed what it waited for.
+                    # As in the engine: a check may have removed the lane that it waited for.
                     one.said = action.reason
                     self.later(0.0, self._ask, one)
                 else:
@@ -115,7 +115,7 @@ class World(BrokerPlay):
 
 
 @given(st.data())
-def test_the_dead_are_removed_the_good_are_not_and_each_request_gets_its_due(data):
+def test_only_dead_lanes_are_removed_and_each_request_gets_the_right_result(data):
     keys, instances = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
     dead_keys = data.draw(st.sets(st.sampled_from([f"k{k}" for k in range(keys)])))
     dead_instances = data.draw(st.sets(st.sampled_from([f"i{i}" for i in range(instances)])))
@@ -137,7 +137,7 @@ def test_the_dead_are_removed_the_good_are_not_and_each_request_gets_its_due(dat
     assert all(states[at] == "up" for at in alive)
     for one in world.asked:
         on_alive = [at for at in one.tried_on if at in alive]
-        assert len(set(one.tried_on)) == len(one.tried_on), "asked twice on one lane"
+        assert len(set(one.tried_on)) == len(one.tried_on), "sent twice on one lane"
         if not alive:
             assert one.ended in {"no_lane", "refusal_of_request"}
         elif one.is_bad:
@@ -150,5 +150,6 @@ def test_the_dead_are_removed_the_good_are_not_and_each_request_gets_its_due(dat
     assert all(states[at] == "out" for at in world.checked if at not in alive)
     for at, refusals in world.refusals.items():
         if at not in alive:
-            # What was in flight at the first one, those that bring it under suspicion, and a check.
+            # The requests in flight at the first refusal, those that bring the lane under
+            # suspicion, and a check.
             assert refusals <= world.first_in_flight.get(at, 0) + TELLING + 1

@@ -1,4 +1,4 @@
-"""A flaw changes what is done by who follows the plan, and nothing but the plan."""
+"""A flaw changes only the plan, and only the actions of a model that follows the plan."""
 
 import itertools
 
@@ -11,11 +11,11 @@ from bench_suites.workflow.prompts import build_messages
 from tests.examples import examples
 
 TASK_LIST = list(TASKS.by_id.values())
-"""All tasks; those that a flaw cannot spoil are left out where it is looked at."""
+"""All tasks; tests skip those that a flaw cannot change."""
 SEEDS = st.integers(0, 2**63 - 1)
 
 
-def spoilt_or_none(task, chosen, seed):
+def flawed_or_none(task, chosen, seed):
     try:
         return chosen.apply(task.plan, seed=seed)
     except FlawError:
@@ -27,33 +27,33 @@ def prompt(task, plan):
 
 
 @given(st.sampled_from(TASK_LIST), st.sampled_from(list(FLAWS)), st.sampled_from(SEVERITIES), SEEDS)
-def test_flaw_is_pure_and_changes_the_plan_alone(task, name, severity, seed):
+def test_flaw_is_pure_and_changes_only_the_plan(task, name, severity, seed):
     sound = task.plan
-    spoilt = spoilt_or_none(task, flaw(name, severity=severity), seed)
-    assume(spoilt is not None)
-    assert flaw(name, severity=severity).apply(sound, seed=seed) == spoilt
+    flawed = flawed_or_none(task, flaw(name, severity=severity), seed)
+    assume(flawed is not None)
+    assert flaw(name, severity=severity).apply(sound, seed=seed) == flawed
     assert sound == task.plan
-    assert spoilt.task_id == sound.task_id
-    assert spoilt.steps
-    assert set(spoilt.tools) <= set(load_tools())
-    before, after = prompt(task, sound), prompt(task, spoilt)
+    assert flawed.task_id == sound.task_id
+    assert flawed.steps
+    assert set(flawed.tools) <= set(load_tools())
+    before, after = prompt(task, sound), prompt(task, flawed)
     assert before != after
     assert before.split("Plan (")[0] == after.split("Plan (")[0]
 
 
 @given(st.sampled_from(TASK_LIST), SEEDS)
 def test_flaws_differ_from_each_other(task, seed):
-    plans = [spoilt_or_none(task, flaw(name), seed) for name in FLAWS]
+    plans = [flawed_or_none(task, flaw(name), seed) for name in FLAWS]
     shown = [plan.rendered() for plan in plans if plan is not None]
     assert len(set(shown)) == len(shown) >= len(FLAWS) - 2
 
 
 @examples(40)
 @given(st.sampled_from(list(FLAWS)), SEEDS)
-def test_flaw_touches_more_the_more_severe_it_is(name, seed):
+def test_more_severe_flaw_changes_more_steps(name, seed):
     some = TASK_LIST[::20]
     found = {
-        severity: [spoilt_or_none(task, flaw(name, severity=severity), seed) for task in some]
+        severity: [flawed_or_none(task, flaw(name, severity=severity), seed) for task in some]
         for severity in SEVERITIES
     }
     usable = [all(each) for each in zip(*found.values(), strict=True)]
@@ -61,7 +61,7 @@ def test_flaw_touches_more_the_more_severe_it_is(name, seed):
     plans = {severity: list(itertools.compress(found[severity], usable)) for severity in found}
 
     def kept(severity):
-        """Share of the plans' steps that stand as they were, in their order."""
+        """The share of the plans' steps that are unchanged, in their order."""
         total = 0.0
         for task, plan in zip(tasks, plans[severity], strict=True):
             longest = max(len(plan.steps), len(task.plan.steps))

@@ -1,4 +1,4 @@
-"""Whatever a model says, an episode takes it: no text, tag or argument brings the loop down."""
+"""An episode accepts any output of a model: no text, tag or argument crashes the loop."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ def can_be_sent(text):
 @example("<tool_call>a " + '{"a":' * 50_000, None)
 @example('<tool_call>a {"n": 1' + "0" * 5000, None)
 @example("<" * 50_000 + " " * 50_000, None)
-def test_parser_takes_any_text(text, reasoning):
+def test_parser_accepts_any_text(text, reasoning):
     parsed = parse_reply(text, reasoning)
     assert can_be_sent(parsed.text)
     for action in parsed.actions:
@@ -86,12 +86,11 @@ def test_parser_takes_any_text(text, reasoning):
 
 
 @given(NAMES.filter(bool), OBJECTS, st.booleans(), st.booleans())
-def test_parser_gives_back_the_name_and_arguments_that_were_written(
-    name, arguments, closed, ascii_
-):
+def test_parser_returns_the_name_and_arguments_that_were_written(name, arguments, closed, ascii_):
     strict = json.loads(json.dumps(arguments).replace("NaN", "0").replace("Infinity", "1"))
     text = f"<tool_call>{name} {json.dumps(strict, ensure_ascii=ascii_)}"
-    # Wherever they stand, these are a thought's; hypothesis finds the words in the parser's source.
+    # Anywhere in a text, these belong to a thought; hypothesis finds the words in the parser's
+    # source.
     assume("<think>" not in text and "</think>" not in text)
     assume(not name.startswith("functions."))
     (action,) = parse_reply(text + "</tool_call>" * closed).actions
@@ -103,7 +102,7 @@ def test_parser_gives_back_the_name_and_arguments_that_were_written(
 
 @examples(60)
 @given(st.lists(REPLIES, max_size=12), st.integers(0, 2**63 - 1))
-def test_episode_takes_any_replies_and_can_be_stored(replies, seed):
+def test_episode_accepts_any_replies_and_can_be_stored(replies, seed):
     llm = Scripted(replies)
     episode = asyncio.run(workflow.run_episode(llm, TASK, seed=seed))
     assert all(can_be_sent(text) for text in llm.heard)

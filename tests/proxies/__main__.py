@@ -1,4 +1,4 @@
-"""`python -m tests.proxies`: what runs make of limits that real proxies hold."""
+"""`python -m tests.proxies`: runs under limits that real proxies enforce."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from tests.proxies.access_log import n_refused, refused_share
 from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
 from tests.proxies.daemon import MissingError
-from tests.proxies.fronts import at_work
+from tests.proxies.fronts import running
 from tests.proxies.judged_run import Run, play, provider
 
 MODES = ("fixed", "adaptive")
 _DESCRIPTION = """\
-Runs a suite through nginx and HAProxy, which hold a limit that the pool does not know, and prints a
-table. Behind them is the simulated provider, which answers anything in 0.2 s. Each limit is run
-three times: by a pool that knows it, in fixed mode and in adaptive mode. All figures are those of
-the proxy's own log. Times are from the first request to the last answer; "after the first trip" are
-the requests that were refused after the first answer had come, as a share of all. All of it takes
-nearly an hour, half of which is nginx-req-1.
+Runs a suite through nginx and HAProxy, which enforce a limit that the pool does not know, and
+prints a table. Behind them is the simulated provider, which answers every request in 0.2 s. Each
+limit is run three times: with a pool that knows it, in fixed mode and in adaptive mode. All figures
+come from the proxy's own log. Times are from the first request to the last answer; "after the first
+trip" is the share of all requests that were refused after the first answer. All runs together take
+nearly an hour, half of it for nginx-req-1.
 """
 _HEAD = (
     "limit", "the pool says", "mode", "cases", "requests", "refused", "after the first trip",
@@ -31,7 +31,7 @@ _HEAD = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; the exit code."""
+    """Print the table; return the exit code."""
     names = [hidden.name for hidden in HIDDEN]
     parser = argparse.ArgumentParser(
         prog="python -m tests.proxies",
@@ -42,13 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(names)} (all)")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both")
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="a directory for the files of all runs"
+        "--keep", type=Path, metavar="DIR", help="directory for the files of all runs"
     )
     parser.add_argument(
-        "--pytest", action="append", default=[], metavar="OPTION", help="for all runs, as -n4"
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="pytest option of all runs, such as -n4",
     )
     parser.add_argument(
-        "--cases", type=int, metavar="N", help="of each run (600, 1,200 at large rates)"
+        "--cases", type=int, metavar="N", help="cases of each run (600; 1,200 at large rates)"
     )
     arguments = parser.parse_args(argv)
     if strange := sorted({*arguments.names} - {*names}):
@@ -75,13 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def judge(
     hidden: Hidden, upstream: int, directory: Path, modes: Sequence[str], options: Sequence[str]
 ) -> None:
-    """Run the pool that knows the limit, then the one that does not in each mode; a row each."""
+    """Run the pool that knows the limit, then the other one in each mode; return a row each."""
     known: Run | None = None
     for limit, mode, place in (
         (hidden.known, "fixed", "known"),
         *((hidden.declared, mode, mode) for mode in modes),
     ):
-        with at_work(hidden.proxy, upstream, directory / place / "proxy") as proxy:
+        with running(hidden.proxy, upstream, directory / place / "proxy") as proxy:
             run = play(
                 proxy, directory / place, limit=limit, n=hidden.n, mode=mode, options=tuple(options)
             )

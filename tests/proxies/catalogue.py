@@ -1,4 +1,4 @@
-"""The limits that proxies hold, and what a pool declares above them."""
+"""The limits that proxies enforce, and the larger ones that a pool declares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.proxies.fronts import Haproxy, Nginx
 
 LATENCY_S = 0.2
 PACED = 1200
-"""Requests of a run at a large rate: to find one takes some seconds, of which 600 have few."""
+"""Requests of a run at a large rate: finding the limit takes seconds, and 600 are sent too soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,11 @@ class Hidden:
     """A limit that a pool does not know.
 
     Attributes:
-        name: How the command line calls it.
-        limit: What it is, in words.
-        declared: What the pool says, above it.
-        known: What the pool of a run says that knows it.
-        n: Cases of a run, one request each.
+        name: Its name on the command line.
+        limit: The limit in words.
+        declared: The larger limit that the pool declares.
+        known: The limit in the pool of a run that knows it.
+        n: The number of cases of a run, one request each.
     """
 
     name: str
@@ -123,5 +123,5 @@ HIDDEN = (
         "workers = 5",
     ),
 )
-"""All that the command runs where nothing is named. The rates and seats are large, so that a run
-takes 15 to 30 s; what is slower stands here for the command alone."""
+"""The limits that the command runs by default. The rates and seats are large, so that a run takes
+15 to 30 s; the tests skip slower ones."""

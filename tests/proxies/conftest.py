@@ -10,6 +10,6 @@ from tests.proxies.judged_run import provider
 
 @pytest.fixture(scope="package")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Port of a simulated provider without limits."""
+    """The port of a simulated provider without limits."""
     with provider(LATENCY_S, tmp_path_factory.mktemp("upstream")) as port:
         yield port

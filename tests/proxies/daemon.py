@@ -1,4 +1,4 @@
-"""A server in the foreground that ends with whoever started it."""
+"""A server in the foreground that ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TRIES = 5
 
 
 class MissingError(Exception):
-    """A program that is needed is not on this machine."""
+    """A required program is not installed on this machine."""
 
 
 def program(name: str) -> str:
-    """The path of a program; Debian has servers in /usr/sbin, which is not on every user's path.
+    """The path of a program; Debian installs servers in /usr/sbin, which PATH may lack.
 
     Raises:
         MissingError: It is not installed.
@@ -34,11 +34,11 @@ def program(name: str) -> str:
 
 @contextlib.contextmanager
 def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[int]:
-    """A server on a free port of 127.0.0.1; gives the port when it accepts connections.
+    """Start a server on a free port of 127.0.0.1; yield the port once it accepts connections.
 
     Args:
         command: The command line for a port. It must stay in the foreground and not fork.
-        output: Where its standard output and error go.
+        output: The file for its standard output and error.
 
     Raises:
         MissingError: The program is not installed.
@@ -48,7 +48,7 @@ def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[i
         port = _free_port()
         with output.open("ab") as file:
             child = subprocess.Popen(
-                # It ends with us however we end.
+                # It ends with this process in any case.
                 [program("setpriv"), "--pdeathsig", "TERM", *command(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -65,7 +65,7 @@ def serving(command: Callable[[int], Sequence[str]], output: Path) -> Iterator[i
 
 
 def _free_port() -> int:
-    # Another process may take it before the server does: hence the tries.
+    # Another process may take the port before the server does, so try several times.
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

@@ -1,4 +1,4 @@
-"""nginx and HAProxy with a configuration of their own, in front of one server of this machine."""
+"""nginx and HAProxy with their own configuration, in front of one server on this machine."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ backend provider
 
 @dataclass(frozen=True, slots=True)
 class Nginx:
-    """Lines of configuration for their places."""
+    """Configuration lines for each section."""
 
     http: str = ""
     server: str = ""
@@ -76,7 +76,7 @@ class Nginx:
 
 @dataclass(frozen=True, slots=True)
 class Haproxy:
-    """Lines of configuration for their places; `server` is the rest of the server's line."""
+    """Configuration lines for each section; `server` is the rest of the server's line."""
 
     frontend: str = ""
     backend: str = ""
@@ -85,22 +85,22 @@ class Haproxy:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """A proxy at work."""
+    """A proxy that runs."""
 
     port: int
     _read: Callable[[], list[Seen]]
 
     def requests(self) -> tuple[Seen, ...]:
-        """What it has seen so far, in the order of arrival."""
+        """The requests so far, in order of arrival."""
         return in_order(self._read())
 
 
 @contextlib.contextmanager
-def at_work(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[Front]:
+def running(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[Front]:
     """Start a proxy with its files in `directory`, and end it.
 
     Args:
-        upstream: Port of the server behind it.
+        upstream: The port of the server behind it.
     """
     directory.mkdir(parents=True)
     write = _write_nginx if isinstance(proxy, Nginx) else _write_haproxy
@@ -147,12 +147,12 @@ def _read(log: Path) -> list[Seen]:
 
 
 def parse_line(line: str) -> Seen | None:
-    """A line of either proxy's log; None for lines that are about no request."""
+    """Parse a line of either proxy's log; None for lines that are not about a request."""
     try:
         row = json.loads(line)
         end_s = row["end_s"] if "end_s" in row else row["end_ms"] / 1000
         took_s = row["took_s"] if "took_s" in row else row["took_ms"] / 1000
-        if row["status"] < 0:  # HAProxy, of a connection on which no request came
+        if row["status"] < 0:  # HAProxy, about a connection without a request
             return None
         return Seen(end_s - took_s, end_s, row["status"], row["why"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""One pytest run through a proxy, and what the proxy says of it."""
+"""One pytest run through a proxy, and the proxy's log of it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Run:
     """A finished run.
 
     Attributes:
-        requests: What the proxy saw, in the order of arrival.
+        requests: The requests that the proxy saw, in order of arrival.
         outcomes: Cases by outcome and kind.
-        time_s: From the first request to the last answer, by the proxy's log.
-        output: What pytest printed.
+        time_s: Seconds from the first request to the last answer, in the proxy's log.
+        output: The output of pytest.
     """
 
     requests: tuple[Seen, ...]
@@ -58,7 +58,7 @@ class Run:
 
 @contextlib.contextmanager
 def provider(latency_s: float, directory: Path) -> Iterator[int]:
-    """A simulated provider without limits whose answers all take `latency_s`; gives its port."""
+    """Start a simulated provider without limits that answers after `latency_s`; yield its port."""
     directory.mkdir(parents=True, exist_ok=True)
     text = pool_text("", latency_s, name="up")
     with serving(text, directory / "upstream.jsonl") as server:
@@ -77,11 +77,11 @@ def play(
     """Run `n` cases of one request each through the proxy.
 
     Args:
-        front: Nobody else may have used it.
-        directory: For the run's files.
-        limit: What the pool declares for the key, such as `workers = 20`.
+        front: The proxy, unused so far.
+        directory: The directory for the run's files.
+        limit: The limit that the pool declares for the key, such as `workers = 20`.
         mode: `fixed` or `adaptive`.
-        options: More for pytest.
+        options: More options of pytest.
     """
     directory.mkdir(parents=True, exist_ok=True)
     pool = _POOL.format(port=front.port, limit=limit)

@@ -1,4 +1,4 @@
-"""Whole runs on a real open server with a real small model, whose wisdom is not asserted."""
+"""Whole runs on a real open server with a real small model; the answers are not checked."""
 
 from __future__ import annotations
 

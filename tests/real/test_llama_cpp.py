@@ -1,4 +1,4 @@
-"""Runs on llama.cpp's server: kinds, rows, limits and that nothing is lost."""
+"""Runs on llama.cpp's server: outcomes, rows, limits, and no lost cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def lab(tmp_path):
-    """A function that makes a server and writes the pool of so many of them; they end with it."""
+    """A function that starts servers and writes their pool; the servers end with the test."""
     with ExitStack() as stack:
 
         def make(*servers, more=""):
@@ -104,7 +104,7 @@ def test_run_that_starts_with_its_server_waits_until_the_model_is_loaded(server,
     assert server.answered() == 10
 
 
-def test_streams_tools_and_schemas_by_the_openai_sdk(server, tmp_path):
+def test_streams_tools_and_schemas_work_with_the_openai_sdk(server, tmp_path):
     server.wait_until_ready()
     play(
         tmp_path,
@@ -129,7 +129,7 @@ async def asked(llm, way) -> str:
     said = done.choices[0].message
     if way == "schema":
         return str(list(json.loads(said.content)))
-    # So small a model may say something instead.
+    # Such a small model may answer with text instead.
     return said.tool_calls[0].function.name if said.tool_calls else "look_up"
 
 @pytest.mark.parametrize("way", ["stream", "tool", "schema"])
@@ -141,7 +141,7 @@ def test_it(asked, way, grade):
     assert kinds(tmp_path) == {("solved", None): 3}
 
 
-def test_prompt_that_overflows_the_context_is_unsolved_and_no_failure(server, tmp_path):
+def test_prompt_that_overflows_the_context_is_unsolved_but_not_a_failure(server, tmp_path):
     server.wait_until_ready()
     body = """
 @pytest.mark.parametrize("prompt", ["word " * 5000, "Say yes."], ids=["long", "short"])
@@ -151,7 +151,7 @@ def test_it(answer, prompt, grade): grade(True)
     assert kinds(tmp_path) == {("unsolved", "context_length"): 1, ("solved", None): 1}
 
 
-def test_server_that_is_killed_in_the_middle_and_comes_back_loses_nothing(server, tmp_path):
+def test_server_that_is_killed_during_a_run_and_restarted_loses_nothing(server, tmp_path):
     server.wait_until_ready()
 
     def crash():
@@ -188,7 +188,7 @@ def test_four_servers_share_the_cases_within_their_seats(lab, tmp_path):
             assert len(at_once) <= 2
 
 
-def test_phase_of_the_benchmark_runs_narrowed(server, tmp_path):
+def test_a_part_of_a_phase_of_the_benchmark_runs(server, tmp_path):
     server.wait_until_ready()
     (tmp_path / "pool.toml").write_text(
         (tmp_path / "pool.toml").read_text().replace("max_tokens = 8", "max_tokens = 64")

@@ -1,12 +1,12 @@
-"""Stands for py-cpuinfo in xdist's workers and in the processes that tests start.
+"""A replacement for py-cpuinfo in xdist's workers and in processes that tests start.
 
-pytest-benchmark asks it what the processor is, and it asks four other programs: 0.1 s of CPU in
-each of some twelve hundred runs, and no test reads the answer.
+pytest-benchmark calls it to describe the processor, and it calls four other programs: 0.1 s of CPU
+in each of some twelve hundred runs, and no test reads the result.
 """
 
 from __future__ import annotations
 
 
 def get_cpu_info() -> dict[str, str]:
-    """As the real one has it, of a processor that is nowhere looked at."""
-    return {"arch": "not asked in tests", "brand_raw": "not asked in tests"}
+    """The same fields as the real one, with values that no test reads."""
+    return {"arch": "not read in tests", "brand_raw": "not read in tests"}

@@ -1,4 +1,4 @@
-"""Whole runs that are killed, stopped and interrupted, and what must hold afterwards.
+"""Whole runs that are killed, stopped and interrupted, and the rules that hold afterwards.
 
-`python -m tests.torture --help` says how to run it, `docs/fault-catalogue.md` what it checks.
+`python -m tests.torture --help` explains how to run it, and `docs/fault-catalogue.md` its checks.
 """

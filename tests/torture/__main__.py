@@ -1,4 +1,4 @@
-"""`python -m tests.torture`: kills, stops and interrupts whole runs, and judges what is left."""
+"""`python -m tests.torture`: kill, stop and interrupt whole runs, and check the results."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 _VIOLATED = 1
 _INTERRUPTED = 130
 _DESCRIPTION = f"""\
-Each round draws a small suite and pool from its seed, runs pytest on them against a simulated
-provider whose own log survives, and does one thing to the run at a moment of the round's kind:
-kills, stops or interrupts one process, some or all. Then the run is resumed until it is complete.
-What must hold afterwards (docs/fault-catalogue.md) is judged by the provider's log, the journal,
-the tables and what the suite itself has seen. The exit code is 1 if anything did not hold.
+Each round draws a small suite and pool from its seed, and runs pytest on them against a simulated
+provider whose own log survives. At a moment of the round's kind it causes one fault: it kills,
+stops or interrupts one process, some or all. Then it resumes the run until it is complete. It
+checks the rules of docs/fault-catalogue.md with the provider's log, the journal, the tables and the
+suite's own log. The exit code is 1 if a rule was broken.
 
     python -m tests.torture --rounds 200
     python -m tests.torture --rounds 20 --kind 'compaction/*' --kind stop/worker
     python -m tests.torture --rounds 1 --seed 17 --kind running/broker --keep
 
-A round that failed says how to play it again, and keeps its folder: the suite, the output of each
-session, the server's log (server.jsonl), the suite's own (witness.jsonl), the run with its journal
-(.ultrapar), and the plan with all violations (round.txt). The same seed and kind make the same
-plan; what the machine does meanwhile is chance again.
+A round that failed prints the command that plays it again, and keeps its folder. The folder has the
+suite, the output of each session, the server's log (server.jsonl), the suite's own (witness.jsonl),
+the run with its journal (.ultrapar), and the plan with all violations (round.txt). The same seed
+and kind make the same plan, but the timing differs each time.
 
 Kinds, played in turn: {", ".join(KINDS)}.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play rounds and report them; the exit code."""
+    """Play rounds and report them; return the exit code."""
     options = _parser().parse_args(arguments)
-    # What a shell has its background jobs ignore, and nohup, the runs would inherit.
+    # Signals that a shell or nohup ignores for background jobs; the runs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    # A process that is told to quit would leave a core file.
+    # Without this, a process that gets SIGQUIT would leave a core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     kinds = kinds_like(options.kind)
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
@@ -103,13 +103,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_at_least(1),
         default=len(KINDS),
         metavar="N",
-        help="how many rounds (default: %(default)s, one of each kind)",
+        help="number of rounds (default: %(default)s, one of each kind)",
     )
     parser.add_argument(
         "--seed",
         type=_at_least(0),
         metavar="N",
-        help="the first round's seed; each next one has the next number (default: a random one)",
+        help="seed of the first round; the others have the next numbers (default: random)",
     )
     parser.add_argument(
         "--kind",
@@ -117,23 +117,23 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KIND",
-        help="only this kind, or a pattern such as 'running/*'; may be given several times",
+        help="play only this kind, or a pattern such as 'running/*'; may be given several times",
     )
     parser.add_argument(
         "--jobs",
         type=_at_least(1),
         default=1,
         metavar="N",
-        help="rounds at a time (default: %(default)s)",
+        help="rounds at the same time (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="where folders of rounds go (default: a new one for temporary files)",
+        help="directory for the folders of rounds (default: a new temporary directory)",
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the folders of rounds that passed, too"
+        "--keep", action="store_true", help="also keep the folders of rounds that passed"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Reads a round's folder: what the server, the journal, the tables and the suite have of it."""
+"""Read a round's folder: the data of the server, the journal, the tables and the suite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.recovered import FINISHED_ENDINGS
+from pytest_ultrapar.store.journal_history import FINISHED_ENDINGS
 from pytest_ultrapar.system.files import TEMPORARY_SUFFIX
 from pytest_ultrapar.testing import read_server_log
 from tests.journals import scan_journal
@@ -30,30 +30,30 @@ _NUMBER = "number"
 
 
 def asked(folder: Path) -> tuple[Ask, ...]:
-    """What the suite was about to send."""
+    """The requests that the suite was about to send."""
     lines = Witness(folder / WITNESS).new()
     return tuple(Ask(line.case, line.episode, line.t_s) for line in lines if line.event == "ask")
 
 
 def episode_ended_s(folder: Path) -> dict[int, float]:
-    """When the suite's episodes returned."""
+    """The times at which the suite's episodes returned."""
     lines = Witness(folder / WITNESS).new()
     return {line.episode: line.t_s for line in lines if line.event == "ended"}
 
 
 def n_graded(folder: Path) -> int:
-    """Cases that were graded at least once."""
+    """The number of cases that were graded at least once."""
     lines = Witness(folder / WITNESS).new()
     return len({line.case for line in lines if line.event == "graded"})
 
 
 def journaled(folder: Path) -> tuple[Journaled, ...]:
-    """The ends of all episodes in the journals of all runs of the folder."""
+    """The ends of all episodes, in the journals of all runs of the folder."""
     return tuple(one for run in _run_directories(folder) for one in _of_run(run))
 
 
 def served(folder: Path) -> tuple[Served, ...]:
-    """What the servers saw: the round's own and those that its runs started."""
+    """The requests that the servers saw: the round's own server and those started by its runs."""
     logs = [folder / SERVER_LOG]
     logs += [path for run in _run_directories(folder) for path in run.glob("simulator*.jsonl")]
     return tuple(
@@ -106,10 +106,10 @@ def table(folder: Path) -> tuple[Sent, ...]:
 
 
 def left_paths(folder: Path) -> tuple[str, ...]:
-    """Private folders, sockets and the run's temporary files that are still there.
+    """Private folders, sockets and the run's temporary files that still exist.
 
-    A temporary file of a run that was killed before its first request, and that nobody goes on
-    with, is as good as the rest of its directory.
+    A temporary file does not count if its run was killed before its first request and is never
+    resumed: it is left like the rest of the directory.
     """
     run = (folder / LATEST).resolve()
     found = [
@@ -117,7 +117,7 @@ def left_paths(folder: Path) -> tuple[str, ...]:
         for path in folder.rglob("*")
         if path.name.startswith("broker-")
         or (path.name.endswith(TEMPORARY_SUFFIX) and path.is_relative_to(run))
-        # pytest's own stays: it keeps the last three.
+        # pytest's own folder stays: pytest keeps the last three.
         or (path.parent == folder / "tmp" and not path.name.startswith("pytest-of-"))
         or stat.S_ISSOCK(path.lstat().st_mode)
     ]

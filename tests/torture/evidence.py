@@ -1,4 +1,4 @@
-"""What is known after a round, as plain data: the server's log, the journal, tables, the suite."""
+"""The evidence of a round, as plain data: the server's log, the journal, tables, the suite."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Ask:
 
     Attributes:
         case: The case's number.
-        episode: Which of its episodes, by a number drawn anew each time.
-        t_s: Monotonic seconds of the host, as all times here.
+        episode: Its episode, by a number that is drawn again each time.
+        t_s: Monotonic seconds of the machine, like all times here.
     """
 
     case: int
@@ -38,8 +38,8 @@ class Journaled:
     """The end of an episode in the journal.
 
     Attributes:
-        finished: Whether it needs no further request.
-        episode: As in `Ask`; None when it returned nothing.
+        finished: Whether it needs no more requests.
+        episode: As in `Ask`; None if it returned nothing.
     """
 
     case: int
@@ -53,10 +53,10 @@ class Served:
     """A request as the server saw it.
 
     Attributes:
-        t_end_s: None if its end is not known, since the server was killed.
-        refused: Never held a seat.
-        left: The client left before its answer.
-        server: Which one, where a round has several.
+        t_end_s: The time of its end; None if unknown because the server was killed.
+        refused: Whether it never held a seat.
+        left: Whether the client left before its answer.
+        server: The server, if a round has several.
     """
 
     key: str
@@ -79,13 +79,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a session ended.
+    """The end of a session.
 
     Attributes:
         code: Its exit code, or minus the signal that ended it.
-        codes: What it may be.
-        output: All that it wrote.
-        hung: It had to be killed.
+        codes: The allowed exit codes.
+        output: The text that it wrote.
+        hung: Whether it had to be killed.
     """
 
     code: int
@@ -96,21 +96,21 @@ class Ended:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A round that is over.
+    """The evidence of a round.
 
     Attributes:
         n_cases: Planned cases, numbered from 0.
         seats: Requests in flight that each key allows.
-        sessions: In their order; the last one finished the run.
-        asked: All that the suite was about to send.
-        episode_ended_s: When the suite's episodes returned, by episode.
-        journaled: From all journals below the round's folder.
-        served: What the server saw; of all sessions.
-        log_is_whole: Whether no server was killed, whose last lines are lost with it.
+        sessions: The sessions in order; the last one finished the run.
+        asked: All requests that the suite was about to send.
+        episode_ended_s: The time at which each of the suite's episodes returned.
+        journaled: The ends of episodes in all journals below the round's folder.
+        served: The requests that the server saw, of all sessions.
+        log_is_whole: Whether no server was killed; a killed server loses its last lines.
         rows: The final results.
         table: The final table of attempts.
-        fault_times_s: When processes were killed or told to end.
-        left_processes: Those that stayed after a session.
+        fault_times_s: The times at which processes were killed or told to end.
+        left_processes: Processes that outlived a session.
         left_paths: Folders, sockets and temporary files that stayed after the last one.
         n_served_after_the_end: Requests of a session that resumed the complete run.
     """

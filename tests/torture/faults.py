@@ -1,4 +1,4 @@
-"""The fault itself: who is hit, and what is sent to them."""
+"""The fault: the victim, and the signals sent to it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hit:
-    """A fault that reached somebody.
+    """A fault that reached a process.
 
     Attributes:
-        t_s: When, monotonic seconds of the host.
-        what: For people.
+        t_s: Its time, in monotonic seconds of the machine.
+        what: Its description in messages.
     """
 
     t_s: float
@@ -30,7 +30,7 @@ class Hit:
 
 
 def strike_at(session: Session, kind: Kind, strike: Strike) -> Hit | None:
-    """Do what the kind says to a running session; None when nobody was there any more."""
+    """Apply the fault to a running session; return None if its victim was gone."""
     before = set(pids_of(session.folder).get("worker", []))
     victims = _victims(session, kind, strike)
     now_s = time.monotonic()
@@ -68,7 +68,7 @@ def _victims(session: Session, kind: Kind, strike: Strike) -> list[int]:
 
 
 def _replacement(session: Session, before: set[int], strike: Strike) -> list[int]:
-    """Kill the worker that takes the place of one that was killed, as soon as it is there."""
+    """Kill the worker that replaces a killed one, as soon as it exists."""
     deadline_s = time.monotonic() + HANG_S
     while session.code is None and time.monotonic() < deadline_s:
         fresh = [pid for pid in pids_of(session.folder).get("worker", []) if pid not in before]
@@ -86,5 +86,5 @@ def _send(
         return send(what, victims)
     if session.code is not None:
         return []
-    # While the leader is not waited for, its number cannot be another's.
+    # Until the leader is waited for, no other process can get its id.
     return send(what, [session.pid if strike.directly and what != signal.SIGKILL else -session.pid])

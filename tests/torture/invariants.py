@@ -1,4 +1,4 @@
-"""What must hold after a round. Each invariant gives a sentence for each violation."""
+"""The rules that hold after a round. Each invariant yields a sentence for each violation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BOOTSTRAP = re.compile(
     r"(?:  .*\n)*\S.*\n",
     re.MULTILINE,
 )
-"""An interpreter whose controller ended before it had sent it a line of code; not ours to say."""
+"""An interpreter whose controller ended before it sent any code; not an error of the product."""
 
 
 def sessions_end_as_expected(evidence: Evidence) -> Iterator[str]:
-    """Exit codes are those of the fault, and 0 at the end; nothing hangs."""
+    """Exit codes fit the fault, and the last one is 0; no session hangs."""
     for number, session in enumerate(evidence.sessions, start=1):
         if session.hung:
             yield f"session {number} hung and was killed"
@@ -48,7 +48,7 @@ def outputs_are_clean(evidence: Evidence) -> Iterator[str]:
 
 
 def nothing_is_lost(evidence: Evidence) -> Iterator[str]:
-    """Every planned case has a row and was solved; what was journaled is what was graded."""
+    """Every planned case has a row and was solved; the journaled answer is the graded one."""
     rows = {row.case: row for row in evidence.rows}
     missing = sorted(set(range(evidence.n_cases)) - rows.keys())
     if missing:
@@ -73,7 +73,7 @@ def nothing_is_doubled(evidence: Evidence) -> Iterator[str]:
     yield from _doubled("attempts has the request", (_name(sent) for sent in evidence.table))
 
 
-def nothing_is_asked_again(evidence: Evidence) -> Iterator[str]:
+def nothing_is_sent_again(evidence: Evidence) -> Iterator[str]:
     """A case whose episode's end was journaled sends no request afterwards."""
     ends_s: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for one in evidence.journaled:
@@ -85,13 +85,13 @@ def nothing_is_asked_again(evidence: Evidence) -> Iterator[str]:
         if any(end_s < ask.t_s and episode != ask.episode for end_s, episode in ends_s[ask.case])
     }
     if again:
-        yield f"{len(again)} cases were asked again although they had ended: {_some(sorted(again))}"
+        yield f"{len(again)} cases were sent again although they had ended: {_some(sorted(again))}"
     if evidence.n_served_after_the_end:
         yield f"the complete run sent {evidence.n_served_after_the_end} requests when resumed"
 
 
-def records_are_the_servers(evidence: Evidence) -> Iterator[str]:
-    """Each recorded request is one that the server saw; what else it saw was never journaled."""
+def records_match_the_server(evidence: Evidence) -> Iterator[str]:
+    """The server saw each recorded request; its other requests were never journaled."""
     journaled = [sent for one in evidence.journaled for sent in one.sent]
     missing = {_name(sent) for sent in journaled} - {_name(sent) for sent in evidence.table}
     if missing and evidence.table:
@@ -107,15 +107,15 @@ def records_are_the_servers(evidence: Evidence) -> Iterator[str]:
     if len(answered) > len(unknown):
         yield (
             f"the server answered {len(answered)} requests beyond those recorded, but episodes "
-            f"without a journaled value asked {len(unknown)} times"
+            f"without a journaled value sent {len(unknown)}"
         )
 
 
 def limits_hold(evidence: Evidence) -> Iterator[str]:
     """No key ever has more requests in flight at the server than it has seats.
 
-    A request whose client was killed holds nothing from then on: when the server notices, depends
-    on the machine.
+    A request of a killed client holds nothing from then on: when the server notices depends on the
+    machine.
     """
     of_key: defaultdict[tuple[str, str], list[Served]] = defaultdict(list)
     for served in evidence.served:
@@ -128,11 +128,11 @@ def limits_hold(evidence: Evidence) -> Iterator[str]:
 
 
 def nothing_is_left(evidence: Evidence) -> Iterator[str]:
-    """No process outlives its session, no private folder or socket outlives the run."""
+    """No process outlives its session; no private folder or socket outlives the run."""
     if evidence.left_processes:
-        yield f"processes stayed: {_some(evidence.left_processes)}"
+        yield f"processes remained: {_some(evidence.left_processes)}"
     if evidence.left_paths:
-        yield f"{len(evidence.left_paths)} paths stayed: {_some(evidence.left_paths)}"
+        yield f"{len(evidence.left_paths)} paths remained: {_some(evidence.left_paths)}"
 
 
 INVARIANTS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
@@ -140,15 +140,15 @@ INVARIANTS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     outputs_are_clean,
     nothing_is_lost,
     nothing_is_doubled,
-    nothing_is_asked_again,
-    records_are_the_servers,
+    nothing_is_sent_again,
+    records_match_the_server,
     limits_hold,
     nothing_is_left,
 )
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """All that does not hold, each with the invariant's name."""
+    """All violations, each with the invariant's name."""
     return [
         f"{invariant.__name__}: {sentence}"
         for invariant in INVARIANTS
@@ -157,11 +157,11 @@ def violations(evidence: Evidence) -> list[str]:
 
 
 def _match(sent: list[Sent], served: Iterable[Served]) -> tuple[list[Sent], list[Served]]:
-    """Pair requests recorded and seen, of one status; returns what is left of both.
+    """Pair recorded and seen requests of one status; return the rest of both.
 
-    One was seen if it arrived between its send and its end.
+    A request was seen if it arrived between its send and its end.
 
-    The earliest end first: if a pairing of all exists, this finds one.
+    The earliest end comes first: if a complete pairing exists, this finds one.
     """
     arrivals: defaultdict[tuple[str, int | None], list[Served]] = defaultdict(list)
     for one in sorted(served, key=lambda one: one.t_arrival_s):
@@ -180,7 +180,7 @@ def _match(sent: list[Sent], served: Iterable[Served]) -> tuple[list[Sent], list
 
 
 def _most_in_flight(requests: list[Served], fault_times_s: list[float]) -> tuple[int, float]:
-    """The most requests that held or asked for a seat at one instant, and when."""
+    """The most requests that held or requested a seat at one moment, and that moment."""
     changes: list[tuple[float, int, int]] = []
     for one in requests:
         end_s = one.t_end_s
@@ -188,7 +188,7 @@ def _most_in_flight(requests: list[Served], fault_times_s: list[float]) -> tuple
             n_before = bisect.bisect_right(fault_times_s, end_s)
             end_s = max(fault_times_s[n_before - 1], one.t_arrival_s) if n_before else end_s
         if one.refused:
-            # It asks for a seat and gives it up at once; at one instant, ends come first.
+            # It requests a seat and returns it in one step; at the same moment, ends come first.
             changes += [(one.t_arrival_s, 1, 1), (one.t_arrival_s, 2, -1)]
             continue
         if end_s == one.t_arrival_s:

@@ -1,4 +1,4 @@
-"""What a round does to its run: when, to which process, and how the run may end."""
+"""The kinds of faults: their moment, their victim, and the allowed ends of the run."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ OWN_PROCESS: dict[Victim, tuple[Moment, ...]] = {
     "broker": ("broker process",),
     "compaction": ("compaction process",),
 }
-"""When a process of its own is there to be hit while the run starts."""
+"""The moments at which a separate process exists while the run starts."""
 
 KILLED = -signal.SIGKILL
 INTERRUPTED = 2
 REFUSED = 4
-"""The run could not begin, which was said in a sentence."""
+"""The exit code of a run that could not start and gave the reason in one sentence."""
 LOST_SOME = 1
-"""Cases became `infra`, or no tables could be written."""
+"""The exit code if cases became `infra`, or no tables could be written."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Kind:
     """One kind of fault.
 
     Attributes:
-        name: `phase/victim`, `signal/WHAT` or `stop/VICTIM`; what `--kind` matches.
-        phase: When it happens.
-        victim: Whom it hits; `group` is the controller's process group, as a terminal's Ctrl-C
-            hits it, `all` every process of the run, and `replacement` a worker and then the one
-            that takes its place.
-        codes: Exit codes that the session may have which was hit.
-        signals: What is sent, in turn.
-        pauses: Whether the victim goes on afterwards.
-        workers: Values of pytest's `-n` that it makes sense with.
+        name: `phase/victim`, `signal/WHAT` or `stop/VICTIM`. `--kind` matches it.
+        phase: The part of the run in which it happens.
+        victim: The processes that it hits. `group` is the controller's process group, which a
+            terminal's Ctrl-C hits; `all` is every process of the run; `replacement` is a worker
+            and then its replacement.
+        codes: The allowed exit codes of the session that was hit.
+        signals: The signals that are sent, in turn.
+        pauses: Whether the victim continues afterwards.
+        workers: Values of pytest's `-n` for which it makes sense.
         own_simulator: Whether the run starts the simulated provider itself.
     """
 
@@ -91,7 +91,7 @@ class Kind:
         """The moments at which it may happen."""
         if self.phase == "startup":
             moments = OWN_PROCESS.get(self.victim, MOMENTS["startup"])
-            # Python itself greets a signal that comes before pytest with a traceback.
+            # Python itself reacts to a signal before pytest's start with a traceback.
             skipped = 0 if self.signals == (signal.SIGKILL,) or len(moments) == 1 else 1
             return moments[skipped:] if self.victim not in OWN_PROCESS else moments
         return MOMENTS[self.phase]
@@ -115,7 +115,7 @@ _KINDS = (
     _killed("startup", "compaction", 0, workers=_ANY),
     _killed("startup", "group", KILLED, workers=_SOME),
     _killed("startup", "all", KILLED, workers=_ANY),
-    # Not the group: the interpreters of workers that just start greet it with a traceback.
+    # Not the group: interpreters of workers that have just started react with a traceback.
     Kind("startup/INT", "startup", "controller", frozenset({INTERRUPTED}), (_INT,)),
     _killed("collection", "controller", KILLED, workers=_ANY),
     _killed("collection", "worker", 0, workers=_SOME),
@@ -167,7 +167,7 @@ def kinds_like(patterns: list[str]) -> list[Kind]:
     """The kinds whose name matches one of the patterns, in the catalogue's order.
 
     Raises:
-        ValueError: A pattern matches none.
+        ValueError: A pattern matches no kind.
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in KINDS):

@@ -1,4 +1,4 @@
-"""Waiting for the moment of a fault: by what a run shows, never by time alone."""
+"""Wait for the moment of a fault: by signs that a run shows, never by time alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LAST_TABLE = "summary.json"
 
 
 class Watch:
-    """Follows one session from outside.
+    """Follow one session from outside.
 
     Args:
         session: The session, which has just begun.
         plan: Its round.
-        n_graded_before: Cases that earlier sessions graded; they are not asked again.
+        n_graded_before: Cases that earlier sessions graded; they are not sent again.
     """
 
     def __init__(self, session: Session, plan: Plan, n_graded_before: int) -> None:
@@ -41,7 +41,7 @@ class Watch:
         self._seen: Counter[str] = Counter()
 
     def wait_for(self, strike: Strike) -> bool:
-        """Wait for the moment; False when the session ended before."""
+        """Wait for the moment; return False if the session ended before."""
         deadline_s = time.monotonic() + HANG_S
         while not self._is_now(strike.moment, strike.share):
             if self._session.code is not None or time.monotonic() > deadline_s:
@@ -66,7 +66,7 @@ class Watch:
             "last collected": lambda: seen["collected"] >= n_processes,
             "some asked": lambda: seen["ask"] >= max(share * self._n_left * plan.turns, 1),
             "some graded": lambda: seen["graded"] >= max(share * self._n_left, 1),
-            # Where earlier sessions graded all, this one has still to begin.
+            # If earlier sessions graded all cases, this one still has to start.
             "all graded": lambda: (
                 seen["collected"] >= n_processes and seen["graded"] >= self._n_left
             ),
@@ -80,7 +80,7 @@ class Watch:
         return len(pids_of(self._session.folder).get(role, []))
 
     def _n_written(self, pattern: str) -> int:
-        """Files of that name that this session wrote; none while cases are left."""
+        """The number of files of that name that this session wrote; 0 while cases are left."""
         if self._seen["graded"] < self._n_left:
             return 0
         directory = self._session.folder / ".ultrapar" / "latest"

@@ -1,4 +1,4 @@
-"""The plan of a round: all that chance decides, drawn from one seed."""
+"""The plan of a round: all random choices, drawn from one seed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Strike:
     """One fault in one session.
 
     Attributes:
-        moment: The sign that is waited for.
-        share: For moments such as `some asked`: of the work that is left, how much.
-        delay_s: Waited after that sign.
+        moment: The sign for which the fault waits.
+        share: For moments such as `some asked`: the share of the remaining work.
+        delay_s: The delay after that sign.
         which: Picks a victim among several, 0 to 1.
-        gap_s: Between two signals, or how long a victim is stopped.
-        directly: The controller alone gets the signal, not its process group.
+        gap_s: The time between two signals, or for which a victim is stopped.
+        directly: Whether only the controller gets the signal, not its process group.
     """
 
     moment: Moment
@@ -36,14 +36,14 @@ class Plan:
     """A round.
 
     Attributes:
-        strikes: The first for the first session, the next for the session that resumes it.
+        strikes: One for the first session, the next for the session that resumes it.
         workers: pytest's `-n`.
         n_cases: Planned cases.
         turns: Requests of a case.
         keys: Keys of the pool.
         seats: Requests in flight that each key allows.
-        latency_s: Median time of an answer.
-        body_s: What a test takes besides its episode.
+        latency_s: The median latency of an answer.
+        body_s: The time of a test besides its episode.
         resume_once_more: Whether the complete run is resumed again, which must send nothing.
     """
 
@@ -61,7 +61,7 @@ class Plan:
 
 
 def draw_plan(seed: int, kind: Kind) -> Plan:
-    """The plan of the round with this seed; the same whenever it is drawn."""
+    """Draw the plan of the round with this seed; the same seed always gives the same plan."""
     chance = random.Random(f"{seed} {kind.name}")
     workers = chance.choice(kind.workers)
     n_strikes = 2 if chance.random() < SECOND_FAULT_SHARE else 1
@@ -69,7 +69,7 @@ def draw_plan(seed: int, kind: Kind) -> Plan:
     seats = chance.randint(2, 6)
     turns = chance.randint(1, 3)
     n_cases = chance.randint(40, 150)
-    # Some two to four seconds of requests, whatever the pool: else faults would come too late.
+    # Some two to four seconds of requests on any pool: otherwise faults would come too late.
     latency_s = min(chance.uniform(2, 4) * keys * seats / (n_cases * turns), 0.5)
     return Plan(
         seed=seed,

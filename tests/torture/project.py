@@ -1,4 +1,4 @@
-"""The small project whose runs are tortured: a pool, a suite, and a witness of its own."""
+"""The small project of the tortured runs: a pool, a suite, and its own log, the witness."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ latency = {{ kind = "log-normal", median_s = {latency_s:.4f}, sigma = 0.5 }}
 name = "echo"
 """
 WITNESS_MODULE = '''
-"""What this suite itself has seen, a line at a time; a killed process loses no line."""
+"""This suite's own log, a line at a time; a killed process loses no line."""
 import json, os, pathlib, time
 
 _fd = os.open(pathlib.Path(__file__).with_name("witness.jsonl"),
@@ -85,8 +85,8 @@ class Line(msgspec.Struct, frozen=True):
     Attributes:
         event: `import` and `collected` of a process; `ask` and `ended` of an episode; `graded`.
         case: The case's number.
-        episode: Drawn anew each time that an episode runs.
-        t_s: Monotonic seconds of the host, as in the server's log.
+        episode: Drawn again each time that an episode runs.
+        t_s: Monotonic seconds of the machine, as in the server's log.
     """
 
     event: str
@@ -99,13 +99,13 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass
 class Witness:
-    """Reads the suite's own lines as they come."""
+    """Read the suite's own lines as they come."""
 
     path: Path
     offset: int = 0
 
     def new(self) -> Iterator[Line]:
-        """The lines since the last call; one that is half written comes next time."""
+        """The lines since the last call; a half-written line comes next time."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What is said of rounds: a line each, the violations, and a table by kind at the end."""
+"""The report of rounds: a line each, the violations, and a table by kind at the end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WIDTH = 100
 
 
 def round_lines(number: int, n_rounds: int, result: Result) -> Iterator[str]:
-    """What became of one round; of one that failed, how to repeat it and where everything is."""
+    """The result of a round; for a failed one, the command that repeats it and its folder."""
     plan = result.plan
-    hits = "; ".join(hit.what for hit in result.hits) or "hit nobody"
+    hits = "; ".join(hit.what for hit in result.hits) or "no hit"
     yield (
         f"[{number}/{n_rounds}] seed {plan.seed} {plan.kind.name}: -n {plan.workers}, "
         f"{plan.n_cases} cases, {result.n_sessions} sessions, {result.took_s:.0f} s; {hits}"

@@ -1,4 +1,4 @@
-"""Plays one round: a run, its faults, its resumptions, and the judgement."""
+"""Play one round: a run, its faults, its resumptions, and the verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.simulator.process import SimulatorProcess
 from tests.torture import collecting
 from tests.torture.evidence import Ended, Evidence
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from tests.torture.plan import Plan, Strike
 
 MOST_SESSIONS = 6
-"""A run that is not complete after so many sessions without a fault never will be."""
+"""A run that is not complete after this many sessions without a fault never becomes complete."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A round that is over.
+    """The result of a round.
 
     Attributes:
-        hits: The faults that reached somebody.
-        n_sessions: How often pytest ran until the run was complete.
-        violations: What did not hold; empty for a round that passed.
-        folder: Where everything is that it left.
+        hits: The faults that reached a process.
+        n_sessions: The number of pytest sessions until the run was complete.
+        violations: The broken rules; empty for a round that passed.
+        folder: The folder with all its files.
     """
 
     plan: Plan
@@ -48,7 +48,7 @@ class Result:
 
 
 def play(plan: Plan, folder: Path) -> Result:
-    """Play a round in a new folder, which stays; no process does."""
+    """Play a round in a new folder. The folder remains; no process does."""
     began_s = time.monotonic()
     stage = _Round(plan, folder)
     try:
@@ -57,7 +57,7 @@ def play(plan: Plan, folder: Path) -> Result:
         finally:
             stage.end()
         found = violations(stage.evidence())
-    except Exception:  # noqa: BLE001 - a round that cannot be judged has not passed
+    except Exception:  # noqa: BLE001 - a round without a verdict has not passed
         found = [f"the round could not be judged:\n{traceback.format_exc()}"]
     result = Result(
         plan,
@@ -138,7 +138,7 @@ class _Round:
             watch = Watch(session, plan, collecting.n_graded(folder))
             hit = None
             if watch.wait_for(strike):
-                # With all graded it may be over before the fault can do anything.
+                # If all cases are graded, the run may end before the fault has an effect.
                 is_late = collecting.n_graded(folder) == plan.n_cases
                 hit = strike_at(session, plan.kind, strike)
                 codes = plan.kind.codes | (codes if is_late else set())
@@ -162,5 +162,5 @@ def _said(result: Result) -> str:
 
 
 def forget(result: Result) -> None:
-    """Remove what a round left."""
+    """Remove the files of a round."""
     shutil.rmtree(result.folder.parent)

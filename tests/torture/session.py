@@ -1,4 +1,4 @@
-"""One pytest process of a round, with all that it starts."""
+"""One pytest process of a round, with all processes that it starts."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from tests.torture.plan import Plan
 
 HANG_S = 300.0
-"""Against hanging alone: the longest session takes some 20 s on a quiet machine."""
+"""Seconds, only against hanging: the longest session takes some 20 s on an idle machine."""
 POLL_S = 0.003
 GONE_S = 60.0
-"""How long processes may take to notice that their run has ended."""
+"""Seconds for processes to notice that their run has ended."""
 EPISODE_S = 15
-"""An episode's deadline where the provider dies; nothing there can be answered any more."""
+"""An episode's deadline if the provider dies, since it can never get an answer then."""
 _LAST_LINE = re.compile(r"^=+ .* in [0-9.]+s\b.*=+$", re.MULTILINE)
 _ROLES = (
     ("worker", "sys.stdin.readline"),
     ("broker", "pytest_ultrapar.broker.server"),
     ("simulator", "pytest_ultrapar.simulator"),
-    ("compaction", "pytest_ultrapar.analysis.compactor"),
+    ("compaction", "pytest_ultrapar.analysis.compaction_child"),
 )
 
 
 class Session:
-    """A run of pytest, in a process group of its own, as a shell starts it.
+    """A run of pytest, in its own process group, as a shell starts it.
 
     Attributes:
-        pid: The controller's.
-        output: Where standard output and error go.
+        pid: The process id of the controller.
+        output: The file for standard output and error.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Session:
         self.folder = folder
         self.output = folder / f"output-{number}.txt"
         command = [*PYTEST, "-n", str(plan.workers)]
-        # A case that the infrastructure failed is resumed, however few there are.
+        # Any number of cases that the infrastructure failed is resumed.
         command += ["--ultrapar-pool", "pool.toml", "--ultrapar-coverage", "1"]
         if resume:
             command += ["--ultrapar-resume", "latest"]
@@ -75,15 +75,15 @@ class Session:
 
     @property
     def has_said_all(self) -> bool:
-        """Whether pytest has written its last line; then only the interpreter is left to end."""
+        """Whether pytest has written its last line; then only the interpreter still has to end."""
         return (
             _LAST_LINE.search(self.output.read_text(encoding="utf-8", errors="replace")) is not None
         )
 
     def wait(self) -> bool:
-        """Wait for its end; False when it hangs and had to be killed.
+        """Wait for its end; return False if it hangs and had to be killed.
 
-        Who hangs is asked for the stacks of its threads first; they stand in the output.
+        A session that hangs first prints the stacks of its threads to its output.
         """
         try:
             self._process.wait(HANG_S)
@@ -97,24 +97,23 @@ class Session:
         return True
 
     def end(self) -> None:
-        """Kill all of it; for a session that hangs or whose round is broken off."""
+        """Kill all its processes, if it hangs or its round is interrupted."""
         send(signal.SIGKILL, [pid for pids in pids_of(self.folder).values() for pid in pids])
         self._process.kill()
         self._process.wait()
 
 
 def pids_of(folder: Path) -> dict[str, list[int]]:
-    """The living processes that work in a folder, by role, each role in order of their start.
+    """The living processes that work in a folder, by role and in order of their start.
 
-    Processes are known by their working directory, since those whose parent is dead have no other
-    tie to their run.
+    They are found by their working directory, since an orphan has no other link to its run.
     """
     found: dict[str, list[tuple[int, int]]] = {}
     prefix = f"{folder}/"
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
-        # It may end between any two of these lines.
+        # The process may end between any two of these lines.
         with contextlib.suppress(OSError, IndexError):
             cwd = str(Path(f"/proc/{entry.name}/cwd").readlink()).removesuffix(" (deleted)")
             if cwd != str(folder) and not cwd.startswith(prefix):
@@ -129,7 +128,7 @@ def pids_of(folder: Path) -> dict[str, list[int]]:
 
 
 def send(what: signal.Signals, pids: list[int]) -> list[int]:
-    """Send a signal to those processes that are still there; returns them."""
+    """Send a signal to the processes that still exist; return them."""
     reached = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -139,7 +138,7 @@ def send(what: signal.Signals, pids: list[int]) -> list[int]:
 
 
 def wait_gone(folder: Path) -> list[str]:
-    """Wait until no process works in a folder; those that stay are described and killed."""
+    """Wait until no process works in a folder; describe and kill those that remain."""
     deadline_s = time.monotonic() + GONE_S
     while left := pids_of(folder):
         if time.monotonic() > deadline_s:

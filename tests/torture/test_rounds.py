@@ -1,4 +1,4 @@
-"""Two rounds of the torture program, as anybody runs them."""
+"""Two rounds of the torture program, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 KINDS = ("running/controller", "compaction/compaction")
 
 
-def test_rounds_hit_their_runs_and_find_nothing_wrong(tmp_path, capsys):
+def test_rounds_hit_their_runs_and_find_no_violation(tmp_path, capsys):
     chosen = [word for kind in KINDS for word in ("--kind", kind)]
     code = main(["--rounds", "2", "--seed", "5", "--out", str(tmp_path / "rounds"), *chosen])
     output = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Users' code type-checks against the installed package, and mistakes in it do not."""
+"""Users' code type-checks against the installed package, and mypy finds mistakes in it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_users_code_is_clean_under_strict_and_mistakes_in_it_are_found(tmp_path)
         suite = suite.replace(right, wrong)
     mistaken = tmp_path / "mistaken_suite.py"
     mistaken.write_text(suite, encoding="utf-8")
-    # Not the repository's own settings: a user has none of them. These clients, of which the suite
-    # uses none, are four fifths of what mypy would read.
+    # Not the repository's own settings, which users do not have. The suite does not use these
+    # clients, and they are four fifths of the code that mypy would read.
     settings = "[mypy]\n[mypy-openai.*,anthropic.*]\nfollow_imports = skip\n"
     (tmp_path / "mypy.ini").write_text(settings)
     options = ["--strict", "--config-file=mypy.ini", "--cache-dir=.", "--no-error-summary"]

@@ -1,4 +1,4 @@
-"""A conftest as users write it, with all annotations: mypy reads it, nobody runs it."""
+"""A conftest as users write it, with all annotations: mypy reads it, but it never runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def pytest_ultrapar_assign(
     config: pytest.Config, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Everybody at home everywhere; the cases of one model first."""
+    """Give every worker all lanes; run the cases of one model first."""
     del config
     everywhere: tuple[LaneId, ...] = tuple(lane.lane_id for lane in lanes)
     first = Group("first", tuple(case.case_id for case in cases if case.model == "qwen"))

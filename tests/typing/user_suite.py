@@ -1,4 +1,4 @@
-"""A suite as users write it, with all annotations: mypy reads it, nobody runs it."""
+"""A suite as users write it, with all annotations: mypy reads it, but it never runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_ultrapar import (
 
 @dataclass(frozen=True)
 class Talk:
-    """What the episode returns."""
+    """The value that the episode returns."""
 
     answer: str
     tokens: int | None
@@ -29,7 +29,7 @@ class Talk:
 
 @prefetch
 async def talk(llm: Llm, case: CaseInfo, model: str, question: str) -> Talk:
-    """All that an episode may use."""
+    """Use everything that an episode may use."""
     messages = [{"role": "user", "content": f"{question} ({case.seed}, {case.repeat}, {model})"}]
     try:
         reply = await llm.chat(messages, temperature=0.0, max_tokens=20)
@@ -55,18 +55,18 @@ async def talk(llm: Llm, case: CaseInfo, model: str, question: str) -> Talk:
 @pytest.mark.ultrapar(models="qwen*", summary=("model", "question"))
 @pytest.mark.parametrize("question", ["Why?", "Where?"])
 def test_talk(talk: Talk, grade: Grader) -> None:
-    """Grades the finished episode."""
+    """Grade the finished episode."""
     grade("solved" if talk.answer else "unsolved", length=len(talk.answer))
 
 
 def test_talk_is_exact(talk: Talk, grade: Grader) -> None:
-    """Grades with a condition."""
+    """Grade with a condition."""
     grade(talk.answer == "42", exact=True)
 
 
 @pytest.mark.parametrize("question", ["Why?", "Where?"])
 async def test_answers_at_once(llm: Llm, question: str, grade: Grader) -> None:
-    """Asks and grades in one."""
+    """Send a request and grade the answer in one function."""
     reply = await llm.chat(question, system="Be brief.", temperature=0.0)
     assert_type(reply, Reply)
     grade(bool(reply.text), length=len(reply.text))

@@ -1,4 +1,4 @@
-"""Measures of cases as rows, one by one: what columns of them are compared with."""
+"""Measures of cases as rows, to compare columns with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = Spent(started_at_us=0, ended_at_us=0)
 
 
 class Row(NamedTuple):
-    """One graded case; the fields are those of `Kind` and of the columns of `Measures`."""
+    """One graded case, with the fields of `Kind` and of the columns of `Measures`."""
 
     suite: str
     model: str

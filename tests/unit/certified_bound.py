@@ -1,19 +1,19 @@
-"""What prices of limits prove of a makespan, worked out without the code that finds them."""
+"""The bound of a makespan that prices of limits prove, without the code that finds them."""
 
 from __future__ import annotations
 
 from pytest_ultrapar.analysis.plan.load import resources
-from pytest_ultrapar.analysis.plan.lower_bound import given
+from pytest_ultrapar.analysis.plan.lower_bound import burst_allowance
 
 
 def certify(lanes, limits, requests, prices):
-    """The seconds that a price list proves, worked out lane by lane without any folding.
+    """The seconds that a price list proves, computed lane by lane without folding.
 
     Args:
-        lanes: All that the run may use.
-        limits: Those on the lanes' paths; others are left out.
-        requests: What has to be answered.
-        prices: Any, >= 0; those that cost more than 1 together are scaled down.
+        lanes: All lanes that the run may use.
+        limits: The limits on the paths of the lanes; others are ignored.
+        requests: The requests that need an answer.
+        prices: Any prices >= 0. They are scaled down if they cost more than 1 together.
     """
     named = {name for lane in lanes for name in lane.limits}
     parts = resources(limit for limit in limits if limit.name in named)
@@ -35,5 +35,7 @@ def certify(lanes, limits, requests, prices):
     for part in parts:
         if part.is_rate:
             users = {lane.model for lane in lanes if part.limit in lane.limits}
-            proven -= priced.get((part.limit, part.kind), 0.0) * given(part, requests, users)
+            proven -= priced.get((part.limit, part.kind), 0.0) * burst_allowance(
+                part, requests, users
+            )
     return max(0.0, proven / whole)

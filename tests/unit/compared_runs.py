@@ -17,7 +17,7 @@ SEATS = 4
 
 
 def outcomes_of(n: int, *, solved: float) -> list[str]:
-    """`n` outcomes of which the first share is solved."""
+    """`n` outcomes, of which the first share is solved."""
     return ["solved" if number < solved * n else "unsolved" for number in range(n)]
 
 
@@ -40,16 +40,16 @@ def write_run(
 
     Args:
         path: The directory; its name is in the run's id.
-        outcomes: Of each model's cases, in turn; `None` is planned but never ran.
+        outcomes: The outcomes of each model's cases; `None` is a planned case that never ran.
         suite: Folder of the test.
-        factor: How much slower than 1 s and a bit the episodes are.
+        factor: Multiplies the durations of the episodes, which are 1 to 1.2 s.
         seed: The run seed, which is part of the case ids.
         first: Number of the first case.
         scores: Whether graded cases have the score `workflow`: 0.9 if solved, else 0.2.
-        clustered: Whether cases of the same number are one cluster, of all models.
-        repeats: Of a cell; cases in turn are the repetitions of one.
-        tests: Their names; cases are of each in turn.
-        ended: Whether the manifest says when it ended.
+        clustered: Whether cases of all models with the same number are one case cluster.
+        repeats: Repetitions of a cell, which are consecutive cases.
+        tests: Names of the tests. The cases belong to them in turn.
+        ended: Whether the manifest has the end of the run.
         manifest: Other fields of the manifest.
     """
     cases: list[Case] = []
@@ -93,5 +93,5 @@ def write_run(
 
 
 def same_cases(n: int = 40, *, solved: float = 0.9) -> dict[str, list[str]]:
-    """Outcomes of both models."""
+    """The same outcomes for both models."""
     return {model: outcomes_of(n, solved=solved) for model in MODELS}

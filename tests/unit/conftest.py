@@ -1,4 +1,4 @@
-"""What several unit tests begin with."""
+"""Fixtures that several files of unit tests use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import run_of_seven
@@ -19,7 +19,7 @@ from tests.unit.finished_run import run_of_seven
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
-    """Loads a pool file of a given text, named `pool.toml` in messages; nothing is in its way."""
+    """Load a pool from a text; messages call the file `pool.toml`."""
     monkeypatch.chdir(tmp_path)
 
     def loaded(text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Pool:
@@ -31,19 +31,19 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]
 
 @pytest.fixture(scope="session")
 def stats() -> ModuleType:
-    """scipy's statistics. Importing them takes a second, which all who collect would wait."""
+    """`scipy.stats`, imported here because the import adds a second to collection."""
     return import_module("scipy.stats")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    """A run of seven cases, to each of which something else happened; it has no tables yet."""
+    """A run of seven cases with different outcomes. It has no tables yet."""
     return run_of_seven(tmp_path / "out")
 
 
 @pytest.fixture
 def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Calls the command; gives its exit code, and what it says on standard output and error."""
+    """Call the command; return its exit code, standard output and standard error."""
 
     def call(*words: str) -> tuple[int, str, str]:
         try:
@@ -59,7 +59,7 @@ def ultrapar(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
 
 @pytest.fixture
 def refused(ultrapar: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Calls the command, which has to refuse; gives what it says of that on standard error."""
+    """Call the command, which must refuse its input; return its standard error."""
 
     def call(*words: str) -> str:
         code, said, error = ultrapar(*words)

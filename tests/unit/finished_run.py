@@ -1,4 +1,4 @@
-"""Run directories with journals of every kind, for tests of what is made of them."""
+"""Run directories with journals of every kind, for tests of tables and reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import HistoryFile
+from pytest_ultrapar.broker.limit_history import HistoryFile
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.pool.money import ModelPrice
@@ -120,7 +120,7 @@ def rows_by_case(run):
 
 
 def without_digests(run_dir):
-    """Let tables be as an earlier version left them: nothing tells whether they were changed."""
+    """Remove the digests of the tables, which earlier versions did not write."""
     path = run_dir / "summary.json"
     summary = json.loads(path.read_text())
     del summary["checksum"], summary["digests"]
@@ -128,7 +128,7 @@ def without_digests(run_dir):
 
 
 def run_of_seven(path, **fields):
-    """Seven cases: solved, partial, infra then solved on resume, refused, error, marked, never."""
+    """Seven cases: solved, partial, infra and then solved, refused, error, skipped, never ran."""
     cases = [
         case(0),
         case(1, flaw="drop", mixed="x", share=1, wide=2**70),
@@ -165,7 +165,7 @@ def run_of_seven(path, **fields):
         episode(2, 3.0, 4.0, "interrupted", "gw1"),
         episode(2, 5.0, 6.0, worker="gw1"),
         grade(2, "unsolved", 40.0),
-        # A worker that died after grading: the same episode is graded once more, the same way.
+        # A worker died after grading, so the same episode is graded again.
         grade(2, "solved", 45.0),
         episode(3, 2.0, 3.0, "refused", "gw1", kind="context_length"),
         grade(3, "unsolved", kind="context_length"),
@@ -177,7 +177,7 @@ def run_of_seven(path, **fields):
 
 
 def run_of_one(path, ended, graded=None):
-    """A run of one case, with this episode and its grade: it is solved, if nothing else is said."""
+    """A run of one case with this episode and grade (default: solved)."""
     run = make_run(path, [case(0)])
     write_journal(run, "gw0", ended, graded or grade(0))
     return run

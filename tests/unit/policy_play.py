@@ -1,4 +1,4 @@
-"""Assignments carried out by dispatch and broker, without processes, for tests of policies."""
+"""Run assignments with dispatch and broker, without processes, to test policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, homes
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.records import Case
 from tests.broker_play import Play
@@ -20,7 +20,7 @@ QWENS = tuple(f"qwen2.5-{size}-instruct" for size in ("72b", "32b", "14b", "7b",
 AZURE = ("DeepSeek-V3-0324", "DeepSeek-R1-0528", "Llama-3.3-70B-Instruct")
 
 Snapshot = dict[str, Lane]
-"""By case id, the lanes of all requests in flight at one moment."""
+"""The lanes of all requests in flight at one moment, by case id."""
 
 
 def pool(name: str = "pool.toml") -> Pool:
@@ -61,7 +61,7 @@ def groups_of(assignment: Assignment) -> dict[str, Group]:
 
 
 def assert_sound(assignment: Assignment, lanes: Sequence[Lane], cases: Sequence[Case]) -> None:
-    """Every case in at most one group and on some lane of its model, every name known."""
+    """Assert that groups share no case, each case has a lane of its model, and names exist."""
     check_assignment(assignment, [lane.lane_id for lane in lanes])
     model_of = {lane.lane_id: lane.model for lane in lanes}
     by_id = {case.case_id: case for case in cases}
@@ -81,9 +81,9 @@ def carry_out(
     assignment: Assignment,
     workers: Sequence[str] = ("gw0", "gw1"),
 ) -> list[Snapshot]:
-    """Run all cases, one request each, first come first ended; fails when nothing moves any more.
+    """Run all cases with one request each, in the order of their leases; fail on a deadlock.
 
-    Cases are dispatched as to xdist's workers, and the broker says who may send.
+    Dispatch gives cases to workers as with xdist, and the broker grants leases.
     """
     play = Play(pool)
     play.assign(assignment)
@@ -117,7 +117,7 @@ def carry_out(
         assert not play.refused
         moments.append({asked[n].case_id: by_id[one.lane] for n, one in play.leases.items()})
         if not play.leases:
-            assert play.step(), f"{n_left} cases wait for ever"
+            assert play.step(), f"{n_left} cases wait forever"
             continue
         first = next(iter(play.leases))
         worker, case = play.whose[first], asked[first]

@@ -1,4 +1,4 @@
-"""Small pool files for tests, with a place for whatever a test wants to say in them."""
+"""Small pool files for tests. Each test adds its own fields."""
 
 API_URL = "https://api.example.com/v1"
 

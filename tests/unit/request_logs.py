@@ -1,4 +1,4 @@
-"""Logs of requests as the tests of audit, bound and attribution need them."""
+"""Logs of requests for tests of audit, bound and attribution."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pytest_ultrapar.records import Attempt, EpisodeEnded
 
 
 def request(sent_s, ended_s, *, on=0, turn=0, number=0, waited_s=0.0, for_rate_s=0.0, **fields):
-    """One attempt on the lane `on`; it waited for a seat and for a rate, and was then granted.
+    """One attempt on lane `on`, after `waited_s` for a seat and `for_rate_s` for a rate.
 
-    `held_s` seconds pass between its lease and its sending.
+    It is sent `held_s` seconds after its lease.
     """
     granted_s = sent_s - fields.pop("held_s", 0.0)
     return Attempt(

@@ -1,4 +1,4 @@
-"""Runs on servers that slow down, in virtual time: when requests were sent and answered; pure."""
+"""Runs in virtual time on servers that slow down under load: the times of all requests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 def knee(most: float) -> Callable[[int], float]:
-    """A server that does so much at once: beyond it all are slower by the same factor."""
+    """A server with full speed up to `most` requests; beyond, all slow down in proportion."""
     return lambda n: max(1.0, n / most)
 
 
 def batches(most: float) -> Callable[[int], float]:
-    """A server that is slower with each request more, and twice as slow with so many."""
+    """A server that slows down by 1 / `most` with each further request."""
     return lambda n: 1 + (n - 1) / most
 
 
 class Asked(NamedTuple):
-    """A request: of which case, and its times."""
+    """A request of a case, and its times."""
 
     case: int
     sent_s: float
@@ -37,10 +37,10 @@ def play(
     """The requests of a run.
 
     Args:
-        sizes_s: Of each case the seconds that its answers take alone, one after the other.
-        slowdown: How many times as long answers take with so many in flight.
-        seats: Cases under way at once.
-        gap_s: Seconds between two sendings, at least.
+        sizes_s: The seconds that each answer of each case takes alone.
+        slowdown: The factor by which answers slow down with so many requests in flight.
+        seats: The most cases in flight.
+        gap_s: The least seconds between two sends.
     """
     left = [list(one) for one in reversed(sizes_s)]
     ready = [(len(sizes_s) - len(left), left.pop()) for _ in range(min(seats, len(left)))]

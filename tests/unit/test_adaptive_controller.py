@@ -24,18 +24,18 @@ def refused(controller, granted_s, now_s, at_grant, feedback=NO_FEEDBACK):
 
 
 def grown(seats=40, ceiling=400):
-    """A controller that has doubled without a refusal; its last answer came at 10 s."""
+    """A controller that grew without a refusal. Its last answer came at 10 s."""
     controller = AdaptiveController("p/k", ceiling)
     n = 0
     while controller.cap() < seats:
         served(controller, 8.0, 9.0 + n / 1000, controller.cap())
         n += 1
-        # What it has without evidence lets it wait for some.
+        # Growth does not stall, because some seats need no evidence.
         assert n < 3 * seats
     return controller
 
 
-def test_sends_are_apart_until_something_is_served():
+def test_sends_are_spaced_until_the_first_answer():
     controller = AdaptiveController("p/k", 3)
     assert controller.interval_s() == LEAST_SPREAD_S
     served(controller, 0.0, 1.0, 1)
@@ -43,22 +43,22 @@ def test_sends_are_apart_until_something_is_served():
 
 
 @pytest.mark.parametrize(("served_at_once", "are_apart"), [(30, True), (33, False)])
-def test_sends_are_apart_where_many_more_than_ever_are_tried(served_at_once, are_apart):
-    """Not for ever: who is that far apart never has all seats in use."""
+def test_sends_are_spaced_if_seats_far_exceed_the_earlier_peak(served_at_once, are_apart):
+    """The spacing must end, because spaced sends never use all seats."""
     controller = grown(41)
     refused(controller, 10.0, 10.1, 41)
     served(controller, 12.0, 13.0, served_at_once)
     assert (controller.interval_s() > 0.0) == are_apart
 
 
-def test_sends_are_not_apart_where_a_pause_has_emptied_seats_that_are_known_to_be_borne():
+def test_sends_are_not_spaced_after_a_pause_if_the_seats_are_proven():
     controller = grown(41)
     refused(controller, 10.0, 10.1, 41, Feedback(retry_after_s=1.0))
     served(controller, 12.0, 13.0, 1)
     assert controller.interval_s() == 0.0
 
 
-def test_sends_are_apart_after_a_back_off_until_one_of_them_is_served():
+def test_sends_are_spaced_after_a_back_off_until_one_is_answered():
     controller = AdaptiveController("p/k", 3)
     refused(controller, 0.0, 0.3, 3)
     assert controller.pause_s is None
@@ -75,14 +75,14 @@ def test_seats_double_per_round_while_they_are_in_use():
     assert controller.cap() == 20
 
 
-def test_first_refusal_cuts_to_what_was_served_at_once():
+def test_first_refusal_cuts_seats_to_the_most_served_at_once():
     controller = grown(40)
     refused(controller, 10.0, 10.1, 40)
     assert controller.cap() == 39
 
 
-def test_limit_that_the_first_burst_shows_is_kept_for_a_while():
-    """A try beyond costs the pause that the provider asks for, so it must not follow at once."""
+def test_limit_found_by_the_first_burst_is_kept_for_a_while():
+    """Each request above the limit costs a pause, so the next one must not follow soon."""
     controller = AdaptiveController("p/k", 20)
     refused(controller, 0.08, 0.1, 6, Feedback(retry_after_s=1.0))
     assert controller.cap() == 5
@@ -94,7 +94,7 @@ def test_limit_that_the_first_burst_shows_is_kept_for_a_while():
     assert controller.cap() == 6
 
 
-def test_requests_of_the_first_round_make_room_for_others():
+def test_answers_of_the_first_round_grow_the_seats():
     controller = AdaptiveController("p/k", 400)
     for n in range(1, 11):
         all_of_them = controller.cap()
@@ -102,14 +102,14 @@ def test_requests_of_the_first_round_make_room_for_others():
     assert controller.cap() == 20
 
 
-def test_answers_that_twice_as_many_would_make_late_make_no_room():
+def test_answers_too_slow_for_twice_the_seats_grow_no_seats():
     controller = AdaptiveController("p/k", 400)
     for took_s, seats in ((16.0, 10), (14.0, 11)):
         controller.observe(Observation("ok", 0.0, took_s, 10, 10, timeout_s=60.0))
         assert controller.cap() == seats
 
 
-def test_growth_beyond_what_needs_no_evidence_waits_for_answers_to_as_many():
+def test_growth_needs_answers_to_requests_granted_near_the_present_seats():
     controller = grown(60)
     before = controller.cap()
     for at_grant, grows in ((39, False), (before, True)):
@@ -117,14 +117,14 @@ def test_growth_beyond_what_needs_no_evidence_waits_for_answers_to_as_many():
         assert (controller.cap() > before) == grows
 
 
-def test_what_was_sent_before_growth_ended_tells_that_more_is_borne():
+def test_refusal_above_the_plateau_raises_seats_to_the_number_in_flight():
     controller = grown(64)
     controller.plateau.seats = 32.0
     refused(controller, 9.0, 9.5, 44, Feedback(exceeded="in_flight"))
     assert controller.cap() == 43
 
 
-def test_refusal_beyond_what_is_served_speaks_for_seats_and_one_below_for_the_rate():
+def test_refusal_at_a_new_peak_limits_seats_and_below_it_limits_the_rate():
     by_seats = grown(40)
     refused(by_seats, 10.0, 10.1, 41)
     assert not by_seats.pace.is_bounded
@@ -140,20 +140,20 @@ def test_refusal_beyond_what_is_served_speaks_for_seats_and_one_below_for_the_ra
 @pytest.mark.parametrize(
     ("exceeded", "is_paced"), [("rate", True), ("tokens", True), ("in_flight", False)]
 )
-def test_refusal_that_says_what_was_too_much_is_believed(exceeded, is_paced):
+def test_refusal_that_names_the_exceeded_limit_is_trusted(exceeded, is_paced):
     controller = grown(40)
     refused(controller, 10.0, 10.1, 41, Feedback(exceeded=exceeded))
     assert controller.pace.is_bounded is is_paced
 
 
-def test_rate_that_the_provider_states_is_kept_without_a_search():
+def test_rate_stated_by_the_provider_is_used_without_a_search():
     controller = AdaptiveController("p/k", 400)
     served(controller, 0.0, 1.0, 1, Feedback(allowance=Allowance(requests=600.0)))
     assert 1 / controller.interval_s() == pytest.approx(10.0, rel=0.06)
     assert 1 / controller.interval_s() < 10.0
 
 
-def test_stated_tokens_become_a_rate_by_the_mean_of_a_request():
+def test_stated_tokens_become_a_rate_by_the_mean_tokens_of_a_request():
     controller = AdaptiveController("p/k", 400)
     feedback = Feedback(tokens=500, allowance=Allowance(tokens=60_000.0))
     served(controller, 0.0, 1.0, 1, feedback)
@@ -161,7 +161,7 @@ def test_stated_tokens_become_a_rate_by_the_mean_of_a_request():
     assert 1 / controller.interval_s() == pytest.approx(2.0, rel=0.06)
 
 
-def test_seats_come_back_to_the_limit_and_then_try_beyond():
+def test_seats_return_to_the_limit_and_then_exceed_it():
     controller = grown(40)
     refused(controller, 10.0, 10.1, 41)
     now_s, seen = 10.2, []
@@ -175,7 +175,7 @@ def test_seats_come_back_to_the_limit_and_then_try_beyond():
     assert seen[-1] > 80, "clean rounds double the step"
 
 
-def test_refusals_without_any_success_keep_the_old_aim():
+def test_refusals_without_an_answer_keep_the_old_target():
     controller = grown(100)
     now_s = 10.0
     for _ in range(12):
@@ -189,7 +189,7 @@ def test_refusals_without_any_success_keep_the_old_aim():
     assert controller.cap() >= 90, "within 20 s"
 
 
-def test_many_errors_keep_everything_from_growing():
+def test_many_errors_stop_all_growth():
     controller = AdaptiveController("p/k", 400)
     for n in range(60):
         controller.observe(Observation("overload", n / 10, n / 10 + 1, 10, 10))
@@ -199,8 +199,8 @@ def test_many_errors_keep_everything_from_growing():
     assert controller.cap() == before == 10
 
 
-def test_server_that_queues_is_given_no_more_than_pays():
-    """Answers take seats / 8 seconds beyond 8 at once: eight per second, however many ask."""
+def test_server_that_queues_gets_no_useless_requests():
+    """The server answers eight per second: beyond 8 seats, answers take seats / 8 seconds."""
     controller = AdaptiveController("p/k", 512)
     now_s = 0.0
     for _ in range(4000):
@@ -222,7 +222,7 @@ def test_every_change_is_in_the_history_with_its_reason():
     assert controller.take_changes() == []
 
 
-def test_curve_does_most_of_the_way_in_half_the_span():
+def test_curve_covers_most_of_the_distance_in_half_the_span():
     curve = Curve(low=80.0, target=100.0, cut_s=5.0, span_s=20.0)
     assert curve.at(5.0) == 80.0
     assert curve.at(15.0) == pytest.approx(97.5)
@@ -230,14 +230,14 @@ def test_curve_does_most_of_the_way_in_half_the_span():
     assert curve.at(-100.0) == 80.0, "a clock that steps back lowers nothing below the cut"
 
 
-def test_small_limits_are_tried_rarely_and_so_are_those_whose_refusals_ask_for_pauses():
+def test_small_limits_and_limits_with_long_pauses_are_tested_rarely():
     assert span_s(requests_per_s=100.0) == 15.0
     assert span_s(requests_per_s=1.0) == 80.0
     assert span_s(requests_per_s=0.01) == 300.0
     assert span_s(requests_per_s=100.0, pause_s=1.0) == pytest.approx(40.8)
 
 
-def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():
+def test_rate_from_stated_tokens_follows_the_size_of_requests_without_refusals():
     controller = AdaptiveController("p/k", 400)
     feedback = Feedback(tokens=4000, allowance=Allowance(tokens=60_000.0))
     for n in range(3):
@@ -250,14 +250,14 @@ def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():
     assert 1 / controller.interval_s() > 4.0
 
 
-def test_headers_are_not_heeded_where_several_models_share_what_is_looked_for():
+def test_headers_are_ignored_if_several_models_share_the_limit():
     controller = AdaptiveController("p/k", 400)
     controller.heeds_headers = False
     served(controller, 0.0, 1.0, 1, Feedback(allowance=Allowance(requests=60.0)))
     assert controller.interval_s() == 0.0
 
 
-def test_burst_that_says_both_is_cut_once():
+def test_burst_that_exceeds_seats_and_rate_is_cut_once():
     controller = grown(40)
     controller.sent(10.0)
     controller.sent(10.0)
@@ -268,7 +268,7 @@ def test_burst_that_says_both_is_cut_once():
     assert not controller.pace.is_bounded
 
 
-def test_finding_leaves_tries_out_and_says_when_there_is_none():
+def test_estimate_excludes_seats_above_the_limit_and_is_empty_before_a_refusal():
     controller = AdaptiveController("p/k", 400)
     assert controller.estimate() == (None, None)
     controller = grown(40)
@@ -277,12 +277,12 @@ def test_finding_leaves_tries_out_and_says_when_there_is_none():
     for n in range(30):
         now_s = 30.0 + n / 10
         served(controller, now_s - 1.0, now_s, controller.cap())
-    assert controller.cap() > 40, "it tries beyond"
+    assert controller.cap() > 40, "it tests more seats than the limit"
     assert controller.estimate() == (40, None)
 
 
-def test_plateau_is_left_when_one_seat_could_be_more():
-    """A server that works on one at a time, and later on many."""
+def test_plateau_of_one_seat_is_left_when_the_server_can_do_more():
+    """A server that works on one request at a time, and later on many."""
     controller = AdaptiveController("p/k", 64)
     now_s = 0.0
     for n in range(6000):
@@ -293,8 +293,8 @@ def test_plateau_is_left_when_one_seat_could_be_more():
     assert controller.cap() >= 20
 
 
-def test_longer_answers_are_no_queue():
-    """Room for two hundred; after forty answers all have three times as many tokens."""
+def test_longer_answers_are_not_treated_as_a_queue():
+    """The server has room for 200. After 40 answers, all answers are three times as long."""
     controller = AdaptiveController("p/k", 200)
     now_s = 0.0
     for n in range(600):
@@ -305,7 +305,7 @@ def test_longer_answers_are_no_queue():
     assert controller.cap() == 200
 
 
-def test_report_of_a_silent_server_does_not_hold_for_ever():
+def test_report_of_a_server_that_falls_silent_expires():
     controller = AdaptiveController("p/k", 64)
     controller.load_reported(ServerLoad(5.0, 20.0), 10, 0.0)
     low = controller.cap()
@@ -316,7 +316,7 @@ def test_report_of_a_silent_server_does_not_hold_for_ever():
     assert controller.cap() == 64
 
 
-def test_history_has_no_row_for_a_hair_of_a_rate():
+def test_history_has_no_row_for_a_tiny_change_of_the_rate():
     controller = grown(40)
     refused(controller, 10.0, 10.1, 20, Feedback(exceeded="rate"))
     controller.take_changes()
@@ -329,7 +329,7 @@ def test_history_has_no_row_for_a_hair_of_a_rate():
     assert all(later >= before * 1.019 for before, later in itertools.pairwise(rates))
 
 
-def test_twice_as_many_are_not_compared_with_what_was_long_ago():
+def test_doubled_seats_are_not_compared_with_old_answers():
     controller = AdaptiveController("p/k", 400)
 
     def answers(n, from_s, took_s, at_once):
@@ -340,13 +340,13 @@ def test_twice_as_many_are_not_compared_with_what_was_long_ago():
 
     answers(100, 0.0, 1.0, 20)
     answers(1100, 10.0, 1.0, 40)
-    # Tasks have become longer, and nothing says what fewer at once would take now: tries do.
+    # Tasks have become longer. Only a new trial shows how long fewer at once take now.
     answers(600, 120.0, 3.0, 40)
     assert controller.plateau.seats == 40
 
 
-def test_growth_that_nothing_can_be_compared_with_goes_on_by_tries():
-    """Few were asked for at first, so nothing tells how long answers to fewer at once take."""
+def test_growth_without_a_comparison_continues_by_trials():
+    """No answer was measured with fewer in flight, so doubled seats have no comparison."""
     controller = AdaptiveController("p/k", 400)
     now_s = 0.0
     for n in range(4000):

@@ -13,8 +13,8 @@ from benchmarks.overhead.command import Checkout, measured_environment
 pytestmark = pytest.mark.slow
 
 
-def test_predicted_times_are_those_of_the_runs_that_follow():
-    # What bounds these runs is latency and limits: a busy machine lengthens them by a few percent.
+def test_predicted_times_match_the_runs_that_follow():
+    # Latency and limits bound these runs, so a busy machine adds only a few per cent.
     situation = next(one for one in SITUATIONS if one.name == "all lanes in turn")
     with measured_environment() as variables:
         found = compare(situation, Checkout(variables))

@@ -1,4 +1,4 @@
-"""Servers that are asked how busy they are, over real sockets."""
+"""Servers that report their load, over real sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.raw_server import BUSY, RawServer
 
 @pytest.fixture
 def server():
-    """Answers from a list, byte for byte; the last one for ever."""
+    """A server that sends raw answers from a list and repeats the last one."""
     answers = [BUSY]
 
     async def answer(peer, _):
@@ -25,7 +25,7 @@ def server():
         yield f"{listening.url}/metrics", answers
 
 
-def test_server_is_asked(server):
+def test_load_is_read_from_the_server(server):
     url, _ = server
     assert ask_load(url, Route()) == ServerLoad(7.0, 3.0)
 
@@ -39,15 +39,15 @@ def test_server_is_asked(server):
         b"HTTP/1.0 500 No\r\n\r\n",
         b"",
     ],
-    ids=["no http", "cut off", "elsewhere", "error", "nothing"],
+    ids=["no http", "cut off", "redirect", "error", "nothing"],
 )
-def test_answer_that_is_none_says_nothing(server, answer):
+def test_invalid_answer_gives_no_load(server, answer):
     url, answers = server
     answers[:] = [answer]
     assert ask_load(url, Route()) is None
 
 
-def test_watch_goes_on_after_nonsense(server, monkeypatch):
+def test_watch_continues_after_invalid_answers(server, monkeypatch):
     monkeypatch.setattr("pytest_ultrapar.broker.adaptive.server_load.ASK_EVERY_S", 0.01)
     url, answers = server
     answers[:] = [b"no http at all\r\n", b"", BUSY]

@@ -7,7 +7,7 @@ from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
 
 
 def settle(works_on: int, *, others: int = 0, reports: int = 40) -> list[int]:
-    """Seats after each report of a server that works on so many at once, all seats in use."""
+    """The seats after each report of a server that runs `works_on` requests at a time."""
     controller = AdaptiveController("vllm/0", 500)
     seats = []
     for second in range(reports):
@@ -19,14 +19,14 @@ def settle(works_on: int, *, others: int = 0, reports: int = 40) -> list[int]:
     return seats
 
 
-def test_seats_follow_what_a_server_works_on():
+def test_seats_follow_the_number_of_requests_that_a_server_runs():
     for works_on in (8, 64, 256):
         seats = settle(works_on)
         assert works_on <= max(seats[-10:]) <= works_on * 1.32 + 2
         assert min(seats[-10:]) >= works_on * 0.95
 
 
-def test_other_clients_of_a_server_keep_their_part_of_it():
+def test_other_clients_of_a_server_keep_their_part():
     seats = settle(64, others=40)
     assert 20 <= min(seats[-10:]) <= max(seats[-10:]) <= 34
 
@@ -40,8 +40,8 @@ def test_seats_never_fall_below_one_nor_by_more_than_half_per_report():
     assert search.seats == 1
 
 
-def test_reports_that_come_sooner_than_answers_lower_the_seats_once():
-    # Twelve are under way at a server of eight, whatever the seats are by now.
+def test_several_reports_before_an_answer_lower_the_seats_once():
+    # Twelve requests stay in flight at a server of eight after the seats are lowered.
     search = QueueSearch()
     seats = 12.0
     for _ in range(5):
@@ -50,7 +50,7 @@ def test_reports_that_come_sooner_than_answers_lower_the_seats_once():
         assert seats >= 8
 
 
-def test_server_of_few_seats_has_a_few_requests_wait_at_every_report():
+def test_server_with_few_seats_always_has_a_few_requests_in_its_queue():
     for works_on in (1, 2, 4, 8, 16):
         seats = settle(works_on)[-10:]
         assert min(seats) == max(seats)
@@ -63,7 +63,7 @@ def test_seats_that_are_not_in_use_do_not_grow():
     assert search.seats == 10
 
 
-def test_refusal_cuts_below_what_the_server_says():
+def test_refusal_cuts_seats_below_the_load_that_the_server_reports():
     controller = AdaptiveController("vllm/0", 500)
     for second in range(5):
         controller.load_reported(ServerLoad(1.0, 0.0), controller.cap(), float(second))
@@ -73,7 +73,7 @@ def test_refusal_cuts_below_what_the_server_says():
     assert controller.cap() < cap
 
 
-def test_time_outs_of_a_server_that_tells_its_queue_lower_nothing_when_it_falls_silent():
+def test_time_outs_lower_no_seats_after_a_server_stops_reporting_its_queue():
     controller = AdaptiveController("vllm/0", 500)
     for second in range(60):
         in_flight = min(60, controller.cap())

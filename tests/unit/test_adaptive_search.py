@@ -24,7 +24,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
         "10 s of nothing but 429",
     ],
 )
-def test_adaptive_mode_finds_what_a_provider_bears(name):
+def test_adaptive_mode_finds_the_limit_of_a_provider(name):
     found = search(BY_NAME[name], seed=0)
     assert found["missed"] == 0, found
 

@@ -1,4 +1,4 @@
-"""The provider's own limits out of headers of all kinds."""
+"""The provider's own limits, read from headers of all kinds."""
 
 import httpx
 import pytest
@@ -19,12 +19,12 @@ def headers(requests=(None,) * 3, tokens=(None,) * 3) -> httpx.Headers:
     return httpx.Headers({name.encode(): value for name, value in found.items()})
 
 
-def test_openais_headers():
+def test_openai_headers_are_read():
     found = parse_allowance(headers(("5000", "4999", "12ms"), ("150000", "149984", "6m0s")))
     assert found == Allowance(5000, 150000)
 
 
-def test_azures_headers():
+def test_azure_headers_are_read():
     assert parse_allowance(headers((None, "79", None), (None, "61353", None))) is None
     assert parse_allowance(headers(tokens=("30000", "0", "41"))) == Allowance(tokens=30000)
 
@@ -32,7 +32,7 @@ def test_azures_headers():
 @pytest.mark.parametrize(
     "limit", ["-1", "0", None, "nan", "inf", "1e3", "1_000", "٣", "10, 20", "1" * 41, "9" * 13]
 )
-def test_what_is_not_said_is_not_known(limit):
+def test_missing_or_invalid_limit_is_unknown(limit):
     group = (limit, "5", "1s")
     assert parse_allowance(headers(group)) is None
     assert parse_allowance(headers(group, ("10", "5", "1s"))) == Allowance(tokens=10)
@@ -52,7 +52,7 @@ def test_what_is_not_said_is_not_known(limit):
         ("1m" * 21, False),
     ],
 )
-def test_reset_that_is_a_duration_tells_of_limits_per_day(reset, is_slow):
+def test_limit_with_a_long_reset_is_not_per_minute(reset, is_slow):
     found = parse_allowance(headers(("100", "0", reset)))
     assert found == (None if is_slow else Allowance(requests=100))
 
@@ -61,12 +61,12 @@ def test_reset_that_is_a_duration_tells_of_limits_per_day(reset, is_slow):
     ("limit", "left", "reset"),
     [
         ("200", "199", "7m12s"),
-        # Per hour, two hours, three hours and five minutes.
+        # Per hour, and per five minutes.
         ("100", "0", "1h"),
         ("300", "240", "1m0s"),
     ],
 )
-def test_limit_per_longer_than_a_minute_is_none_per_minute(limit, left, reset):
+def test_limit_over_a_longer_period_is_not_used_per_minute(limit, left, reset):
     assert parse_allowance(headers((limit, left, reset))) is None
 
 
@@ -80,18 +80,18 @@ def test_limit_per_longer_than_a_minute_is_none_per_minute(limit, left, reset):
         ("10", "10", "0s"),
     ],
 )
-def test_limit_per_minute_is_one_however_its_reset_is_rounded(limit, left, reset):
+def test_limit_per_minute_is_read_with_any_rounding_of_its_reset(limit, left, reset):
     assert parse_allowance(headers((limit, left, reset))).requests == float(limit)
 
 
-def test_seconds_of_azure_do_not_tell_of_days():
+def test_azures_reset_in_seconds_is_a_limit_per_minute():
     assert parse_allowance(headers(("10000", "9999", "60"))).requests == 10000
 
 
 texts = st.one_of(st.none(), st.text(max_size=60), st.from_regex(r"-?[0-9.]{1,50}[hmsµ]{0,3}"))
 
 
-def test_anthropics_headers():
+def test_anthropic_headers_are_read():
     prefix = "anthropic-ratelimit"
     said = {f"{prefix}-requests-limit": "4000", f"{prefix}-tokens-limit": "80000"}
     assert parse_anthropic_allowance(said) == Allowance(4000, 80000)

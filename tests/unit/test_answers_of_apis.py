@@ -1,4 +1,4 @@
-"""What is read of answers and streams whatever the API: broken, hostile, odd, and errors."""
+"""Answers and streams of all APIs: broken, hostile and odd ones, and errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LANE = "p/i/k"
 
 @dataclass(frozen=True)
 class Wire:
-    """An API's answer of one text, with the text and the usage as JSON to be put in.
+    """Templates of an API's answer with one text: `TEXT` and `USAGE` stand for JSON.
 
     Attributes:
-        whole: With `TEXT` and `USAGE`.
-        begin: Events before the text.
+        whole: The answer that is not streamed.
+        begin: The events before the text.
         piece: An event with a piece of the text.
-        end: Events after it, with `TEXT` (all of it) and `USAGE`.
+        end: The events after the text. `TEXT` is the whole text.
         call: An event that begins tool call `N`.
-        figures: The usage that has `FIGURE` for the tokens of the prompt, and 2 for the answer's.
+        figures: A usage with `FIGURE` tokens in the prompt and 2 in the answer.
     """
 
     whole: str
@@ -127,7 +127,7 @@ def both(name: str, text: str, usage: str = "{}") -> list[Reply | Failure]:
 
 @over_apis
 @pytest.mark.parametrize("usage", ["[]", "NaN", '"none"', "null"])
-def test_usage_that_is_none_leaves_the_answer(name, usage):
+def test_invalid_usage_does_not_affect_the_answer(name, usage):
     for reply in both(name, 'a "NaN" b, Infinity', usage):
         assert reply.text == 'a "NaN" b, Infinity'
         assert (reply.tokens_in, reply.tokens_out, reply.reasoning_tokens) == (None, None, None)
@@ -147,15 +147,15 @@ def test_usage_that_is_none_leaves_the_answer(name, usage):
         ("NaN", None),
     ],
 )
-def test_odd_count_is_not_known_and_spoils_no_answer(name, figure, count):
+def test_odd_token_count_is_unknown_and_does_not_affect_the_answer(name, figure, count):
     for reply in both(name, "a", WIRES[name].figures.replace("FIGURE", figure)):
         assert (reply.text, reply.tokens_in, reply.tokens_out) == ("a", count, 2)
 
 
 @pytest.mark.slow
 @over_apis
-def test_cut_answer_full_of_quotes_is_given_up_at_once(name):
-    # Quadratic time would be hours here.
+def test_truncated_answer_full_of_quotes_is_read_in_linear_time(name):
+    # Quadratic time means hours here.
     body, _, _ = WIRES[name].whole.partition("TEXT")
     assert whole(name, body.encode() + b'"' + rb"\"" * 500_000).outcome == "malformed"
 
@@ -177,7 +177,7 @@ def test_cut_answer_full_of_quotes_is_given_up_at_once(name):
     ],
     ids=["empty", "null", "list", "object", "html", "no list", "numbers", "cut", "deep", "lists"],
 )
-def test_what_is_no_answer_is_malformed_and_may_be_billed(name, body):
+def test_body_that_is_not_an_answer_is_malformed_and_may_be_billed(name, body):
     for found in (whole(name, body), streamed(name, b"data: " + body + b"\n\n")):
         assert isinstance(found, Failure)
         assert (found.outcome, found.maybe_billed) == ("malformed", True)
@@ -201,7 +201,7 @@ def test_answer_with_an_invalid_text_is_malformed(name):
         (b'"\xed\xa0\x80"', "\\xed\\xa0\\x80"),
     ],
 )
-def test_text_that_no_file_can_hold_is_kept_with_escapes(name, content, text):
+def test_invalid_unicode_in_a_text_is_escaped(name, content, text):
     body = b"\xef\xbb\xbf" + WIRES[name].body('"TEXT"').replace(b'"TEXT"', content)
     assert whole(name, body).text == text
     wire = WIRES[name]
@@ -219,28 +219,28 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("content", [b"\xff", rb"\ud800"])
-def test_arguments_that_no_file_can_hold_are_kept_with_escapes(name, content):
+def test_invalid_unicode_in_arguments_is_escaped(name, content):
     (call,) = whole(name, CALLS[name].replace(b"@", content)).tool_calls
     assert json.loads(call.arguments) == {"a": content.decode("ascii", "backslashreplace")}
 
 
 @over_apis
-def test_long_text_of_code_is_not_taken_for_too_many_objects(name):
+def test_braces_inside_a_text_do_not_count_as_objects(name):
     text = '{"a": {"b": "\\"}"}}' * 50_000
     assert whole(name, WIRES[name].body(json.dumps(text))).text == text
 
 
 @over_apis
-def test_too_many_objects_are_not_read(name):
+def test_answer_with_too_many_objects_fails(name):
     body = WIRES[name].body(usage="[" + "{}," * 200_000 + "{}]")
     assert "more than 10000 objects" in whole(name, body).message
 
 
 @over_apis
-def test_too_many_calls_end_a_stream(name):
+def test_too_many_tool_calls_end_a_stream(name):
     wire = WIRES[name]
     if not wire.call:
-        # Its last event has all calls, and is bounded as a whole answer is.
+        # The last event has all calls, and the limit of a whole answer applies to it.
         return
     calls = [wire.call.replace("N", str(number)) for number in range(1001)]
     found = streamed(name, b"".join(f"data: {call}\n\n".encode() for call in calls))
@@ -250,7 +250,7 @@ def test_too_many_calls_end_a_stream(name):
 
 @over_apis
 @pytest.mark.parametrize("ends", [False, True])
-def test_stream_is_whole_at_its_end_only(name, ends):
+def test_stream_without_its_end_is_malformed(name, ends):
     found = streamed(name, WIRES[name].events(["Hel", "lo"], ends=ends))
     if ends:
         assert (found.text, found.finish_reason) == ("Hello", "stop")
@@ -259,7 +259,7 @@ def test_stream_is_whole_at_its_end_only(name, ends):
 
 
 @over_apis
-def test_first_token_is_the_first_that_says_something(name):
+def test_first_token_is_the_first_piece_with_content(name):
     stream, wire = api_named(name).stream(), WIRES[name]
     stream.feed(b": ping\n\n" + wire.events([], ends=False), 1.0)
     assert stream.t_first_token_s is None
@@ -289,7 +289,7 @@ ERRORS = [
 
 @over_apis
 @pytest.mark.parametrize(("error", "outcome"), ERRORS)
-def test_error_in_the_answer_is_classed_as_an_http_error(name, error, outcome):
+def test_error_in_the_answer_is_classified_like_an_http_error(name, error, outcome):
     said = {"type": "error", "error": error}
     event = b"data: " + json.dumps(said).encode() + b"\n\n"
     for found in (
@@ -303,7 +303,7 @@ def test_error_in_the_answer_is_classed_as_an_http_error(name, error, outcome):
 
 @over_apis
 @given(st.binary(max_size=300))
-def test_any_bytes_have_a_result(name, body):
+def test_any_bytes_give_a_reply_or_a_failure(name, body):
     assert isinstance(whole(name, body), Failure | Reply)
     assert isinstance(streamed(name, body), Failure | Reply)
     assert isinstance(streamed(name, b"data: " + body), Failure | Reply)
@@ -332,7 +332,7 @@ shapes = st.recursive(
 @pytest.mark.slow
 @over_apis
 @given(bodies=st.lists(st.dictionaries(st.sampled_from(FIELDS), shapes), min_size=1, max_size=4))
-def test_any_fields_of_any_kind_have_a_result(name, bodies):
+def test_any_fields_of_any_type_give_a_reply_or_a_failure(name, bodies):
     sent = [json.dumps(body).encode() for body in bodies]
     found = [whole(name, sent[0]), streamed(name, *(b"data: " + one + b"\n\n" for one in sent))]
     for result in found:
@@ -348,7 +348,7 @@ GOLDEN = Path(__file__).with_name("golden")
 
 @over_apis
 @given(data=st.data())
-def test_damaged_answers_have_a_result_that_can_be_stored(name, data):
+def test_damaged_answers_give_a_result_that_can_be_stored(name, data):
     answers = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
     wire = answers[data.draw(st.sampled_from(sorted(answers)))]
     body = json.dumps(wire["answer"]).encode()
@@ -375,13 +375,13 @@ def test_any_text_that_json_can_escape_can_be_stored(name, text):
 
 @over_apis
 @given(text=st.text(), cuts=st.lists(st.integers(0, 900)))
-def test_any_text_comes_through_however_the_bytes_are_cut(name, text, cuts):
+def test_any_text_survives_any_cut_of_the_stream(name, text, cuts):
     body = WIRES[name].events([text[:3], text[3:]])
     ends = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     assert streamed(name, *(body[a:b] for a, b in itertools.pairwise(ends))).text == text
 
 
-def test_bytes_that_are_no_text_are_found_where_nobody_reads_them():
+def test_invalid_bytes_in_an_unknown_field_do_not_break_the_message():
     begin = b'data: {"type":"message_start","message":{"content":[]}}\n\n'
     block = b'data: {"type":"content_block_start","index":0,"content_block":%b}\n\n'
     end = b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{}}\n\n'
@@ -404,7 +404,7 @@ def test_bytes_that_are_no_text_are_found_where_nobody_reads_them():
         ),
     ],
 )
-def test_call_whose_result_could_not_name_it_is_malformed(name, body):
+def test_tool_call_without_an_id_is_malformed(name, body):
     found = whole(name, json.dumps(body).encode())
     assert isinstance(found, Failure)
     assert (found.outcome, "has no id" in found.message) == ("malformed", True)

@@ -1,4 +1,4 @@
-"""Each API of the registry has what is asked of one, and its page in the documentation."""
+"""Each API of the registry has all members of an API and is documented."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WANTED = [name for name in NAMES if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("name", api_names())
-def test_api_has_all_that_is_asked_of_one(name):
+def test_api_has_every_required_member(name):
     assert WANTED
     assert [wanted for wanted in WANTED if not hasattr(api_named(name), wanted)] == []
 
 
 @pytest.mark.parametrize("name", api_names())
-def test_answers_to_sdks_have_a_reader_and_an_address(name):
+def test_each_served_path_has_a_reader_and_a_url(name):
     api = api_named(name)
     for path, reader in api.serves.items():
         assert reader_named(reader).stream().done is False

@@ -1,4 +1,4 @@
-"""Requests of all APIs, read as the messages of chat completions that they say."""
+"""Requests of all APIs, converted to messages of chat completions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def said(api: str, name: str):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_calls_and_results_are_those_of_chat_completions(api):
+def test_tool_calls_and_results_match_chat_completions(api):
     assert read(said(api, "results")) == read(CHAT["results"]["messages"])
 
 
 def read(messages):
-    """A copy, with the arguments of calls as what they say: their blanks are the model's."""
+    """A copy with decoded arguments of calls, so that blanks do not matter."""
     messages = json.loads(json.dumps(messages))
     for message in messages:
         for call in message.get("tool_calls", ()):
@@ -42,19 +42,19 @@ def test_reasoning_and_calls_of_one_turn_are_one_message(api):
     assert result == {"role": "tool", "tool_call_id": "call_7", "content": "2026-03-01"}
 
 
-def test_two_turns_of_the_model_stay_two():
+def test_two_messages_of_the_model_stay_separate():
     turns = [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]
     assert as_chat(turns) == turns
 
 
-def test_images_stay_what_they_are():
+def test_images_stay_parts_of_the_users_message():
     for api in APIS:
         (message,) = said(api, "picture")
         assert message["role"] == "user"
         assert len(message["content"]) == 3
 
 
-def test_fields_that_hold_nothing_or_something_else_are_no_obstacle():
+def test_fields_of_an_unexpected_type_are_ignored():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     for earlier in (None, "x", {}):
         turn = {"role": "assistant", "content": None, "tool_calls": earlier, "reasoning": earlier}

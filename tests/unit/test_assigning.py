@@ -1,4 +1,4 @@
-"""What the assignment hook gives is carried out or refused with what is wrong."""
+"""The assignment of the hook is used, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lanes(load):
     return load(real()).lanes
 
 
-def test_assignment_that_can_be_carried_out_is_given_back(lanes):
+def test_valid_assignment_is_returned(lanes):
     home = {"gw0": (lanes[0].lane_id,)}
     groups = (Group("a", ("case0", "case1"), after=("b",)), Group("b", ("case2",)))
     assignment = Assignment(home=home, groups=groups)
@@ -34,13 +34,13 @@ def test_assignment_that_can_be_carried_out_is_given_back(lanes):
         (Assignment(groups=(Group("a", ("case0",)), Group("a", ()))), "unique .* .got 'a'."),
         (
             Assignment(groups=(Group("a", ("case0",), after=("c",)), Group("b", ()))),
-            "group 'a' waits for 'c'; the groups are a, b",
+            "group 'a' waits for 'c', which does not exist; the groups are a, b",
         ),
         (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that do not run"),
         (Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))), "'b' has cases that"),
         (Assignment(groups=(Group("a", (), after=("a",)),)), "wait for each other"),
     ],
 )
-def test_assignment_that_cannot_be_carried_out_is_refused(lanes, given, said):
+def test_invalid_assignment_is_refused(lanes, given, said):
     with pytest.raises(ConfigError, match=said):
         checked(given, lanes=lanes, cases=CASES)

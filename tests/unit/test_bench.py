@@ -1,4 +1,4 @@
-"""What `ultrapar bench` makes of the runs of several modes."""
+"""The report and the files that `ultrapar bench` makes from runs of several modes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_speedup_over_a_serial_run_is_the_ratio_of_the_makespans(tmp_path):
     low, high = extra["speedup_interval"]
     assert 5 <= low <= extra["speedup"] <= high < 6.5
     assert entries["phase53[serial]"]["extra_info"]["speedup"] == 1.0
-    # A model's cases stand for their own time in the serial run, not for that of others.
+    # A model is compared with the time of its own cases in the serial run.
     of_model = entries["phase53[ultra-m2]"]["extra_info"]
     assert (of_model["serial_s"], of_model["basis"]) == (pytest.approx(6.0), "full")
     assert of_model["speedup"] == pytest.approx(3.0)
 
 
-def test_without_one_case_at_a_time_one_estimate_stays_and_says_of_which_mode(tmp_path):
+def test_estimate_names_its_mode_if_no_run_has_one_case_at_a_time(tmp_path):
     phase = run_of(tmp_path / "phase", "phase", [(n / 2, n / 2 + 0.5) for n in range(N_CASES)])
     entries = entries_of([ultra_run(tmp_path / "ultra"), phase])
     serial = entries["phase53[serial]"]["extra_info"]
@@ -58,14 +58,14 @@ def test_without_one_case_at_a_time_one_estimate_stays_and_says_of_which_mode(tm
 
 
 def rotate_run(path):
-    """One after the other over all lanes: half a second each, half a second between them."""
+    """One case at a time over all lanes: half a second each, with pauses of half a second."""
     return run_of(path, "rotate", [(n, n + 0.5) for n in range(N_CASES)])
 
 
-def test_without_a_serial_run_rotate_is_what_is_compared_with(tmp_path):
+def test_without_a_serial_run_speedups_are_relative_to_rotate(tmp_path):
     runs = [rotate_run(tmp_path / "rotate"), ultra_run(tmp_path / "ultra")]
     entries = entries_of(runs)
-    # 7.5 s and 2 s. No serial run: no series of one.
+    # 7.5 s and 2 s. Without a serial run there is no serial series.
     assert not [name for name in entries if "serial" in name]
     for name, speedup in (("phase53[ultra]", 7.5 / 2), ("phase53[rotate]", 1.0)):
         extra = entries[name]["extra_info"]
@@ -79,7 +79,7 @@ def test_without_a_serial_run_rotate_is_what_is_compared_with(tmp_path):
     assert "estimated" not in text
 
 
-def test_cases_that_one_run_did_not_complete_count_in_its_rate_alone(tmp_path):
+def test_incomplete_cases_of_a_run_affect_only_its_own_rate(tmp_path):
     spans = [(float(n // 4), n // 4 + 1.0) if n else None for n in range(N_CASES)]
     runs = [serial_run(tmp_path / "serial"), run_of(tmp_path / "ultra", "ultra", spans)]
     extra = entries_of(runs)["phase53[ultra]"]["extra_info"]
@@ -87,7 +87,7 @@ def test_cases_that_one_run_did_not_complete_count_in_its_rate_alone(tmp_path):
     assert extra["speedup"] == pytest.approx((7 / 2) / (8 / 11.5))
 
 
-def test_report_shows_each_mode_and_what_it_stands_on(tmp_path):
+def test_report_shows_each_mode_and_the_basis_of_its_speedup(tmp_path):
     runs = [serial_run(tmp_path / "serial"), ultra_run(tmp_path / "ultra")]
     lines = report_lines(runs, width=140)
     text = "\n".join(lines)
@@ -104,7 +104,7 @@ def test_report_shows_each_mode_and_what_it_stands_on(tmp_path):
     assert "answers: ultra and serial: the same: all 8 cases have the same grades" in text
 
 
-def test_report_says_where_the_same_answers_took_longer(tmp_path):
+def test_report_says_if_the_same_answers_took_longer(tmp_path):
     serial = run_of(tmp_path / "serial", "serial", [(2.0 * n, 2.0 * n + 1) for n in range(N_CASES)])
     spans = [(float(n // 4) * 3, n // 4 * 3 + 2.3) for n in range(N_CASES)]
     ultra = run_of(tmp_path / "ultra", "ultra", spans)
@@ -113,14 +113,14 @@ def test_report_says_where_the_same_answers_took_longer(tmp_path):
     ultra = dataclasses.replace(ultra, manifest=manifest)
     text = "\n".join(report_lines([serial, ultra], width=140))
     assert (
-        "\nultra: the same answers took 2.3x as long as in serial: the servers share something,"
-        " or are slower the more they do at once\n  how much at once is worth it: pytest 'a suite'"
+        "\nultra: the same answers took 2.3x as long as in serial: the servers share a resource,"
+        " or slow down under load\n  to find the best load: pytest 'a suite'"
         " -p no:x --ultrapar-rate-mode=adaptive\n"
     ) in text
     assert "took" not in "\n".join(report_lines([ultra, ultra], width=140))
 
 
-def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
+def test_report_shows_bound_and_efficiency_if_they_are_known(tmp_path):
     run = ultra_run(tmp_path / "ultra")
     known = msgspec.structs.replace(
         run.summary, bound_s=1.5, efficiency=0.75, binding="azure/key0 (qps)", client_bound="slow"
@@ -130,7 +130,7 @@ def test_report_shows_bound_and_efficiency_once_they_are_known(tmp_path):
     assert "\nultra: bound by azure/key0 (qps)\nultra: slow" in text
 
 
-def test_runs_without_a_graded_case_in_common_say_so(tmp_path):
+def test_report_says_if_runs_have_no_graded_case_in_common(tmp_path):
     serial = serial_run(tmp_path / "serial")
     ultra = ultra_run(tmp_path / "ultra")
     without = dataclasses.replace(ultra, measures={}, columns=Measures())
@@ -158,7 +158,7 @@ def test_exit_code_is_the_worst_and_files_are_written(tmp_path, capsys):
     json.loads((tmp_path / "benchmark.json").read_text(), parse_constant=refuse)
 
 
-def test_run_that_was_stopped_is_left_out_and_later_modes_are_named(tmp_path, capsys):
+def test_interrupted_run_is_left_out_and_missing_modes_are_named(tmp_path, capsys):
     serial_run(tmp_path / "serial")
     run_of(tmp_path / "rotate", "rotate", [(n, n + 1.0) for n in range(N_CASES)])
     cut = tmp_path / "rotate" / "summary.json"
@@ -173,17 +173,17 @@ def test_run_that_was_stopped_is_left_out_and_later_modes_are_named(tmp_path, ca
     assert "8 cases, serial; seed 5" in said
 
 
-def test_no_completed_case_in_any_mode_is_said_and_is_bad_input(tmp_path, capsys):
+def test_bench_without_a_completed_case_ends_with_exit_code_4(tmp_path, capsys):
     for mode in ("serial", "ultra"):
         run_of(tmp_path / mode, mode, [None] * 3)
     code = finish(tmp_path, [end(tmp_path, "serial", 1), end(tmp_path, "ultra", 1)], [])
     assert code == 4
-    assert "no case was completed in any finished mode" in capsys.readouterr().out
+    assert "no finished mode completed a case" in capsys.readouterr().out
     assert not (tmp_path / "benchmark.json").exists()
 
 
-def test_runs_of_other_cases_are_not_compared(tmp_path):
+def test_runs_of_different_cases_are_not_compared(tmp_path):
     serial_run(tmp_path / "serial")
     run_of(tmp_path / "ultra", "ultra", [(0.0, 1.0)] * 3)
-    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran others \(3\)"):
+    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran different ones \(3\)"):
         finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra")], [])

@@ -24,7 +24,7 @@ def test_modes_keep_their_order():
         ("ultra,serial,ultra", "names ultra twice"),
     ],
 )
-def test_other_modes_are_refused(text, message):
+def test_invalid_modes_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_modes(text)
 
@@ -33,22 +33,22 @@ def test_other_modes_are_refused(text, message):
     ("passed_on", "message"),
     [
         ([], "name the suite before pytest's options"),
-        (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
-        (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
-        (["suite", "--ultrapar-pool=x"], "--pool names it"),
+        (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*with --modes"),
+        (["suite", "--ultrapar-out", "x"], "name the directory with --out DIR"),
+        (["suite", "--ultrapar-pool=x"], "--pool is given"),
         *(
-            (["suite", f"--{name}"], "it runs nothing")
+            (["suite", f"--{name}"], "with it, pytest runs no case")
             for name in ("co", "collectonly", "fixtures")
         ),
-        *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
+        *((["suite", f"--{name}"], "runs no case") for name in ("funcargs", "help", "version")),
     ],
 )
-def test_what_contradicts_is_refused(passed_on, message):
+def test_conflicting_options_are_refused(passed_on, message):
     with pytest.raises(ConfigError, match=message):
         check_passed_on(passed_on, has_pool=True)
 
 
-def test_command_line_mixes_own_and_passed_on_options():
+def test_own_options_and_options_for_pytest_may_be_mixed():
     line = "bench a -k pear --pool p.toml -n 2 --modes=serial b --ultrapar-seed 3 --out o -q"
     arguments, rest = cli._parser().parse_known_args(line.split())
     assert (arguments.pool, arguments.modes, str(arguments.out)) == ("p.toml", "serial", "o")
@@ -69,7 +69,7 @@ def test_command_line_mixes_own_and_passed_on_options():
         ),
     ],
 )
-def test_bad_input_ends_with_4_and_one_line(line, message, refused):
+def test_bad_input_ends_with_exit_code_4_and_one_line(line, message, refused):
     assert message in refused(*line.split())
 
 

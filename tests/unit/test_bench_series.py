@@ -1,4 +1,4 @@
-"""The series of the benchmark files: their names, and that every reader sees the same speed-ups."""
+"""The series in benchmark files: their names, and the same speed-ups for every reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEATS = 4
 
 
 def one_by_one(n=N, *, seconds=1.0, gap_s=0.25):
-    """Spans one after the other, each third twice as long, with a pause between them."""
+    """Consecutive spans with pauses between them. Every third span is twice as long."""
     spans, now_s = [], 0.0
     for number in range(n):
         end_s = now_s + seconds * (2 if number % 3 == 0 else 1)
@@ -28,7 +28,7 @@ def one_by_one(n=N, *, seconds=1.0, gap_s=0.25):
 
 
 def on_seats(n=N, *, n_models=2):
-    """The same lengths on four seats for each model, each seat taking the next case at once."""
+    """The same durations on four seats per model. A free seat takes the next case immediately."""
     free_s = [[0.0] * SEATS for _ in range(n_models)]
     spans = []
     for number in range(n):
@@ -53,20 +53,20 @@ def series(runs):
     return {entry["fullname"]: entry for entry in found}
 
 
-def test_serial_times_of_the_models_are_shares_of_the_serial_run(tmp_path):
+def test_serial_times_of_the_models_add_up_to_the_serial_run(tmp_path):
     entries = series(bench_of(tmp_path))
     whole = entries["phase53[serial]"]["extra_info"]
     models = [entries[f"phase53[serial-{model}]"]["extra_info"] for model in ("m1", "m2")]
     # 32 s of cases, and 23 pauses of a quarter of a second.
     assert whole["makespan_s"] == pytest.approx(37.75)
     assert sum(one["makespan_s"] for one in models) == pytest.approx(37.75)
-    # Each model has 16 s of its own cases; the first pause is nobody's.
+    # Each model has 16 s of its own cases, and the pause before each case but the first.
     assert [one["makespan_s"] for one in models] == pytest.approx([16 + 2.75, 16 + 3.0])
     assert [one["n"] for one in models] == [12, 12]
 
 
 @pytest.mark.parametrize("suites", [("phase53",), ("phase51", "phase53")])
-def test_every_statistic_of_a_series_gives_the_speedup_that_stands_beside_it(tmp_path, suites):
+def test_every_statistic_of_a_series_gives_the_stated_speedup(tmp_path, suites):
     entries = series(bench_of(tmp_path, suites=suites))
     n_seen = 0
     for name, entry in entries.items():
@@ -111,7 +111,7 @@ def test_pytest_benchmark_compare_shows_the_speedups_of_the_file(tmp_path):
         assert (rows[name]["iqr"], rows[name]["rounds"]) == ("0.0", "1")
 
 
-def test_run_without_a_serial_one_has_a_serial_series_for_each_model(tmp_path):
+def test_bench_without_a_serial_run_has_an_estimated_serial_series_per_model(tmp_path):
     entries = series([run_of(tmp_path / "ultra", "ultra", on_seats())])
     for part in ("", "-m1", "-m2"):
         serial, ultra = entries[f"phase53[serial{part}]"], entries[f"phase53[ultra{part}]"]

@@ -1,4 +1,4 @@
-"""What the body of an async test said, as data and said again."""
+"""The result of an async test's body as data, and its exception raised again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LLM = SimpleNamespace(conversation=SimpleNamespace(failure=None), refused=None)
 
 
 class Answer:
-    """What a test may hold for long."""
+    """An object that a test holds."""
 
 
 def said_by(body, keep=lambda _: None):
-    """The result of a body, as a journal would give it back."""
+    """The result of a body, as a journal returns it."""
     result = asyncio.run(run_body(body, {}, LLM, result=BodyResult(), keep=keep))
     return msgspec.json.decode(msgspec.json.encode(result), type=BodyResult)
 
@@ -34,7 +34,7 @@ async def finds_a_wrong_answer():
 held: list[weakref.ref[Answer]] = []
 
 
-def test_what_a_test_held_is_free_as_soon_as_it_was_reported():
+def test_objects_of_a_test_are_freed_after_its_report():
     kept: list[BaseException] = []
     gc.disable()
     try:
@@ -46,7 +46,7 @@ def test_what_a_test_held_is_free_as_soon_as_it_was_reported():
         gc.enable()
 
 
-def test_exception_is_said_again_from_the_same_lines():
+def test_exception_is_rebuilt_with_the_same_lines():
     kept: list[BaseException] = []
     raised = said_by(finds_a_wrong_answer, kept.append).raised
     assert raised is not None
@@ -59,7 +59,7 @@ def test_exception_is_said_again_from_the_same_lines():
     assert (first.path, first.lineno, first.name) == (last.path, last.lineno, last.name)
 
 
-def test_class_that_is_not_there_any_more_is_known_by_its_name():
+def test_missing_exception_class_is_replaced_by_one_of_the_same_name():
     class GoneError(LookupError):
         pass
 
@@ -82,7 +82,7 @@ async def raises_in_odd_code():
     odd()
 
 
-def test_place_without_a_line_in_a_file_whose_name_is_no_text_is_said():
+def test_frame_without_a_line_in_a_file_with_an_invalid_name_is_kept():
     raised = said_by(raises_in_odd_code).raised
     assert raised is not None
     assert (raised.frames[-1].function, raised.frames[-1].line > 0) == ("odd", True)

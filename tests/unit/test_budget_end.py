@@ -1,4 +1,4 @@
-"""Near its end a budget begins only cases that it can finish: stories, and runs in virtual time."""
+"""A budget that is nearly spent begins only cases that it can finish."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.broker_play import Play
 from tests.pools import lane, pool
 
 MILLIONTH = 1e-6
-"""What a token of an answer costs; one of a prompt costs nothing."""
+"""The price of a token of an answer. Tokens of a prompt are free."""
 
 
 def tokens_pool(
     whole: int | None, *, workers: int = 8, judges: tuple[int | None, ...] = (None,)
 ) -> Pool:
-    """Models `s`, `c`, which costs a tenth, and `j`, on a key for each budget of `judges`."""
+    """Models `s`, `c` (a tenth of the price) and `j` (one key for each budget in `judges`)."""
     lanes = [
         replace(lane("i", "k", "pool", f"{model}/k", model=model), lane_id=f"{model}/i/k")
         for model in "sc"
@@ -45,7 +45,7 @@ ONES = (("s", 1.0), ("j", 1.0))
 
 
 class Story(Play):
-    """Requests of cases by hand: `n_out` tokens are answered of `most` that are bound."""
+    """Sends requests of cases by hand: answers have `n_out` tokens, `most` are reserved."""
 
     def __init__(self, what: Pool) -> None:
         super().__init__(what, budgets=Budgets(what))
@@ -54,7 +54,7 @@ class Story(Play):
         return self.ask(model=model, opens=True, case_id=case_id)
 
     def own(self, request_id: int, n_out: int, most: int) -> None:
-        """The first request of a case, and its answer."""
+        """Answer the first request of a case."""
         assert self.paid(request_id, 0, most)
         self.answer(request_id, "ok", Feedback(tokens=n_out, tokens_out=n_out))
 
@@ -63,13 +63,13 @@ class Story(Play):
         self.answer(request_id, "ok", Feedback(tokens=n_out, tokens_out=n_out))
 
     def case(self, case_id: str, model: str = "s") -> None:
-        """A whole case, which uses 10 and 50, and reserves 20 and 80."""
+        """Run a whole case, which uses 10 and 50 tokens and reserves 20 and 80."""
         self.own(self.begin(case_id, model), 10, 20)
         self.judge(case_id, 50, 80)
         self.end(case_id)
 
 
-def test_case_begins_only_beside_what_open_cases_still_take():
+def test_case_begins_only_if_the_budget_also_covers_open_cases():
     play = Story(tokens_pool(60 + 90 + 60))
     play.case("a")
     # A case needs 90: 60 that it uses, and 30 that its judge reserves beyond that.
@@ -78,7 +78,7 @@ def test_case_begins_only_beside_what_open_cases_still_take():
     c = play.begin("c")
     assert c in play.waiting, "140 are left, of which b takes 80"
     play.judge("b", 40, 80)
-    assert c in play.waiting, "nobody knows whether b asks again"
+    assert c in play.waiting, "b may send another request"
     play.end("b")
     assert play.lane(c) == "s/i/k"
     play.own(c, 10, 20)
@@ -87,21 +87,21 @@ def test_case_begins_only_beside_what_open_cases_still_take():
     assert play.refused == {}
 
 
-def test_case_that_cannot_be_finished_is_not_begun_and_a_cheaper_one_is():
+def test_case_that_cannot_finish_does_not_begin_and_a_cheaper_one_does():
     play = Story(tokens_pool(2 * 60 + 1 + 89))
     play.case("a")
     play.own(play.begin("d", "c"), 10, 20)
     play.end("d")
     play.case("b")
-    dear, cheap = play.begin("e"), play.begin("f", "c")
+    costly, cheap = play.begin("e"), play.begin("f", "c")
     assert play.kinds == {BUDGET}
-    assert play.refused[dear].startswith(
-        "the budget of pool (0.000210 USD) has no room for a case of s: it may take 0.0000900 USD"
+    assert play.refused[costly].startswith(
+        "the budget of pool (0.000210 USD) has no room for a case of s: it may cost 0.0000900 USD"
     )
     assert play.lane(cheap) == "c/i/k"
 
 
-def test_case_is_not_begun_whose_judge_has_no_money_on_any_key():
+def test_case_does_not_begin_if_no_key_has_money_for_its_judge():
     play = Story(tokens_pool(None, judges=(100, 140)))
     for case_id in "ab":
         play.case(case_id)
@@ -111,17 +111,17 @@ def test_case_is_not_begun_whose_judge_has_no_money_on_any_key():
     assert play.refused[last].startswith("the budget of j/k")
 
 
-def test_first_cases_are_known_by_what_they_took_so_far():
+def test_cost_of_the_first_cases_is_estimated_from_open_cases():
     play = Story(tokens_pool(200))
     a, b = play.begin("a"), play.begin("b")
     play.own(a, 10, 20)
     play.judge("a", 50, 80)
-    # a has not ended, and b takes as much: 140 are left, less 90 for b and 30 for a.
+    # a is open and b costs as much: 140 are left, less 90 for b and 30 for a.
     assert play.begin("c") in play.waiting
     play.own(b, 10, 20)
 
 
-def test_request_that_nothing_bounds_is_refused_as_such():
+def test_refusal_names_a_missing_max_tokens():
     play = Story(tokens_pool(200))
     bounded = play.ask(model="s", opens=False, most_out=300)
     unbounded = play.ask(model="s", opens=False, most_out=0, n_guessed=1)
@@ -130,11 +130,11 @@ def test_request_that_nothing_bounds_is_refused_as_such():
 
 
 class Run(Play):
-    """A run in virtual time: each case asks models one after the other.
+    """A run in virtual time: each case sends its requests one after the other.
 
     Attributes:
-        lost: Cases that were paid for and ended without money.
-        n_done: Those that were finished.
+        lost: Cases that had a paid answer and then ran out of budget.
+        n_done: The number of finished cases.
     """
 
     def __init__(self, what: Pool, cases: dict[str, list[tuple[str, int]]], seed: int) -> None:
@@ -199,7 +199,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_paid_answers_are_not_lost_at_the_end(plan):
+def test_few_paid_answers_are_lost_at_the_end_of_a_budget(plan):
     lost = n_done = 0
     for seed in range(2):
         rng = random.Random(seed)
@@ -214,14 +214,14 @@ def test_paid_answers_are_not_lost_at_the_end(plan):
         run = Run(tokens_pool(int(sum(costs) * 0.7)), cases, seed)
         purse = run.budgets.purses["pool"]
         assert purse.spent <= purse.amount
-        # What a case takes, and as much again that is reserved for its dearest request.
+        # The cost of a case, and as much again for the reservation of its costliest request.
         assert purse.left / 1e6 <= 2 * max(costs)
         lost += len(run.lost)
         n_done += run.n_done
     assert lost <= 0.02 * n_done
 
 
-def test_request_that_costs_nothing_leaves_nothing_in_the_file(tmp_path):
+def test_free_request_is_not_written_to_the_spending_file(tmp_path):
     prices = tuple(ModelPrice("p", model, 0.0, 0.0) for model in "scj")
     free = replace(tokens_pool(1000), prices=prices)
     file = SpendingFile(tmp_path / "spending.log")

@@ -1,4 +1,4 @@
-"""What the system says against a file, as a sentence and an error."""
+"""Errors of the operating system as sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.system.files import cannot, temporary_for
 
 
-def test_file_is_named_where_the_sentence_does_not(tmp_path):
+def test_file_is_named_if_the_sentence_does_not_name_it(tmp_path):
     missing = tmp_path / "missing"
     with pytest.raises(ResultsError) as named, cannot(f"read {missing}, which counts"):
         missing.read_bytes()
@@ -21,7 +21,7 @@ def test_file_is_named_where_the_sentence_does_not(tmp_path):
     assert str(unnamed.value) == f"cannot read it: {missing}: {why}"
 
 
-def test_option_advice_and_kind_are_the_callers():
+def test_caller_sets_the_option_the_advice_and_the_error_class():
     said = cannot("write", "; free some room", option="--out", error=ConfigError)
     with pytest.raises(ConfigError) as refused, said:
         raise OSError(28, os.strerror(28))

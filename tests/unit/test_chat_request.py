@@ -1,4 +1,4 @@
-"""The request as each API and each model wants it."""
+"""The request in the form that each API and model expects."""
 
 import json
 
@@ -24,7 +24,7 @@ def sent(endpoint, **parameters):
     return json.loads(request_body(endpoint, MESSAGES, parameters))
 
 
-def test_openai_request_names_the_model_and_passes_everything_on(load):
+def test_openai_request_names_the_model_and_passes_all_parameters_on(load):
     endpoint = only(load(real()))
     assert endpoint.url == "https://api.example.com/v1/chat/completions"
     assert endpoint.authentication == {"authorization": "Bearer sk-secret"}
@@ -53,7 +53,7 @@ def test_azure_request_names_the_deployment_in_the_url_only(load):
     "fields",
     [("stream = true", ""), ("", "stream = true"), ("stream = false", "stream = true")],
 )
-def test_stream_is_asked_for_with_usage(load, fields):
+def test_streamed_request_asks_for_usage(load, fields):
     provider, model = fields
     pool = load(real(provider, model=model))
     asked = {"stream": True, "stream_options": {"include_usage": True}}
@@ -84,7 +84,7 @@ def test_stream_is_asked_for_with_usage(load, fields):
         ),
     ],
 )
-def test_request_goes_to_its_apis_address_with_its_headers(load, api, url, address, headers):
+def test_request_has_the_url_and_the_headers_of_its_api(load, api, url, address, headers):
     endpoint = only(load(real(api=api, url=f'base_url = "{url}"')))
     assert endpoint.url == address
     assert endpoint.authentication == headers
@@ -98,7 +98,7 @@ def test_request_goes_to_its_apis_address_with_its_headers(load, api, url, addre
         ("gemini", "https://ai.example.com/v1beta"),
     ],
 )
-def test_base_url_with_what_is_ours_to_write_is_refused(load, api, url):
+def test_base_url_that_contains_the_apis_path_is_refused(load, api, url):
     with pytest.raises(ConfigError, match=r"provider\[0\].base_url must be the address without"):
         load(real(api=api, url=f'base_url = "{url}"'))
 
@@ -114,7 +114,7 @@ BOUNDED = [
 
 
 @pytest.mark.parametrize(("provider", "model", "parameters", "most"), BOUNDED)
-def test_answer_is_bounded_by_the_suite_else_by_the_pool_else_as_the_api_wants(
+def test_max_tokens_come_from_the_suite_else_the_pool_else_the_api(
     load, provider, model, parameters, most
 ):
     url = 'base_url = "https://api.anthropic.com"'
@@ -122,7 +122,7 @@ def test_answer_is_bounded_by_the_suite_else_by_the_pool_else_as_the_api_wants(
     assert sent(endpoint, **parameters)["max_tokens"] == most
 
 
-def test_bound_of_the_pool_is_sent_under_the_name_that_the_model_knows(load):
+def test_max_tokens_of_the_pool_use_the_name_that_the_model_knows(load):
     provider = 'max_tokens = 50\nparameters = { max_tokens = "max_completion_tokens" }'
     pool = load(real(provider))
     assert sent(only(pool)) == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 50}
@@ -136,13 +136,13 @@ def test_bound_of_the_pool_is_sent_under_the_name_that_the_model_knows(load):
         ("max_tokens = 5", "max_tokens = -1", "provider[0].model[0].max_tokens must be >= 1"),
     ],
 )
-def test_bound_that_is_none_is_refused(load, provider, model, place):
+def test_invalid_max_tokens_are_refused(load, provider, model, place):
     with pytest.raises(ConfigError) as error:
         load(real(provider, model=model))
     assert place in str(error.value)
 
 
-def test_model_goes_before_its_provider(load):
+def test_settings_of_a_model_override_its_provider(load):
     endpoint = only(load(real("stream = true", model="stream = false")))
     assert sent(endpoint) == {"model": "m", "messages": MESSAGES}
     provider = 'parameters = { max_tokens = "max_completion_tokens", seed = false, top_p = false }'
@@ -159,7 +159,7 @@ def test_model_goes_before_its_provider(load):
     }
 
 
-def test_options_of_a_stream_can_be_left_out(load):
+def test_stream_options_can_be_left_out(load):
     endpoint = only(load(real("stream = true\nparameters = { stream_options = false }")))
     assert sent(endpoint) == {"model": "m", "messages": MESSAGES, "stream": True}
 
@@ -170,23 +170,23 @@ def test_two_parameters_are_never_sent_under_one_name(load):
         {"max_tokens": 1, "max_completion_tokens": 2},
         {"max_completion_tokens": 2, "max_tokens": 1},
     ):
-        with pytest.raises(TypeError, match="both sent as 'max_completion_tokens' to p/m/key0"):
+        with pytest.raises(TypeError, match="also sent as 'max_completion_tokens' to p/m/key0"):
             request_body(endpoint, MESSAGES, given)
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("{ model = false }", ".model is about "),
+        ("{ model = false }", ".model must not affect "),
         ("{ a = 1 }", ".a must be true or false or a string (got 1)"),
         ("{ a = ['b'] }", "(got a list)"),
-        ('{ a = "b c" }', ".a must be made of letters"),
+        ('{ a = "b c" }', ".a must consist of letters"),
         ('{ a = "" }', ".a must not be empty"),
         (
             '{ a = "stream" }',
-            '.a is about "model" or "messages" or "stream" or "stream_options", which the client',
+            '.a must not affect "model" or "messages" or "stream" or "stream_options": the client',
         ),
-        ('{ stream_options = "b" }', ".stream_options is about "),
+        ('{ stream_options = "b" }', ".stream_options must not affect "),
         ("3", " must be a table (got 3)"),
     ],
 )
@@ -198,7 +198,7 @@ def test_table_of_parameters_is_checked(load, table, message):
         assert str(refusal.value).startswith("pool.toml: provider[0].")
 
 
-def test_azures_address_is_the_resources(load):
+def test_azures_base_url_must_be_the_resource(load):
     for end in ("/openai", "/openai/v1", "/openai/deployments/x"):
         url = AZURE_URL[:-1] + end + '"'
         with pytest.raises(ConfigError, match="base_url must be the resource's address"):
@@ -208,7 +208,7 @@ def test_azures_address_is_the_resources(load):
 METRICS = 'metrics_url = "http://localhost:8000/metrics"'
 
 
-def test_metrics_are_those_of_each_instance(load):
+def test_each_instance_has_its_own_metrics_url(load):
     local = 'base_url = "http://localhost:8000/v1"'
     instances = (
         'instances = ["a", { name = "b", base_url = "http://localhost:9/v1" },'
@@ -226,8 +226,8 @@ def test_metrics_are_those_of_each_instance(load):
     assert load(real()).providers[0].models[0].instances[0].metrics_url is None
 
 
-def test_metrics_must_be_where_a_key_may_travel(load):
+def test_invalid_metrics_url_is_refused(load):
     with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url must begin with https"):
         load(real('metrics_url = "http://example.com/metrics"'))
-    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url is not for api = \"simu"):
+    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url does not apply to api = "):
         load(simulated(METRICS))

@@ -1,4 +1,4 @@
-"""A streamed answer becomes the reply that it would be whole."""
+"""A streamed answer gives the same reply as a whole answer."""
 
 import json
 
@@ -55,21 +55,21 @@ def test_text_and_usage_are_put_together():
     assert reply == Reply("Hello", None, (), "stop", 7, 3, LANE, 1.5)
 
 
-def test_usage_of_every_piece_counts_once_by_the_last():
+def test_last_usage_counts_if_every_piece_has_one():
     usage = {"prompt_tokens": 7, "completion_tokens": 1}
     reply = result(chunk({"content": "a"}, usage=usage), chunk({}, finish="stop"), USAGE, DONE)
     assert (reply.tokens_in, reply.tokens_out) == (7, 3)
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
-def test_reasoning_has_two_names(name):
+def test_reasoning_is_read_under_both_names(name):
     reply = result(
         chunk({name: "Let me "}), chunk({name: "see."}), chunk({"content": "4"}, finish="stop")
     )
     assert (reply.text, reply.reasoning) == ("4", "Let me see.")
 
 
-def test_tool_calls_come_in_pieces_by_index():
+def test_pieces_of_tool_calls_are_joined_by_index():
     def call(index, arguments, **more):
         function = {"arguments": arguments, **more.pop("function", {})}
         return chunk({"tool_calls": [{"index": index, "function": function, **more}]})
@@ -91,7 +91,7 @@ def test_tool_calls_come_in_pieces_by_index():
     )
 
 
-def test_tool_calls_without_index_are_told_apart_by_their_ids():
+def test_tool_calls_without_an_index_are_separated_by_their_ids():
     def calls(*found):
         return chunk({"tool_calls": list(found)})
 
@@ -104,14 +104,14 @@ def test_tool_calls_without_index_are_told_apart_by_their_ids():
     assert reply.tool_calls == (ToolCall("a", "f", "{}"), ToolCall("b", "g", '{"n":1}'))
 
 
-def test_refusal_is_what_the_model_said():
+def test_refusal_is_the_text_of_the_reply():
     reply = result(
         chunk({"refusal": "I can"}), chunk({"refusal": "not."}), chunk({}, finish="stop")
     )
     assert (reply.refusal, reply.text) == ("I cannot.", "I cannot.")
 
 
-def test_azures_pieces_without_choices_or_delta_are_read_over():
+def test_azures_pieces_without_choices_or_delta_are_skipped():
     filters = {"hate": {"filtered": False, "severity": "safe"}}
     reply = result(
         event({"choices": [], "prompt_filter_results": [{"content_filter_results": filters}]}),
@@ -128,12 +128,12 @@ def test_content_filter_is_a_result_of_the_case():
     assert (found.outcome, found.refused_kind) == ("refused", "content_filter")
 
 
-def test_other_choices_are_left_out():
+def test_other_choices_are_ignored():
     reply = result(chunk({"content": "a"}), chunk({"content": "b"}, index=1), DONE)
     assert reply.text == "a"
 
 
-def test_first_token_is_the_first_that_says_something():
+def test_first_token_is_the_first_piece_with_content():
     def first(*pieces: bytes) -> float | None:
         chat = ChatStream()
         for number, piece in enumerate(pieces):
@@ -149,22 +149,22 @@ def test_first_token_is_the_first_that_says_something():
 
 
 @pytest.mark.parametrize("pieces", [[chunk({"content": "Hel"})], [DONE], [USAGE, DONE]])
-def test_stream_that_ends_before_its_end_is_malformed(pieces):
+def test_stream_that_ends_early_is_malformed(pieces):
     assert failure(*pieces).outcome == "malformed"
 
 
-def test_end_may_be_said_by_a_reason_or_by_the_last_event():
+def test_stream_ends_with_a_finish_reason_or_the_last_event():
     assert result(chunk({"content": "a"}, finish="stop")).text == "a"
     assert result(chunk({"content": "a"}), b"data:[DONE]").text == "a"
 
 
-def test_nothing_after_the_end_counts():
+def test_events_after_the_end_are_ignored():
     chat = ChatStream()
     chat.feed(chunk({"content": "a"}) + DONE + chunk({"content": "b"}), 0.0)
     assert chat.done
     assert chat.reply(LANE, 0.0).text == "a"
 
 
-def test_error_in_vllms_older_shape_is_one():
+def test_error_in_vllms_older_form_is_read_as_an_error():
     found = failure(event({"object": "error", "message": "no", "type": "X", "code": 503}))
     assert found.outcome == "overload"

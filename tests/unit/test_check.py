@@ -1,4 +1,4 @@
-"""What a check says of lanes, and which lanes a run needs; nothing is sent."""
+"""The result of a check for each lane, and the lanes that a run needs. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.coordinator.check.answers import (
+from pytest_ultrapar.coordinator.check.lane_report import (
     LaneAnswer,
     failures,
     lane_answer,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Seen
+from pytest_ultrapar.coordinator.check.lane_requests import Seen
 from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -54,7 +54,7 @@ def answered(status, body, headers=()):
 
 
 def answer_of(lane, said, *, url=OPENAI, **fields) -> LaneAnswer:
-    """What is said of a lane of which that came: an answer, or a failure without one."""
+    """The result for a lane that gave an answer, or a failure without an answer."""
     api = "azure-openai" if "deployments" in url else "openai"
     fields = {"timeout_s": 20.0, "api": api_named(api), **fields}
     endpoint = Endpoint(
@@ -74,9 +74,9 @@ def completion(**message):
     "said",
     [
         completion(message={"content": "OK"}, finish_reason="stop"),
-        # All of the one token went into reasoning, or into nothing that is shown.
+        # The one token went into reasoning, or into text that is not shown.
         completion(message={"content": None}, finish_reason="length"),
-        # A prompt that the provider does not like was read.
+        # The provider read the prompt and filtered it.
         answered(400, '{"error": {"message": "no", "code": "content_filter"}}'),
         answered(
             400,
@@ -92,7 +92,7 @@ def test_lane_that_answers_is_ok(load, said):
 
 KEY = "key lab/key0 (environment LAB_KEY_0)"
 SLOW_DOWN = answered(429, "slow down", [("retry-after", "20")])
-ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the name may be wrong)"
+ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?) and the name)"
 
 
 @pytest.mark.parametrize(
@@ -104,30 +104,30 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
             "failed",
             f"instance lab/a was not found (404), or does not serve m {ASKED}: HTTP",
         ),
-        (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
+        (SLOW_DOWN, "limited", "the rate limit is reached: (retry after 20.0 s) HTTP 429: slow"),
         (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
         (
             answered(400, "'max_tokens'"),
             "failed",
-            "instance lab/a refuses even the shortest request for m (`parameters`",
+            "instance lab/a refuses even the shortest request for m (check the name of max_to",
         ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
     ],
 )
-def test_lane_that_does_not_answer_says_what_failed_and_why(load, said, word, why):
+def test_result_of_a_failed_lane_says_what_failed_and_why(load, said, word, why):
     answer = answer_of(load().lanes[0], said)
     assert answer.word == word
     assert answer.why.startswith(why)
 
 
-def test_azure_deployment_that_is_not_there_may_have_another_version(load):
+def test_missing_azure_deployment_advises_to_check_the_api_version(load):
     answer = answer_of(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
-    assert "for the deployment a: base_url, api_version or the name may be wrong)" in answer.cause
+    assert "for the deployment a: check base_url, api_version and the name)" in answer.cause
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])
-def test_every_class_of_failure_has_words(load, outcome):
+def test_every_failure_class_has_a_word_and_a_cause(load, outcome):
     if outcome != "refused":
         answer = answer_of(load().lanes[0], Failure(outcome, "x"))
         passing = {"rate": "limited", "congestion": "limited"}
@@ -147,7 +147,7 @@ def test_secret_and_control_characters_of_an_answer_are_not_shown(load):
     assert len(long.why) < 300
 
 
-def test_run_is_told_what_is_dead_and_what_pauses(load):
+def test_run_receives_dead_and_paused_lanes_from_the_check(load):
     lane = load().lanes[0]
     known = answer_of(lane, answered(401, "no")).known
     assert known is not None
@@ -156,12 +156,12 @@ def test_run_is_told_what_is_dead_and_what_pauses(load):
         f"{KEY} was refused (401, or words that reject the key), before the run"
     )
     assert answer_of(lane, SLOW_DOWN).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
-    # A request that the suite does not send is not accepted; its own ones may be.
+    # The server refused only the check's request. It may accept the suite's.
     assert answer_of(lane, answered(400, "no such parameter")).known is None
     assert answer_of(lane, answered(503, "busy")).known is None
 
 
-def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
+def test_summary_counts_lanes_by_failure_and_names_each_cause_once(load):
     pool = load()
     a0, a1, b0, b1 = pool.lanes
     refused = ("failed", 0.1, "refused (401)", "key lab/key1 was refused (401)")
@@ -178,7 +178,7 @@ def test_summary_counts_by_what_failed_and_repeats_no_single_lane(load):
     assert next(failures(answers[1:2])).endswith("was refused (401): no")
 
 
-def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
+def test_summary_names_lanes_without_a_result_and_models_without_a_lane(load):
     pool = load(POOL + '[[provider.model]]\nname = "n"\n')
     fine = [LaneAnswer(lane, "ok", 0.1) for lane in pool.lanes if lane.model == "n"]
     dead = [
@@ -188,11 +188,11 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
     ]
     assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead))
     lines = list(summary_lines(pool, fine + dead[:2]))
-    assert "nothing is known about lab/b/key0, lab/b/key1" in lines
+    assert "no result for lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]
 
 
-def test_answer_of_a_check_is_as_short_as_its_api_allows(load):
+def test_check_asks_for_the_shortest_answer_that_the_api_allows(load):
     for api, field, n in (
         ("openai-responses", "max_output_tokens", 16),
         ("anthropic", "max_tokens", 1),
@@ -205,7 +205,7 @@ def case(name, model="m"):
     return Case(0, name, f"test.py::{name}", "suite", model, 0, {}, 0)
 
 
-def test_run_needs_all_lanes_of_the_models_that_its_cases_ask(load):
+def test_run_needs_all_lanes_of_the_models_of_its_cases(load):
     lanes = load(POOL + '[[provider.model]]\nname = "n"\n').lanes
 
     def needed(assignment, *cases):
@@ -221,7 +221,7 @@ def test_run_needs_all_lanes_of_the_models_that_its_cases_ask(load):
 
 
 @pytest.mark.parametrize(("kind", "word"), [(DAILY_QUOTA, "limited"), ("no_lane", "failed")])
-def test_lane_whose_day_is_used_up_is_limited_and_else_what_was_not_sent_failed(load, kind, word):
+def test_unsent_check_is_limited_by_a_daily_limit_and_failed_otherwise(load, kind, word):
     lane = load().lanes[0]
     endpoint = Endpoint(
         lane.lane_id, lane.provider, lane.instance, lane.key, OPENAI, CANARY, "a",

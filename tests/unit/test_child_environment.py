@@ -1,4 +1,4 @@
-"""What a process of ours finds in its environment."""
+"""The environment of a process that the plugin starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.system.child import _environment
 
 
 @pytest.mark.parametrize("given", [{}, {"PYTHONPATH": "/elsewhere"}])
-def test_the_package_is_found_where_its_parent_found_it_and_no_part_of_it_by_itself(given):
+def test_child_imports_the_package_from_the_same_place_as_its_parent(given):
     *others, root = _environment(given)["PYTHONPATH"].split(os.pathsep)
     assert others == [*given.values()]
     assert Path(root, "pytest_ultrapar") == Path(pytest_ultrapar.__file__).parent

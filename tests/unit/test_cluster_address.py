@@ -1,4 +1,4 @@
-"""The URL of a cluster's server: what is taken, what is refused, and that no password shows."""
+"""The URL of a cluster's server: valid and refused URLs, and no password in any message."""
 
 import pytest
 from redis._parsers.base import BaseParser
@@ -25,7 +25,7 @@ def of_environment(url):
         ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
     ],
 )
-def test_urls_that_are_taken(url, shown):
+def test_valid_urls_are_accepted(url, shown):
     assert of_environment(url).shown == shown
 
 
@@ -35,31 +35,31 @@ def test_urls_that_are_taken(url, shown):
         ("localhost:6379", "must begin with redis://"),
         ("redis://", "names no host"),
         ("redis://localhost:99999", "is not a URL"),
-        ("redis://localhost/first", "number of a database"),
-        ("redis://localhost/" + "1" * 5000, "number of a database"),
+        ("redis://localhost/first", "a database number"),
+        ("redis://localhost/" + "1" * 5000, "a database number"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
         ("redis://localhost?trusted=maybe", "neither yes nor no"),
         ("redis://localhost?ca_file=x.pem", "only rediss://"),
-        ("rediss://localhost?ca_file=/nowhere/x.pem", "not there"),
+        ("rediss://localhost?ca_file=/nowhere/x.pem", "does not exist"),
         ("unix://", "names no socket"),
     ],
 )
-def test_urls_that_are_refused(url, why):
+def test_invalid_urls_are_refused(url, why):
     with pytest.raises(ConfigError, match=why) as caught:
         of_environment(url)
     assert "redis://[USER:PASSWORD@]HOST" in str(caught.value)
 
 
-def test_a_password_on_the_command_line_is_refused_and_not_shown():
-    with pytest.raises(ConfigError, match="everybody on this machine can read") as caught:
+def test_password_on_the_command_line_is_refused_and_not_shown():
+    with pytest.raises(ConfigError, match="every user of this machine can read") as caught:
         read_address(f"redis://user:{CANARY}@localhost", {})
     assert CANARY not in str(caught.value)
 
 
 @pytest.mark.parametrize("begin", ["123?", "12345#", "12/", "12345#x@", "a?", "a/", "?", "#"])
 @pytest.mark.parametrize("host", ["db.example", "db.example:6379/0", "localhost"])
-def test_no_refusal_shows_a_password_whose_characters_end_a_host(begin, host):
-    """What stands before them is taken for a port or a host: only the rest is surely secret."""
+def test_no_refusal_shows_a_password_with_characters_that_end_a_host(begin, host):
+    """The part before these characters reads like a host or port; the rest must not show."""
     with pytest.raises(ConfigError) as caught:
         of_environment(f"redis://:{begin}{CANARY}@{host}")
     assert CANARY not in str(caught.value)
@@ -68,7 +68,7 @@ def test_no_refusal_shows_a_password_whose_characters_end_a_host(begin, host):
     assert CANARY not in str(caught.value)
 
 
-def test_a_text_of_the_server_is_quoted_without_the_password():
+def test_text_from_the_server_is_quoted_without_the_password():
     address = of_environment(f"redis://user:{CANARY}@localhost")
     said = (
         f"unknown command 'AUTH', with args beginning with: 'user' '{CANARY[:7]}",
@@ -83,37 +83,37 @@ def test_a_text_of_the_server_is_quoted_without_the_password():
     assert len(address.quoted("x" * 10_000)) == 200
 
 
-def test_a_server_without_password_elsewhere_is_refused_unless_said():
+def test_remote_server_without_a_password_is_refused_unless_trusted():
     with pytest.raises(ConfigError, match="has no password and is not on this machine"):
         of_environment("redis://10.0.0.5:6379")
     assert of_environment("redis://10.0.0.5:6379?trusted=yes").trusted
 
 
-def test_keys_of_an_installation_stand_in_one_slot():
+def test_keys_of_an_installation_share_one_hash_slot():
     assert of_environment("redis://localhost?prefix=lab").key_prefix == "{ultrapar:lab}:"
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"redis_version": "6.0.16", "run_id": "x"}, "Redis 6.0.16, and 6.2 or later"),
+        ({"redis_version": "6.0.16", "run_id": "x"}, "Redis 6.0.16; version 6.2 or later"),
         (
             {"redis_version": "7.2.4", "valkey_version": "7.0.0", "run_id": "x"},
-            "Valkey 7.0.0, and 7.2 or later",
+            "Valkey 7.0.0; version 7.2 or later",
         ),
         ({"redis_version": "7.0.15"}, "run_id"),
-        ({}, "it is neither"),
+        ({}, "is neither Redis nor Valkey"),
     ],
 )
-def test_servers_that_are_refused(said, why):
+def test_unsupported_servers_are_refused(said, why):
     with pytest.raises(ConfigError, match=why):
         server_facts(said, {"aof_enabled": 1}, {})
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-def test_a_server_that_would_remove_keys_is_refused(policy):
+def test_server_that_may_evict_keys_is_refused(policy):
     said = {"redis_version": "7.2.4", "run_id": "x"}
-    with pytest.raises(ConfigError, match=f"maxmemory-policy {policy}: .* set it to noeviction"):
+    with pytest.raises(ConfigError, match=f"maxmemory-policy {policy}: .* policy to noeviction"):
         server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 0, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": "noeviction"})
@@ -123,7 +123,7 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
     ("text", "means"),
     [
         *(
-            (text, "takes no calls for now: ")
+            (text, "accepts no calls at present: ")
             for text in (
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 "MISCONF Valkey is configured to save RDB snapshots",
@@ -135,18 +135,18 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
                 "CLUSTERDOWN Hash slot not served",
             )
         ),
-        ("MOVED 7 10.0.0.1:6379", "does not have the keys {ultrapar:default}:*: name the node"),
-        ("NOPERM User x has no permissions to run", "does not let this user do what is needed"),
-        ("ACL failure in script: User x has no permissions", "does not let this user do what is"),
+        ("MOVED 7 10.0.0.1:6379", "without the keys {ultrapar:default}:*: name the node"),
+        ("NOPERM User x has no permissions to run", "denies a required permission"),
+        ("ACL failure in script: User x has no permissions", "denies a required permission"),
         ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),
     ],
 )
-def test_what_a_server_says_that_takes_no_calls_is_a_sentence(text, means):
+def test_error_of_a_server_becomes_a_sentence(text, means):
     of_call = BaseParser.parse_error(text)
     of_script = BaseParser.parse_error(
         f"ERR user_script:9: {text} script: 0a1b, on @user_script:9."
     )
-    # Those others are said before a script runs.
+    # The server raises the others before a script runs.
     in_scripts = text.startswith(("OOM", "MISCONF", "READONLY", "NOREPLICAS", "ACL"))
     for error in (of_call, of_script) if in_scripts else (of_call,):
         found = meaning_of(of_environment(f"redis://x:{CANARY}@localhost"), error)

@@ -1,4 +1,4 @@
-"""Counted rows as a host asks for them: nothing is spent twice, days of a calendar, closed rows."""
+"""Counted rows of a host: units are spent once, calendar days, closed rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.demand import RowWant
-from pytest_ultrapar.broker.shares import Holding, Tranche
-from pytest_ultrapar.cluster.days_before import DayFiles
+from pytest_ultrapar.broker.demand import RowDemand
+from pytest_ultrapar.broker.shares import GrantedUnits, HeldUnits
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles
 from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
 from pytest_ultrapar.cluster.ledger_view import LedgerKeys, view_of
 from pytest_ultrapar.cluster.spent_rows import CountedRow, CountedShare
@@ -22,15 +22,15 @@ from pytest_ultrapar.cluster.status import Status, status_lines
 from tests.played_clock import PlayedDayClock
 
 SPEC = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_400_000)
-WANT = RowWant(10)
+WANT = RowDemand(10)
 
 
 class Spender:
-    """A broker's tranche and the ledger's share of it; calls may take any time."""
+    """A broker's tranche and its share in the ledger. Calls may take any time."""
 
     def __init__(self, row, amount):
         self.row, self.amount = row, amount
-        self.tranche = Tranche()
+        self.tranche = GrantedUnits()
         self.share = CountedShare(row, SPEC, self.holding)
         self.open = []
         self.n_used = 0
@@ -38,7 +38,7 @@ class Spender:
     @property
     def holding(self):
         one = self.tranche
-        return Holding(max(0, one.left), one.spent, one.reserved)
+        return HeldUnits(max(0, one.left), one.spent, one.reserved)
 
     def spend(self, units):
         if units <= self.tranche.usable:
@@ -72,8 +72,8 @@ class Spender:
         max_size=80,
     ),
 )
-def test_what_is_held_and_spent_is_never_more_than_was_granted(reserves, size, steps):
-    """The judge holds what a ledger must: spent and held as said last, or as granted if more."""
+def test_held_and_spent_units_never_exceed_the_grant(reserves, size, steps):
+    """Count like a ledger: spent plus held as last reported, or as granted if that is more."""
     row = CountedRow(size=size, reserves=reserves)
     host = Spender(row, 300)
     host.call()
@@ -88,7 +88,7 @@ def test_what_is_held_and_spent_is_never_more_than_was_granted(reserves, size, s
             use, is_asked = host.call(), True
             granted = 0
         elif what == "answer" and is_asked:
-            # As a ledger: what is not spent or held may be granted.
+            # Like a ledger: units that are neither spent nor held can be granted.
             granted = min(use.held + n, 300 - use.spent)
             is_asked = False
             host.answer(granted)
@@ -101,7 +101,7 @@ def test_what_is_held_and_spent_is_never_more_than_was_granted(reserves, size, s
         assert host.tranche.usable + host.n_used + reserved <= most
 
 
-def test_before_midnight_both_days_count_for_as_long_as_a_request_may_take():
+def test_both_days_count_before_midnight_for_the_longest_time_of_a_request():
     row = CountedRow(zone="America/Los_Angeles", late_s=300)
     midnight_s = datetime(2026, 3, 9, 7, tzinfo=UTC).timestamp()
     both = ("2026-03-08", "2026-03-09")
@@ -112,7 +112,7 @@ def test_before_midnight_both_days_count_for_as_long_as_a_request_may_take():
     assert CountedRow(late_s=300).days(midnight_s) == ("",)
 
 
-def test_closed_rows_are_those_of_days_that_await_their_hosts():
+def test_row_of_a_day_that_awaits_its_hosts_is_closed():
     def text(kind, epoch, awaits):
         rest = [kind, epoch, 500, 1000, 0, 0, 0, 0, 0, awaits, 1, 0]
         return struct.pack("<ddddd", 1, 2, 3, 4, 500) + msgspec.msgpack.encode(rest)
@@ -148,7 +148,7 @@ def test_closed_rows_are_those_of_days_that_await_their_hosts():
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_a_host_spent_without_the_cluster_is_told_once(tmp_path, killed):
+def test_units_spent_without_the_cluster_are_reported_once(tmp_path, killed):
     clock = PlayedDayClock(1e9)
     files = DayFiles(str(tmp_path), "whole", "told", "requests per day of lab/key0")
 

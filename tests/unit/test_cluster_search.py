@@ -1,4 +1,4 @@
-"""Adaptive mode on hosts of a cluster: a limit that must be found is one host's at a time."""
+"""Adaptive mode in a cluster: one host at a time uses a limit that must be found."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def host(cluster: Cluster, serving: Serving, seed: int) -> LimitPlay:
     return play
 
 
-def test_who_comes_later_takes_it_from_nobody_and_has_it_when_that_one_is_dead():
-    """Else cases that are open on the one would wait until the other has none left."""
+def test_later_host_gets_an_unknown_limit_only_after_its_holder_is_dead():
+    """Otherwise open cases of one host wait until the other host has no case left."""
     cluster, serving = Cluster(), Serving(FIVE, random.Random(0))
     first = host(cluster, serving, 0)
     cluster.wait(30.0)
@@ -48,7 +48,7 @@ def test_who_comes_later_takes_it_from_nobody_and_has_it_when_that_one_is_dead()
     assert not any(one.served_s for one in others)
     cluster.kill(first)
     serving.in_flight = 0
-    # Its seats count for as long as its requests may run, 600 s; not those it had no use for.
+    # Only seats that the dead host used stay reserved for 600 s, the longest time of a request.
     cluster.wait(60.0)
     served = [len(one.served_s) for one in others]
     assert sum(n > 0 for n in served) == 1

@@ -1,4 +1,4 @@
-"""What `ultrapar` says to a word that is none of its own, and does when nobody can read it."""
+"""The answer of `ultrapar` to unknown words, and its end if its output cannot be written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ultrapar(folder, *words, **streams):
 
 
 @pytest.mark.parametrize("word", ["plan", "resume"])
-def test_word_for_what_pytest_does_is_answered_by_its_option(capsys, word):
+def test_subcommand_that_is_an_option_of_pytest_is_answered_with_the_option(capsys, word):
     with pytest.raises(SystemExit) as ended:
         cli.main([word, "--pool", "pool.toml"])
     assert ended.value.code == 4
@@ -44,14 +44,14 @@ def test_word_for_what_pytest_does_is_answered_by_its_option(capsys, word):
 
 
 @pytest.mark.slow
-def test_readable_output_ends_as_the_rules_say(folder):
+def test_gate_with_readable_output_exits_by_its_rules(folder):
     done = ultrapar(folder, *GATE, stdout=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, "")
     assert "pass" in done.stdout
 
 
 @pytest.mark.slow
-def test_reader_that_is_gone_ends_it_quietly(folder):
+def test_closed_pipe_ends_the_command_quietly(folder):
     read, write = os.pipe()
     os.close(read)
     try:
@@ -62,21 +62,21 @@ def test_reader_that_is_gone_ends_it_quietly(folder):
 
 
 @pytest.mark.slow
-def test_full_disk_is_said_in_one_sentence(folder):
+def test_full_disk_is_one_error_line(folder):
     with Path("/dev/full").open("wb") as full:
         done = ultrapar(folder, *GATE, stdout=full)
     sentence = "ultrapar: error: cannot write to stdout: No space left on device\n"
     assert (done.returncode, done.stderr) == (4, sentence)
 
 
-def test_closed_stdout_is_said_in_one_sentence(folder):
+def test_closed_stdout_is_one_error_line(folder):
     done = ultrapar(folder, *GATE, preexec_fn=lambda: os.close(1))
     assert (done.returncode, done.stderr) == (4, "ultrapar: error: stdout is closed\n")
 
 
 @pytest.fixture
 def failing(monkeypatch, capsys):
-    """Calls a subcommand that raises an error; its exit code and what it said."""
+    """Call a subcommand that raises an error; return its exit code and output."""
 
     def call(error):
         def run(_):
@@ -104,30 +104,30 @@ def failing(monkeypatch, capsys):
     ],
     ids=["disk", "file", "connection", "child"],
 )
-def test_trouble_elsewhere_is_not_said_of_stdout(failing, error):
+def test_failure_elsewhere_is_not_reported_as_a_failure_of_stdout(failing, error):
     code, said = failing(error)
     assert (code, said.out) == (4, "so far\n")
     assert said.err == f"ultrapar fail: error: {error}\n"
 
 
 @pytest.mark.parametrize("kind", [ConfigError, ResultsError])
-def test_what_cannot_be_used_is_no_failed_rule(failing, kind):
+def test_unusable_input_exits_with_4_and_not_like_a_failed_rule(failing, kind):
     code, said = failing(kind("journal-1.bin is damaged"))
     assert (code, said.err) == (4, "ultrapar fail: error: journal-1.bin is damaged\n")
 
 
-def test_fault_of_ours_is_no_failed_rule_and_no_traceback(failing):
+def test_internal_error_exits_with_4_and_shows_no_traceback(failing):
     code, said = failing(ZeroDivisionError("float division\x1b[2J by zero"))
     assert code == 4
     (line,) = said.err.splitlines()
-    assert "fault of pytest-ultrapar" in line
+    assert "internal error of pytest-ultrapar" in line
     assert "ZeroDivisionError: float division" in line
     assert f"({__file__}, line " in line
     assert "\x1b" not in line
 
 
 @pytest.mark.slow
-def test_results_that_cannot_be_made_anew_are_no_failed_rule(tmp_path):
+def test_results_that_cannot_be_rebuilt_exit_with_4(tmp_path):
     compact = "pytest_ultrapar.analysis.compact"
     done = subprocess.run(
         [sys.executable, "-m", compact, tmp_path / "no-run"], capture_output=True, check=False

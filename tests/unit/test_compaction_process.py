@@ -14,9 +14,9 @@ from importlib import import_module
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader, work_ahead
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.compaction_child import FOLLOW, CpuYield, Reader, work_ahead
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.errors import ResultsError
 
 
@@ -25,7 +25,7 @@ from pytest_ultrapar.errors import ResultsError
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.analysis.compactor_process import CompactionProcess;"
+        "from pytest_ultrapar.analysis.compaction_process import CompactionProcess;"
         "s = CompactionProcess.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
@@ -36,8 +36,8 @@ def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     assert done.stdout.split() == ["6", run.run_id, "False", "False"]
 
 
-def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
-    """A session of its own would get half a core whatever its priority (Linux's autogroups)."""
+def test_compactor_shares_pytests_session_but_not_its_ctrl_c(run):
+    """Linux's autogroups give a separate session half a core, regardless of its priority."""
     compaction = CompactionProcess.start(run.path)
     try:
         pid = compaction.pid
@@ -48,13 +48,13 @@ def test_compactor_shares_the_cpu_of_our_session_but_not_our_ctrl_c(run):
 
 
 @pytest.mark.cpu_s(2)
-def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
+def test_compactor_that_is_stopped_or_abandoned_changes_no_file(run):
     before = sorted(run.path.iterdir())
     stopped = CompactionProcess.start(run.path)
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.compactor", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compaction_child", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")
@@ -64,14 +64,14 @@ def test_compactor_that_is_stopped_or_left_leaves_the_run_alone(run):
 
 @pytest.fixture
 def held_up(run):
-    """No compaction of the run comes to its end until this is closed."""
+    """A lock that keeps compactions of the run from finishing until it is closed."""
     with (run.path / "compact.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
 def later(tmp_path, monkeypatch, body):
-    """A module whose `at_end` does this."""
+    """A module whose function `at_end` has this body."""
     (tmp_path / "later.py").write_text(f"import os, signal, time\ndef at_end(run): {body}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
@@ -80,7 +80,7 @@ def later(tmp_path, monkeypatch, body):
 
 
 @pytest.mark.slow
-def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, monkeypatch):
+def test_steps_after_the_tables_do_not_delay_the_summary(run, tmp_path, monkeypatch):
     go_on = tmp_path / "go-on"
     then = later(
         tmp_path,
@@ -105,11 +105,11 @@ def test_what_comes_after_the_tables_is_not_waited_for_with_them(run, tmp_path, 
         ("pass\nraise ImportError('no such library')", "ImportError: no such library"),
         (
             "(run / f'.page.{os.getpid()}.tmp').touch(); os.kill(os.getpid(), signal.SIGKILL)",
-            "process {pid} ended by signal 9",
+            "process {pid} was ended by signal 9",
         ),
     ],
 )
-def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, why):
+def test_failure_after_the_tables_is_reported(run, tmp_path, monkeypatch, body, why):
     compaction = CompactionProcess.start(run.path, afterwards=later(tmp_path, monkeypatch, body))
     assert compaction.compact().run_id == run.run_id
     assert compaction.rest() == why.format(pid=compaction.pid)
@@ -118,7 +118,7 @@ def test_what_fails_after_the_tables_is_said(run, tmp_path, monkeypatch, body, w
 
 
 @pytest.mark.slow
-def test_tables_are_made_by_another_process_where_the_first_is_killed(
+def test_second_process_makes_the_tables_if_the_first_is_killed(
     run, held_up, tmp_path, monkeypatch
 ):
     then = later(tmp_path, monkeypatch, "raise OSError('no room')")
@@ -131,13 +131,13 @@ def test_tables_are_made_by_another_process_where_the_first_is_killed(
 
     assert compaction.compact(meanwhile=end_it, said=told.append).run_id == run.run_id
     assert told == [
-        f"process {killed}, which made the tables, ended by signal 9; it is started once more"
+        f"process {killed}, which made the tables, was ended by signal 9; it is started again"
     ]
     assert compaction.rest() == "OSError: no room"
 
 
 class Machine:
-    """A clock, somebody who says lines at given seconds, and others who want the CPU."""
+    """A clock, a coordinator that sends lines at given seconds, and other processes."""
 
     def __init__(self, says=()):
         self.now_s, self.cpu_s = 0.0, 0.0
@@ -161,28 +161,28 @@ class Machine:
         self.now_s += cpu_s + waited_s
 
 
-def test_no_break_is_taken_while_nobody_else_wants_the_cpu():
+def test_no_break_is_taken_while_no_other_process_wants_the_cpu():
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     for _ in range(1000):
         machine.work(0.001)
         assert not breaks.take()
     assert set(machine.heard) == {0.0}
-    assert len(machine.heard) <= 500, "it does not look after each short step"
+    assert len(machine.heard) <= 500, "it does not check after each short step"
 
 
-def test_others_who_want_the_cpu_have_it_nearly_alone():
+def test_other_processes_that_want_the_cpu_get_nearly_all_of_it():
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     while machine.now_s < 10:
         machine.work(0.002, waited_s=0.002)
         breaks.take()
     assert machine.cpu_s / machine.now_s < 1 / 10
 
 
-def test_nobody_who_waits_waits_for_a_break():
+def test_no_break_is_taken_while_the_coordinator_waits():
     machine = Machine([(0.05, FOLLOW), (0.1, b"go")])
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     machine.work(0.01, waited_s=0.01)
     assert not breaks.take()
     assert (breaks.follows, machine.now_s) == (True, 0.05)
@@ -196,12 +196,12 @@ def test_nobody_who_waits_waits_for_a_break():
     assert len(machine.heard) == n_heard
 
 
-def test_break_is_taken_in_the_midst_of_an_import(tmp_path, monkeypatch):
+def test_break_is_taken_during_an_import(tmp_path, monkeypatch):
     (tmp_path / "needs_another.py").write_text("import needed_by_it\n")
     (tmp_path / "needed_by_it.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     monkeypatch.setattr(sys, "meta_path", [breaks, *sys.meta_path])
     machine.work(0.01, waited_s=0.01)
     import_module("needs_another")
@@ -214,34 +214,34 @@ def test_nothing_is_loaded_on_one_core_before_the_run_is_planned(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", before := [*sys.meta_path])
     machine = Machine([(0.35, b"")])
     with pytest.raises(SystemExit):
-        work_ahead("nowhere", Breaks(machine.hear, machine.clock))
+        work_ahead("nowhere", CpuYield(machine.hear, machine.clock))
     assert machine.heard == [0.1] * 4
     assert sys.meta_path == before
 
 
-def test_work_ends_with_who_wanted_it():
+def test_work_ends_when_the_coordinator_ends():
     machine = Machine([(0.0, b"")])
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     machine.work(0.01)
     with pytest.raises(SystemExit):
         breaks.take()
 
 
-class ReadOnce(Intake):
-    """Tells when all that was there is taken up, and at which priority that was."""
+class ReadOnce(JournalScan):
+    """Reports when it has read the journal, and at which priority."""
 
     def __init__(self, run_dir):
         super().__init__(run_dir)
         self.is_read = threading.Event()
         self.priority = None
 
-    def take_up(self, stop=lambda: False):
-        super().take_up(stop)
+    def read_new(self, stop=lambda: False):
+        super().read_new(stop)
         self.priority = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self.is_read.set()
 
 
-def test_what_was_read_ahead_is_there_when_somebody_waits(run):
+def test_journal_that_was_read_ahead_is_ready_at_the_end(run):
     reader = Reader(ReadOnce(run.path))
     own = os.getpriority(os.PRIO_PROCESS, 0)
     reader.start()
@@ -253,7 +253,7 @@ def test_what_was_read_ahead_is_there_when_somebody_waits(run):
         assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)
 
 
-def test_what_went_wrong_in_reading_ahead_is_told_at_the_end(run):
+def test_error_of_reading_ahead_is_raised_at_the_end(run):
     taken = ReadOnce(run.path)
     reader = Reader(taken)
     shutil.rmtree(run.path)

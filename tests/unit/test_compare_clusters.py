@@ -1,4 +1,4 @@
-"""Where a suite says which cases depend on each other, the gate and the end table allow for it."""
+"""The gate and the end table allow for dependent cases that a suite declares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_ultrapar.compare.figures import UNRATED
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from tests.unit.compared_runs import outcomes_of, write_run
 from tests.unit.test_report_summary import lines as told_of
 
@@ -27,7 +27,7 @@ N = 20
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Four models that solve the very same 6 of 20 tasks: no more is known than of one model."""
+    """Four models that solve the same 6 of 20 tasks, which tell no more than one model."""
     path = tmp_path_factory.mktemp("clusters") / "run"
     alike = {model: outcomes_of(N, solved=0.3) for model in MODELS}
     write_run(path, alike, clustered=True, summary_by=("suite",))
@@ -39,7 +39,7 @@ def judged(run, rule):
     return found
 
 
-def test_gate_is_undecided_where_only_independent_cases_would_decide(run):
+def test_gate_is_undecided_if_only_independent_cases_can_decide(run):
     low, high = wilson_interval(6 * len(MODELS), N * len(MODELS))
     assert high < 0.45
     found = judged(run, "solved_rate>=0.45")
@@ -54,10 +54,10 @@ def test_end_table_has_the_interval_of_the_gate(run):
     low, high = judged(run, "solved_rate>=0.45").figure.interval
     text = "\n".join(told_of(run.summary))
     assert f"{low * 100:.1f} to {high * 100:.1f}" in text
-    assert "dependent cases counted as one cluster" in text
+    assert "Dependent cases count as one cluster" in text
 
 
-def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
+def test_mean_score_of_equal_models_has_the_interval_of_one_model(tmp_path):
     path = tmp_path / "scored"
     alike = {model: outcomes_of(N, solved=0.3) for model in MODELS}
     write_run(path, alike, clustered=True, scores=True)
@@ -85,8 +85,8 @@ def test_end_table_has_the_mean_of_the_gate(tmp_path, outcome, summary_by):
     assert ("solved" in text.partition("n: graded")[0]) == (outcome == "solved")
 
 
-def test_share_of_the_few_cases_that_have_one_says_of_how_many(tmp_path):
-    """Such as a prompt that was refused in a suite that scores alone grade."""
+def test_solved_share_of_a_few_cases_shows_their_number(tmp_path):
+    """For example, a refused prompt in a suite that grades by scores alone."""
     outcomes = {"alpha": ["scored"] * 9 + ["unsolved"], "beta": ["scored"] * 10}
     write_run(tmp_path / "run", outcomes, scores=True)
     run = find_measured_run(str(tmp_path / "run"))
@@ -103,13 +103,13 @@ def test_share_of_the_few_cases_that_have_one_says_of_how_many(tmp_path):
     assert judged(run, "solved_rate[model=beta]>=0.5").note == UNRATED
 
 
-def test_interval_of_a_mean_without_clusters_is_the_plain_one():
+def test_interval_of_a_mean_without_clusters_is_the_plain_interval():
     values = [0.1 * at**2 for at in range(12)]
     assert clustered_mean_interval(list(enumerate(values))) == mean_interval(values)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.floats(0, 1)), min_size=2, max_size=30))
-def test_interval_of_a_mean_is_never_narrower_for_clusters(values):
+def test_interval_of_a_mean_is_never_narrower_with_clusters(values):
     low, high = mean_interval([value for _, value in values])
     found = clustered_mean_interval(values)
     assert found.low <= low

@@ -65,32 +65,32 @@ def row(output: str, *names: str) -> list[str]:
     return found[0].replace("|", " ").split()
 
 
-def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
+def test_compare_shows_changes_with_the_most_certain_first(ultrapar):
     code, said, _ = ultrapar("compare", "base", "slow", "worse", "--full")
     assert code == 0
     assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
-    assert "the answers are DIFFERENT: 28 of 80 cases have other grades" in said
+    assert "the answers are DIFFERENT: 28 of 80 cases have different grades" in said
     cells = said.split("changed cells")[2].splitlines()
     listed = [line.split()[:2] for line in cells if line.startswith(("alpha", "beta"))]
     assert listed == [["beta", "drop"], ["beta", "order"]]
     assert " ".join(row(said, "beta", "drop")[2:]) == "20 0.900 0.200 -0.700 14 0 < 0.001"
 
 
-def test_compare_says_what_was_not_the_same(ultrapar):
+def test_compare_lists_differences_between_the_runs(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
-        "the task library was one and is two: the same case may ask something else",
+        "the task library was one and is two: the same case may send a different prompt",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's script of faults was none and is that of a file (01234567)",
+        "the fault script of the simulated provider was none and is from a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
 
-def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapar, tmp_path):
-    """Nothing of a run that knows none, and four names at most."""
+def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path):
+    """It lists four names at most, and no file if a run has no record of its files."""
     files = {"test_a.py": "1", "data/words.jsonl": "2", "conftest.py": "3"}
     now = {**files, "test_a.py": "9", "helper.py": "4"}
     del now["data/words.jsonl"]
@@ -100,21 +100,21 @@ def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapa
     base = str(tmp_path / "then")
     _, said, _ = ultrapar("compare", base, str(tmp_path / "now"), "--full")
     for what, name in (
-        ("gone", "data/words.jsonl"),
+        ("removed", "data/words.jsonl"),
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may ask something"
+        sentence = f"different: {what} file of the suite: {name}: the same case may send a"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
     names = ", ".join(f"prompt{n}.txt" for n in range(4))
     assert f"different: new files of the suite: {names} and 5 more: the same case" in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
-    assert "the same case may ask" not in said
+    assert "the same case may send" not in said
 
 
-def test_compare_leaves_out_what_only_one_run_has_and_says_so(ultrapar):
+def test_compare_leaves_out_cases_of_only_one_run_and_counts_them(ultrapar):
     _, said, _ = ultrapar("compare", "more", "base", "--full")
     assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
     assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
@@ -188,7 +188,7 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
         ("tokens_out<=1", "FAIL"),
     ],
 )
-def test_gate_judges_a_run_alone(ultrapar, rule, verdict):
+def test_gate_judges_a_single_run(ultrapar, rule, verdict):
     code, said, _ = ultrapar("gate", "base", "--rule", rule)
     line = next(line for line in said.splitlines() if line.startswith(rule))
     assert line.removeprefix(rule).strip().startswith(verdict)
@@ -219,17 +219,17 @@ def test_gate_judges_a_change(ultrapar, rule, failed):
     assert code == failed, said
 
 
-def test_gate_that_has_no_figure_does_not_pass(ultrapar):
+def test_rule_without_a_figure_does_not_pass(ultrapar):
     code, said, _ = ultrapar("gate", "other", "--rule", "efficiency>=0.5")
     assert code == 1
-    assert "efficiency>=0.5: the run has no lower bound of its makespan" in said
+    assert "efficiency>=0.5: the run has no lower bound for its makespan" in said
 
 
 def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
     assert code == 1
     assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
-    assert "give both runs the same cases, repetitions and --ultrapar-baseline" in said
+    assert "Give both runs the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
 
@@ -238,10 +238,10 @@ BAD_RUNS = {
     "itself": (("base", "base"), "cannot compare a run with itself"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
-    "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
+    "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
-    "no name": (("base", ""), "an empty name names no run"),
-    "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
+    "no name": (("base", ""), "the name of a run is empty"),
+    "control characters": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
     "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
     "other cases": (("base", "later"), "models, tests or parameters are not the same"),
@@ -262,17 +262,17 @@ def test_runs_that_cannot_be_compared_are_refused(refused, name, turned):
         assert says in err
 
 
-def test_run_that_goes_on_is_not_told_to_be_resumed(refused, runs):
+def test_refusal_of_a_running_run_does_not_advise_to_resume_it(refused, runs):
     going_on = RunDirectory.open_existing(runs / "killed")
     try:
         err = refused("compare", "base", "killed")
     finally:
         going_on.close()
-    assert "killed goes on; compare it when it has ended" in err
+    assert "killed is still running; compare it after its end" in err
     assert "resume" not in err
 
 
-def test_run_that_stands_there_twice_is_refused(refused):
+def test_run_that_is_named_twice_is_refused(refused):
     assert refused("compare", "base", "again", "again")
 
 
@@ -288,19 +288,28 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("summary.json", None, "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
-        ("summary.json", b"{}", "summary.json is no summary of this version"),
-        ("summary.json", "slow", "holds files of different runs"),
-        ("manifest.json", b'{"schema": 2}', "manifest.json is of a newer version: its schema is 2"),
+        (
+            "summary.json",
+            None,
+            "has no summary.json; to rebuild it from the journal: "
+            "python -m pytest_ultrapar.analysis.compact",
+        ),
+        ("summary.json", b"{}", "summary.json is not a summary of this version"),
+        ("summary.json", "slow", "contains files of different runs"),
+        (
+            "manifest.json",
+            b'{"schema": 2}',
+            "manifest.json comes from a newer version: its schema is 2",
+        ),
         ("manifest.json", b'{"schema": 1', "manifest.json is not a manifest of this version"),
         ("results.parquet", None, "base has no results"),
         ("results.parquet", b"PAR1", "cannot read the results of"),
-        ("results.parquet", "slow", "is not the one that summary.json names by its digest"),
+        ("results.parquet", "slow", "does not match the digest in summary.json"),
         ("cases.json", None, "cannot read the planned cases"),
     ],
 )
 def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
-    """A file is gone, is another run's, or has this content."""
+    """A file is missing, belongs to another run, or has this content."""
     for name in ("base", "again"):
         shutil.copytree(name, tmp_path / name)
     path = tmp_path / "base" / file
@@ -316,8 +325,8 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
     [
         ((), "no rule is given: add --rule RULE, or --baseline RUN"),
         (("--rule", "speed>=3"), "speed is not a metric; did you mean speedup?"),
-        (("--rule", "throughput>=-10%"), "compares with a baseline, but there is none"),
-        (("--rule", "same_answers"), "compares with a baseline, but there is none"),
+        (("--rule", "throughput>=-10%"), "it needs a baseline: name one"),
+        (("--rule", "same_answers"), "it needs a baseline: name one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
         (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),

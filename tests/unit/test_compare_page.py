@@ -1,4 +1,4 @@
-"""What the page of a comparison shows, computed anew from the tables of its runs."""
+"""The content of a comparison's page, compared with the tables of its runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def data_of(page):
     return json.loads(text)
 
 
-def test_changes_are_those_of_the_tables(runs):
+def test_changes_match_the_tables(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     before, now = rows_of(runs["first"]), rows_of(runs["third"])
     pairs = [
@@ -108,7 +108,7 @@ def test_changes_are_those_of_the_tables(runs):
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_changes_by_test_and_id_are_those_of_the_tables(tmp_path, by_id):
+def test_changes_by_test_and_id_match_the_tables(tmp_path, by_id):
     paths = []
     for name, hits in (("one", 5), ("two", 2)):
         cases = [
@@ -150,7 +150,7 @@ def test_changes_by_test_and_id_are_those_of_the_tables(tmp_path, by_id):
             assert f"<td>{100 * (look.new - look.base):+.1f}</td>" in row
 
 
-def test_tab_says_by_how_much_and_of_which_suite(runs):
+def test_title_of_the_tab_has_the_change_and_the_suite(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     (look,) = [one for one in found.looks if (one.model, one.figure) == ("", "solved_rate")]
     page = page_of(runs["first"], runs["third"])
@@ -160,7 +160,7 @@ def test_tab_says_by_how_much_and_of_which_suite(runs):
     assert '<a href="#h-ids">Changes by id</a>' in page
 
 
-def test_each_test_is_a_dimension_and_has_answers_of_its_own(tmp_path):
+def test_each_test_is_a_dimension_with_its_own_answers(tmp_path):
     names = ("test_a", "test_b")
     runs = [write_run(tmp_path / name, OUTCOMES[name], tests=names) for name in ("first", "third")]
     base, (found,) = compared(*runs)
@@ -179,12 +179,12 @@ def test_each_test_is_a_dimension_and_has_answers_of_its_own(tmp_path):
         assert (look.n, look.n_gained) == (len(own), own.count((False, True)))
         assert dimensions[1].looks[0][at] == look
     titles = [one.title for one in comparison_sections(base, [found])]
-    of = f" of {found.pairing.new.run_id}"
+    of = f" in {found.pairing.new.run_id}"
     at = titles.index(f"answers{of}")
     assert titles[at + 1 : at + 3] == [f"answers of test_a{of}", f"answers of test_b{of}"]
 
 
-def test_change_of_a_model_is_the_one_that_the_text_has(runs):
+def test_change_of_a_model_is_the_same_as_in_the_text(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     grid = grid_of(found.pairing)
     whole = changed_dimensions(found.pairing, grid)[0]
@@ -192,7 +192,7 @@ def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
 
 
-def test_flips_are_those_of_the_tables(runs):
+def test_flips_match_the_tables(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     before, now = rows_of(runs["first"]), rows_of(runs["third"])
     wanted = {}
@@ -216,7 +216,7 @@ def test_flips_are_those_of_the_tables(runs):
             assert side.duration_s == pytest.approx(rows[flip.case_id]["duration_s"])
 
 
-def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
+def test_conversations_of_both_runs_share_the_size_limit_of_a_page(runs, monkeypatch):
     _, (found,) = compared(runs["first"], runs["third"])
     whole = read_flips(found.pairing, grid_of(found.pairing))
     assert whole.n_left_out == 0
@@ -229,10 +229,10 @@ def test_conversations_of_both_runs_share_the_room_of_a_page(runs, monkeypatch):
     lacking = [side.shard for flip in few.lines for side in (flip.before, flip.now)].count(None)
     assert few.n_left_out == lacking > 0
     page = page_of(runs["first"], runs["third"])
-    assert f"{lacking} conversations are left out for their size" in page
+    assert f"{lacking} conversations are not on this page because of its size" in page
 
 
-def test_last_run_is_beside_the_first_and_all_have_a_row(runs):
+def test_last_run_is_compared_with_the_first_and_all_runs_have_a_row(runs):
     page = page_of(*runs.values())
     found = [find_measured_run(str(run)) for run in runs.values()]
     assert re.findall(r'id="h-verdict">Against (.*?)<', page) == [found[0].run_id]
@@ -254,7 +254,7 @@ def test_last_run_is_beside_the_first_and_all_have_a_row(runs):
     assert sorted(flip["case_id"] for flip in own) == sorted(lost)
 
 
-def test_nothing_that_a_run_holds_is_markup(tmp_path):
+def test_texts_of_a_run_are_escaped(tmp_path):
     evil = "</script><img src=x onerror=alert(1)>\u202e"
     runs = [
         write_run(
@@ -276,14 +276,14 @@ def test_nothing_that_a_run_holds_is_markup(tmp_path):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_runs_that_are_the_same_have_a_page(tmp_path, n):
+def test_identical_runs_have_a_page(tmp_path, n):
     runs = [write_run(tmp_path / name, {"alpha": ["solved"] * n}) for name in ("one", "two")]
     page = page_of(*runs)
     assert data_of(page)["flips"] == []
     assert "have the same grades in both runs" in page or "has the same grades" in page
 
 
-def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypatch):
+def test_command_writes_the_page_and_prints_its_path(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text("an earlier page")
     names = [str(run) for run in runs.values()]
@@ -291,5 +291,5 @@ def test_command_writes_the_page_and_says_where(runs, tmp_path, capsys, monkeypa
     assert capsys.readouterr().out == "a.html\n"
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     assert main(["compare", *names, "--html", "a.html"]) == 0
-    assert "the last of 3 runs" in (tmp_path / "a.html").read_text()
+    assert "the last and the first of 3 runs" in (tmp_path / "a.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]

@@ -30,7 +30,7 @@ spaces = st.sampled_from(["", " ", "  "])
         ('same_answers[model="a, b][c"]', "same_answers", {"model": "a, b][c"}, 0, "none"),
     ],
 )
-def test_rule_is_what_it_says(text, metric, filters, bound, form):
+def test_rule_is_parsed(text, metric, filters, bound, form):
     found = parse_rule(text)
     assert (found.text, found.metric, found.form) == (text.strip(), metric, form)
     assert dict(found.filters) == filters
@@ -45,29 +45,29 @@ def test_rule_is_what_it_says(text, metric, filters, bound, form):
     [
         ("", "it must be METRIC[FILTER=VALUE,...] >= BOUND"),
         ("throughput", "throughput needs a bound; write throughput>=BOUND or throughput<=BOUND"),
-        ("throughput=5", "= is not known; write throughput>=BOUND"),
+        ("throughput=5", "unknown comparison =; write throughput>=BOUND"),
         ("throughput>=", "the bound '' is not a number"),
         ("throughput>=-10", None),
-        ("throughput>=10%", "10% needs a sign, since per cent is relative to the baseline"),
+        ("throughput>=10%", "10% needs a sign, since a per cent bound is relative to the baseline"),
         ("changed<=5%", "already compares both runs; changed is compared with a share such as"),
         ("throughput>=5s", "the unit s does not fit throughput"),
         ("latency.p95<=2.5", "the bound has no unit; latency.p95 is compared with 2.5s, 300ms"),
-        ("solved_rate>=70", "solved_rate is a share, 0 to 1 (got 70)"),
-        ("solved_rate>=-2", "solved_rate is a share, 0 to 1 (got -2)"),
+        ("solved_rate>=70", "solved_rate is a share from 0 to 1 (got 70)"),
+        ("solved_rate>=-2", "solved_rate is a share from 0 to 1 (got -2)"),
         ("solved_rate>=nan", "the bound 'nan' is not a number"),
         ("througput>=5", "througput is not a metric; did you mean throughput?"),
         ("score.>=1", "score. is not a metric; did you mean score.NAME?"),
         ("pass@0>=0.8", "pass@ takes a whole number of repetitions from 1, such as pass@3"),
         ("pass@3>=80%", "pass@3 is compared with a share such as 0.98"),
-        ("throughput[model=m]>=5", "throughput is of the whole run and takes no filter"),
+        ("throughput[model=m]>=5", "throughput is a figure of the whole run and takes no filter"),
         ("same_answers>=0.9", "same_answers takes no bound"),
         ("changed<=+0.1", "changed already compares both runs"),
         ("solved_rate[model]>=0.5", "[model] must be [NAME=VALUE]"),
-        ("solved_rate[model=m,model=n]>=0.5", "the filter model is there twice"),
+        ("solved_rate[model=m,model=n]>=0.5", "the filter model is given twice"),
         ('solved_rate[model="m]>=0.5', "must be [NAME=VALUE]"),
     ],
 )
-def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
+def test_invalid_rule_is_refused_with_the_valid_form(text, says):
     if says is None:
         assert parse_rule(text).form == "difference"
         return
@@ -86,7 +86,7 @@ def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
     number=st.decimals(0, 1, places=3),
     gap=spaces,
 )
-def test_rule_reads_what_was_written(metric, filters, side, number, gap):
+def test_any_valid_rule_is_parsed(metric, filters, side, number, gap):
     listed = f",{gap}".join(f'{name}{gap}={gap}"{value}"' for name, value in filters.items())
     unit = "s" if metric.unit == "seconds" else ""
     name = metric.name.replace("K", "12")
@@ -100,7 +100,7 @@ def test_rule_reads_what_was_written(metric, filters, side, number, gap):
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_rule_or_refused_with_a_sentence(text):
+def test_any_text_is_a_rule_or_is_refused_with_a_sentence(text):
     said = ""
     try:
         metric = parse_rule(text).metric
@@ -110,7 +110,7 @@ def test_any_text_is_a_rule_or_refused_with_a_sentence(text):
     assert said.startswith("gate rule ") or not said
 
 
-def test_examples_of_the_grammar_are_rules():
+def test_examples_of_the_grammar_are_valid_rules():
     examples = [line.split("  ")[2] for line in GRAMMAR.splitlines() if line.startswith("    ")]
     assert [parse_rule(text).form for text in examples] == [
         "absolute",

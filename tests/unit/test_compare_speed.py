@@ -1,4 +1,4 @@
-"""Speed of two runs: its intervals are those of `ultrapar bench`, its figures fit together."""
+"""Speed of two runs: intervals as in `ultrapar bench`, and figures that fit together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_counts_of_a_run_have_no_interval(paths, metric):
     assert figure_of_run(Rule(metric, metric), run, read_rows(run)).interval is None
 
 
-def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
+def test_speedup_has_an_interval_and_names_its_basis(paths):
     run = find_measured_run(str(paths / "base"))
     low, high = run.summary.statistics.speedup_interval
     (judged,) = judge([parse_rule(f"speedup>={(low + high) / 2}")], run, None).judged
@@ -57,13 +57,11 @@ def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
     (judged,) = judge([parse_rule(f"speedup>={high * 1.01}")], run, None).judged
     assert judged.verdict == "FAIL"
     notes = gate_section(judge([parse_rule("speedup>=1")], run, None)).notes
-    assert (
-        "the speed-up of the run stands on its own service times added up: it is at most that"
-        in (notes)
-    )
+    basis = "its own service times added up, so it is an upper bound"
+    assert f"the speed-up of the run is based on {basis}" in notes
 
 
-def test_speedup_of_few_cases_is_no_proof_of_what_is_near(paths):
+def test_speedup_of_few_cases_decides_no_bound_near_it(paths):
     run = find_measured_run(str(paths / "few"))
     near, far = judge([parse_rule("speedup>=4"), parse_rule("speedup>=100")], run, None).judged
     low, high = near.figure.interval
@@ -76,4 +74,4 @@ def test_means_of_service_fit_their_change(paths):
     found = change(parse_rule("service<=+7%"), pairing)
     assert found.new / found.base - 1 == pytest.approx(found.value)
     section = gate_section(judge([parse_rule("service<=+7%")], pairing.new, pairing.base))
-    assert any("geometric means" in note for note in section.notes)
+    assert any("geometric mean" in note for note in section.notes)

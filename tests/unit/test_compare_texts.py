@@ -42,7 +42,7 @@ def test_figure_is_shown_in_its_unit(metric, value, form, text):
         (None, None, "unknown"),
     ],
 )
-def test_interval_says_which_side_is_not_known(low, high, text):
+def test_interval_shows_which_end_is_unknown(low, high, text):
     assert interval_text("throughput", low, high, "relative") == text
 
 
@@ -52,14 +52,14 @@ def test_interval_of_two_units_names_both():
     assert interval_text("makespan", 1.5, 2, "absolute") == "1.50 to 2.00 s"
 
 
-def test_terminal_shows_nothing_that_steers_it():
+def test_control_characters_are_escaped_on_a_terminal():
     text = "\n".join(text_lines([SECTION, SECTION]))
     assert "\x1b" not in text
     assert "a|b\\x1b[31m  12" in text
     assert text.count("cells of a_b") == 2
 
 
-def test_markdown_shows_names_as_they_are():
+def test_markdown_in_names_is_escaped():
     lines = list(markdown_lines([SECTION]))
     assert lines[0] == "### cells of a_b"
     assert lines[4].startswith("| a\\|b\\x1b[31m ")

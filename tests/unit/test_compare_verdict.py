@@ -1,4 +1,4 @@
-"""What `ultrapar compare` says first, and which rows it leaves to --full."""
+"""The brief output of `ultrapar compare`, and the rows that only --full shows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def compared(folder, ultrapar, monkeypatch):
 
 
 def figures(said: str) -> list[tuple[str, ...]]:
-    """Model and figure of each row of the table of answers."""
-    table = said.split("answers of ")[1].split("changed cells", maxsplit=1)[0].splitlines()[2:]
+    """The model and figure of each row in the table of answers."""
+    table = said.split("answers in ")[1].split("changed cells", maxsplit=1)[0].splitlines()[2:]
     return [tuple(line.split()[:2]) for line in table if not line.startswith(" ")][:-1]
 
 
-def test_scores_that_did_not_move_beyond_chance_are_left_to_full(compared):
+def test_only_full_lists_scores_that_did_not_change_beyond_chance(compared):
     everything = compared("base", "worse", "--full")
     rates = [("alpha", "solved_rate"), ("beta", "solved_rate"), ("all", "solved_rate")]
     scores = [(model, "score.workflow") for model in ("alpha", "beta", "all")]
@@ -53,7 +53,7 @@ def test_scores_that_did_not_move_beyond_chance_are_left_to_full(compared):
 
 
 @pytest.mark.parametrize("others", [["worse"], ["worse", "many"], ["many"], ["base-again"]])
-def test_what_matters_fits_fifteen_lines_of_a_terminal(compared, folder, tmp_path, others):
+def test_brief_output_fits_fifteen_lines_of_a_terminal(compared, folder, tmp_path, others):
     cells = {f"model-{n}": outcomes_of(10, solved=0.9 - n / 20) for n in range(12)}
     names = {"many": cells | same_cases(), "base-again": same_cases()}
     for name in names.keys() & set(others):
@@ -85,6 +85,6 @@ def test_no_line_is_wider_than_the_terminal(folder):
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):
-    with pytest.raises(ConfigError, match="is not a run but holds 2; name one: ") as refused:
+    with pytest.raises(ConfigError, match=r"is a folder of runs \(2\); name one") as refused:
         find_measured_run(str(folder))
     assert str(folder / "worse") in str(refused.value)

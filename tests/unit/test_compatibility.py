@@ -1,4 +1,4 @@
-"""What differs between releases of Python, pytest and xdist."""
+"""Differences between releases of Python, pytest and xdist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ultrapar.session.prefetch import Prefetched
 
 
 def defined(text: str) -> dict[str, object]:
-    """What a module defines whose annotations are read late, as all are since Python 3.14."""
+    """The names of a module with deferred annotations, the default since Python 3.14."""
     names: dict[str, object] = {"prefetch": prefetch}
     if sys.version_info < (3, 14):
         text = f"from __future__ import annotations\n{text}"
@@ -22,7 +22,7 @@ def defined(text: str) -> dict[str, object]:
     return names
 
 
-def test_annotations_of_arguments_may_name_what_only_type_checkers_import():
+def test_annotations_of_arguments_may_name_imports_for_type_checkers():
     names = defined("async def answer(llm: Llm, word: list[Word]) -> str: ...")
     found = Prefetched.of(names["answer"])
     assert found.arguments == ("llm", "word")
@@ -31,13 +31,13 @@ def test_annotations_of_arguments_may_name_what_only_type_checkers_import():
     defined("@prefetch\nasync def answer(llm: Llm, word: list[Word]) -> str: ...")
 
 
-def test_a_return_annotation_that_nothing_defines_is_said():
+def test_undefined_return_annotation_is_reported():
     found = Prefetched.of(defined("async def answer(llm: Llm) -> Nowhere: ...")["answer"])
     assert "cannot be resolved: name 'Nowhere' is not defined" in str(found.fault())
 
 
 @pytest.mark.parametrize("name", ["parse_tx_spec_config", "parse_spec_config"])
-def test_workers_are_counted_by_either_name_that_xdist_has_for_it(monkeypatch, name):
+def test_workers_are_counted_with_either_name_of_xdists_function(monkeypatch, name):
     parse = getattr(workermanage, "parse_tx_spec_config", None) or workermanage.parse_spec_config
     for old in ("parse_tx_spec_config", "parse_spec_config"):
         monkeypatch.delattr(workermanage, old, raising=False)
@@ -46,9 +46,9 @@ def test_workers_are_counted_by_either_name_that_xdist_has_for_it(monkeypatch, n
     assert n_workers(config) == 4
 
 
-def test_reports_of_subtests_are_known_by_the_name_of_their_class():
+def test_reports_of_subtests_are_recognised_by_the_name_of_their_class():
     class SubTestReport(pytest.TestReport):
-        """Of pytest-subtests."""
+        """The class of pytest-subtests."""
 
     arguments = ("", ("", None, ""), {}, "passed", None, "call")
     assert is_of_subtest(SubTestReport(*arguments))

@@ -1,4 +1,4 @@
-"""What an episode keeps of its requests and answers, before it is written down."""
+"""The requests and answers that an episode keeps until they are stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED = b'{"messages":[]}'
 
 
 def streamed(*deltas, finish="stop"):
-    """An answer in pieces, and what it was read as."""
+    """A streamed answer, and the result of reading it."""
     chat, came = ChatStream(), b""
     for delta in [*deltas, {}]:
         choice = {"index": 0, "delta": delta, "finish_reason": None if delta else finish}
@@ -44,15 +44,15 @@ def test_stream_is_kept_with_its_events():
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning", "reasoning_content", "refusal"])
-def test_stream_that_spells_a_secret_is_kept_as_a_whole_wherever_it_stands(field):
+def test_stream_with_a_secret_in_any_field_is_kept_as_a_whole_answer(field):
     pieces = [{field: KEY[at : at + 4]} for at in range(0, len(KEY), 4)]
     (one,) = kept(*streamed({"content": "so: "}, *pieces))
     assert not one.is_stream
-    # The journal masks it, as all that it can read.
+    # The journal can mask the secret, because the answer is whole.
     assert Redactor([KEY]).bytes(one.came) != one.came
 
 
-def test_arguments_of_a_streamed_call_that_spell_a_secret_are_found():
+def test_secret_in_the_arguments_of_a_streamed_call_is_found():
     pieces = [
         {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": KEY[at : at + 4]}}]}
         for at in range(0, len(KEY), 4)
@@ -61,14 +61,14 @@ def test_arguments_of_a_streamed_call_that_spell_a_secret_are_found():
     assert not one.is_stream
 
 
-def test_stream_that_was_filtered_is_not_kept_in_pieces():
+def test_filtered_stream_is_not_kept_in_pieces():
     pieces = [{"content": KEY[at : at + 4]} for at in range(0, len(KEY), 4)]
     answer, failure = streamed(*pieces, finish="content_filter")
     (one,) = kept(answer, failure)
     assert (one.came, one.exchange.status) == (b"", 200)
 
 
-def test_of_tries_without_an_answer_the_last_is_kept():
+def test_last_attempt_without_an_answer_is_kept():
     conversation = Conversation(exchanges=ExchangeLog(part_name, lambda data: data))
     down = Answer(500, {}, b"<html>down</html>", 0.0)
     conversation.tried(0, ENDPOINT, ASKED, down, read_answer(down, ENDPOINT, 0.1))

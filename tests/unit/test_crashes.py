@@ -40,7 +40,7 @@ def test_judge_leaves_a_running_plain_test_to_xdist():
     earlier=st.dictionaries(st.integers(0, 30), st.integers(0, 3)),
     alone=st.booleans(),
 )
-def test_judge_sentences_each_item_exactly_once(pending, chosen, earlier, alone):
+def test_judge_decides_on_each_item_exactly_once(pending, chosen, earlier, alone):
     suspects = chosen & set(pending)
     crash = judge(pending, suspects=suspects, plain=None, deaths=Counter(earlier), was_alone=alone)
     assert sorted(crash.again + crash.alone + crash.lost) == sorted(pending)

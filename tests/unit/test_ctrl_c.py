@@ -1,4 +1,4 @@
-"""What the first Ctrl-C does, and those that follow; real signals, virtual time."""
+"""The first Ctrl-C and those that follow, with real signals and virtual time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ultrapar.session.ctrl_c import SAME_WISH_S, CtrlC
 
 
 class Pressed:
-    """A process in which Ctrl-C can be pressed."""
+    """A process that can receive Ctrl-C."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -22,7 +22,7 @@ class Pressed:
         self.n_again += 1
 
     def press(self, after_s: float = 100.0) -> bool:
-        """Whether it interrupted the program."""
+        """Press Ctrl-C; return whether it interrupted the program."""
         self.now_s += after_s
         try:
             signal.raise_signal(signal.SIGINT)
@@ -40,20 +40,20 @@ def pressed():
     signal.signal(signal.SIGINT, before)
 
 
-def test_first_interrupts_and_the_next_within_a_second_do_nothing(pressed):
+def test_first_ctrl_c_interrupts_and_others_within_a_second_do_nothing(pressed):
     assert pressed.press()
     assert not pressed.press(SAME_WISH_S * 0.9)
     assert not pressed.press(SAME_WISH_S * 0.9)
     assert pressed.n_again == 0
 
 
-def test_later_one_interrupts_again_what_swallowed_the_first(pressed):
+def test_later_ctrl_c_interrupts_again_if_the_first_was_swallowed(pressed):
     assert pressed.press()
     assert pressed.press()
     assert pressed.n_again == 0
 
 
-def test_later_one_while_the_session_ends_does_not_interrupt_but_ends_it(pressed):
+def test_later_ctrl_c_at_the_end_of_a_session_ends_it_without_an_interrupt(pressed):
     assert pressed.press()
     pressed.ctrl_c.note_ending()
     assert not pressed.press(SAME_WISH_S * 0.5)
@@ -62,12 +62,12 @@ def test_later_one_while_the_session_ends_does_not_interrupt_but_ends_it(pressed
     assert pressed.n_again == 1
 
 
-def test_what_was_there_before_is_given_back(pressed):
+def test_earlier_signal_handler_is_restored(pressed):
     pressed.ctrl_c.remove()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_right_after_a_ctrl_c_the_next_are_still_ignored_and_later_ones_are_not(pressed):
+def test_second_ctrl_c_within_a_second_is_ignored_even_after_removal(pressed):
     assert pressed.press()
     pressed.ctrl_c.note_ending()
     pressed.ctrl_c.remove()
@@ -76,7 +76,7 @@ def test_right_after_a_ctrl_c_the_next_are_still_ignored_and_later_ones_are_not(
     assert pressed.n_again == 0
 
 
-def test_process_that_ignores_ctrl_c_goes_on_ignoring_it():
+def test_process_that_ignores_ctrl_c_continues_to_ignore_it():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         CtrlC(lambda: None).install()

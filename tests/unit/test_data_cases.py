@@ -1,4 +1,4 @@
-"""Cases from data files: what a test gets, what they are called, and what no file may have."""
+"""Cases from data files: their values, ids and marks, and refused files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CSV = "\ufeffname,word,n,tags\r\nsky,blue,1,slow skip\r\nsun,gelb,2,\r\n"
 
 @pytest.fixture
 def data(tmp_path):
-    """Writes a file; gives its path."""
+    """Write a file; return its path."""
 
     def write(name: str, text: str | bytes) -> Path:
         path = tmp_path / name
@@ -57,20 +57,20 @@ def test_formats_give_the_same_cases(data, tmp_path):
     found = [cases(path, "word", "n", marks="tags") for path in files]
 
     assert found[0] == found[1] == found[2]
-    # A CSV file has texts only.
+    # All values of a CSV file are texts.
     assert [one.values for one in cases(data("words.csv", CSV), "word", "n")] == [
         ("blue", "1"),
         ("gelb", "2"),
     ]
 
 
-def test_id_is_a_hash_of_what_the_case_gets_wherever_it_stands(data):
+def test_id_is_a_hash_of_the_cases_values_and_not_of_its_place(data):
     here = [one.id for one in cases(data("words.jsonl", JSONL))]
     turned = "\n".join(reversed(JSONL.splitlines()))
     word = [one.id for one in cases(data("words.jsonl", JSONL), "word")]
     more = JSONL.replace("{", '{"note": "new", ')
 
-    # Kept for ever: the cases of earlier runs are known by it.
+    # These ids must not change, because earlier runs have them.
     assert here == ["56d553742d4d", "7ddb430aa122"]
     assert [one.id for one in cases(data("turned.jsonl", turned))] == here[::-1]
     assert [one.id for one in cases(data("more.jsonl", more), "word")] == word
@@ -99,15 +99,25 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("broken.jsonl", '{"a": 1}\n{"a": \n', {}, ":2: Input data was truncated"),
         ("list.jsonl", "\n[1]\n", {}, ":2: Expected `object`, got `array`"),
         ("deep.jsonl", '{"a": ' + "[" * 5_000, {}, ":1: maximum recursion depth"),
-        # In the words of the reader, which later releases change.
+        # The rest is the reader's message, which differs between releases.
         ("latin.jsonl", b'{"a": "\xe4"}', {}, ":1: "),
         ("latin.csv", b"a\n1\n\xe4\n", {}, ":3: 'utf-8' codec can't decode byte 0xe4"),
-        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, and the first line names 2"),
-        ("twice.csv", "a,a\n1,2\n", {}, ":2: 2 fields, and the first line names 1"),
+        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, but the first line has 2"),
+        ("twice.csv", "a,a\n1,2\n", {}, ":2: 2 fields, but the first line has 1"),
         ("quote.csv", 'a,b\n1,2\n"3,4\n', {}, ":3: unexpected end of data"),
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
-        ("no.jsonl", '{"w": 1}', {"id": "name"}, ":1: there is no column 'name'; there is w"),
-        ("c.csv", "\x1b[31m\n1\n", {"id": "w"}, ":2: there is no column 'w'; there is \\x1b[31m"),
+        (
+            "no.jsonl",
+            '{"w": 1}',
+            {"id": "name"},
+            ":1: there is no column 'name'; the columns are w",
+        ),
+        (
+            "c.csv",
+            "\x1b[31m\n1\n",
+            {"id": "w"},
+            ":2: there is no column 'w'; the columns are \\x1b[31m",
+        ),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("null.jsonl", '{"w": null}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         (
@@ -128,7 +138,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("long.jsonl", f'{{"w": "{"-" * 9_000}"}}', {"marks": "w"}, ":1: marks must be names such"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name, text, how, said):
+def test_error_in_a_file_is_one_sentence_with_file_and_line(data, name, text, how, said):
     path = data(name, text) if text is not None else Path("none.jsonl").absolute()
 
     with pytest.raises(pytest.Collector.CollectError) as refusal:
@@ -140,16 +150,18 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name
     assert len(sentence) < 2_000
 
 
-def test_columns_of_one_name_are_refused(tmp_path):
+def test_columns_with_the_same_name_are_refused(tmp_path):
     path = tmp_path / "twice.parquet"
     pq.write_table(pa.table([[1], [2], [3]], names=["w", "n", "w"]), path)
     for columns in ((), ("w",), ("n",)):
         with pytest.raises(pytest.Collector.CollectError) as refusal:
             cases(path, *columns)
-        assert refusal.value.args == (f"{path}: two columns have one name; there is w, n, w",)
+        assert refusal.value.args == (
+            f"{path}: two columns have the same name; the columns are w, n, w",
+        )
 
 
-def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):
+def test_rows_that_differ_only_in_unused_columns_are_one_case(data):
     path = data("twice.jsonl", TWICE)
 
     with pytest.raises(

@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 
 class Clocks:
-    """The wall clock of a host, to be moved by hand."""
+    """The wall clock of a host, which a test moves."""
 
     def __init__(self, wall_s: float = NOON_S) -> None:
         self.now_s = wall_s
@@ -38,7 +38,7 @@ def wall(local: str, zone: ZoneInfo) -> float:
 
 
 def spend(ledger: DayLedger, units: int, clocks: Clocks) -> int:
-    """Send single units, each answered at once, until there are none; returns how many went."""
+    """Send up to so many single units, each answered immediately; return how many were sent."""
     for sent in range(units):
         if ledger.ready_at_s(1, clocks.now_s) > clocks.now_s:
             return sent
@@ -50,7 +50,7 @@ def ledger_of(amount: int, clocks: Clocks, zone: ZoneInfo | None = None, **more)
     return DayLedger(amount, clocks, clocks.now_s, zone=zone, **more)
 
 
-def test_any_24_hours_hold_the_amount():
+def test_no_24_hours_exceed_the_amount():
     clocks = Clocks()
     ledger = ledger_of(10, clocks)
     assert spend(ledger, 6, clocks) == 6
@@ -64,7 +64,7 @@ def test_any_24_hours_hold_the_amount():
     assert spend(ledger, 9, clocks) == 4
 
 
-def test_it_says_when_units_come_free():
+def test_ledger_knows_when_units_become_free():
     clocks = Clocks()
     ledger = ledger_of(10, clocks)
     spend(ledger, 6, clocks)
@@ -81,7 +81,7 @@ def test_it_says_when_units_come_free():
     assert ledger.left(clocks.now_s) == 6
 
 
-def test_what_was_reserved_and_not_used_is_free_at_once():
+def test_reserved_units_that_were_not_used_are_free_immediately():
     clocks = Clocks()
     ledger = ledger_of(1000, clocks)
     reserved = ledger.reserve(900, clocks.now_s)
@@ -93,8 +93,8 @@ def test_what_was_reserved_and_not_used_is_free_at_once():
     assert ledger.left(clocks.now_s) == 1000
 
 
-def test_day_begins_when_the_answer_came():
-    """A provider counts a request when it comes or when it ends; both must be over."""
+def test_day_of_a_unit_begins_with_the_answer():
+    """Providers count a request when it arrives or when it ends, so the later time counts."""
     clocks = Clocks()
     ledger = ledger_of(1, clocks, late_s=4 * HOUR_S)
     reserved = ledger.reserve(1, clocks.now_s)
@@ -117,7 +117,7 @@ LOS_ANGELES = ZoneInfo("America/Los_Angeles")
         # Half an hour of daylight saving, and quarters of an hour from UTC.
         ("Australia/Lord_Howe", "2026-04-04T22:00", "2026-04-05T00:00", 24.5),
         ("Asia/Kathmandu", "2026-05-01T22:00", "2026-05-02T00:00", 24),
-        # 0:00 to 1:00 does not exist on these days, and a day ends an hour late there.
+        # On the next two days 0:00 to 1:00 does not exist, so the day before ends at 1:00.
         ("America/Sao_Paulo", "2018-11-03T22:00", "2018-11-04T01:00", 23),
         ("Asia/Beirut", "2022-03-26T22:00", "2022-03-27T01:00", 23),
         ("America/Sao_Paulo", "2018-02-17T22:00", "2018-02-18T00:00", 24),
@@ -143,8 +143,8 @@ def test_calendar_day_ends_at_the_zones_midnight(zone, evening, midnight, hours)
     assert ledger.left(clocks.now_s) == 10
 
 
-def test_evening_is_a_day_of_its_own_to_its_end():
-    """What was sent and answered seconds before midnight takes nothing from the new day."""
+def test_units_sent_before_midnight_count_for_the_old_day():
+    """Units sent and answered seconds before midnight take nothing from the new day."""
     clocks = Clocks(wall("2026-05-01T23:59:50", LOS_ANGELES))
     ledger = ledger_of(10, clocks, LOS_ANGELES)
     assert spend(ledger, 10, clocks) == 10
@@ -174,7 +174,7 @@ def test_amount_and_kind_of_day_may_change_between_runs(tmp_path):
     assert ledger_of(15, clocks, memory=memory).left(clocks.now_s) == 5
 
 
-def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
+def test_orderly_end_returns_units_that_were_reserved_ahead(tmp_path):
     clocks = Clocks()
     memory = DayMemory(tmp_path, "count", "requests per day of k")
     ledger = ledger_of(1000, clocks, memory=memory)
@@ -184,7 +184,7 @@ def test_orderly_end_gives_back_what_was_written_ahead(tmp_path):
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 999
 
 
-def test_what_took_more_than_was_reserved_counts_in_full():
+def test_use_above_the_reservation_counts_in_full():
     clocks = Clocks()
     ledger = ledger_of(1000, clocks)
     reserved = ledger.reserve(900, clocks.now_s)

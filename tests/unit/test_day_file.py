@@ -1,4 +1,4 @@
-"""The file of a day: what stands in it, when it is on disk, and what is refused."""
+"""The file of a daily limit: its content, when it is on disk, and refused files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def ledger_of(memory, clock=CLOCK, amount=1000):
 
 
 def used(memory, units):
-    """A file of a run that sent so many units and ended."""
+    """Let a run send so many units and end."""
     ledger = ledger_of(memory)
     for _ in range(units):
         ledger.settle(ledger.reserve(1, 0.0), 1, 0.0)
     ledger.close(0.0)
 
 
-def test_where_it_is_kept(tmp_path):
+def test_state_directory_comes_from_the_environment(tmp_path):
     home = {"HOME": "/home/me"}
     assert state_directory(home) == Path("/home/me/.local/state/ultrapar")
     shared = home | {"XDG_STATE_HOME": "/var/me"}
@@ -56,18 +56,20 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path):
     others.mkdir(mode=0o755)
     link.symlink_to(tmp_path)
     for place in (others, link, "/dev/null"):
-        with pytest.raises(ConfigError, match=r"cannot count limits in .* mode 0700, and no link"):
+        with pytest.raises(
+            ConfigError, match=r"cannot store daily limits in .* 0700, and not a link"
+        ):
             state_directory({"ULTRAPAR_STATE_DIR": str(place)})
 
 
-def test_user_without_a_home_is_told_what_to_name(monkeypatch):
+def test_user_without_a_home_gets_the_advice_to_name_a_directory(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.raises(ConfigError, match=r"no home directory; name a directory in .*STATE_DIR"):
+    with pytest.raises(ConfigError, match=r"no home directory; set .*STATE_DIR to a directory"):
         state_directory({})
 
 
-def test_one_counted_thing_has_one_name():
+def test_each_counted_limit_has_its_own_file_name():
     key = key_identity(URL, SECRET)
     name = file_name("requests", "key", "", key)
     assert name == file_name("requests", "key", "", key)
@@ -81,7 +83,7 @@ def test_one_counted_thing_has_one_name():
     assert len({name, *others}) == 6
 
 
-def test_nothing_of_a_secret_is_in_it_and_it_is_private(tmp_path):
+def test_file_is_private_and_contains_nothing_of_a_secret(tmp_path):
     name = file_name("requests", "key", "", key_identity(URL, SECRET))
     memory = DayMemory(tmp_path / "a" / "state", name, "requests per day of lab/key0")
     assert not memory.exists
@@ -97,13 +99,13 @@ def test_nothing_of_a_secret_is_in_it_and_it_is_private(tmp_path):
     assert memory.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_reading_touches_nothing(memory):
+def test_reading_creates_no_file(memory):
     assert ledger_of(memory).left(0.0) == 1000
     assert not memory.path.parent.exists()
 
 
 def test_units_are_on_disk_before_they_are_granted(memory, monkeypatch):
-    """The new file, then its name; and the directories that were made for it."""
+    """The new directory, the new file and then its name are synced."""
     done = []
 
     def fsync(fd):
@@ -111,7 +113,7 @@ def test_units_are_on_disk_before_they_are_granted(memory, monkeypatch):
 
     def replace(old, new):
         done.append(("replace", old.name, new.name))
-        os.rename(old, new)  # noqa: PTH104 - replace is what is looked at
+        os.rename(old, new)  # noqa: PTH104 - os.replace is patched
 
     monkeypatch.setattr(day_file.os, "fsync", fsync)
     monkeypatch.setattr(day_file.os, "replace", replace)
@@ -128,12 +130,12 @@ def test_units_are_on_disk_before_they_are_granted(memory, monkeypatch):
     assert len(done) == 4
 
 
-def test_block_is_a_fiftieth(memory, monkeypatch):
+def test_units_are_reserved_in_blocks_of_a_fiftieth(memory, monkeypatch):
     writes = []
     update = memory.update
     monkeypatch.setattr(memory, "update", lambda *args: writes.append(0) or update(*args))
     used(memory, 1000)
-    # And one at the end, for the answers.
+    # The last write, at the end, is for the answers.
     assert len(writes) == 51
 
 
@@ -168,7 +170,7 @@ def test_damaged_file_is_refused(memory, damage):
 
 
 class Failing:
-    """`os` with one call that fails."""
+    """The module `os` with one function that fails."""
 
     def __init__(self, call: str, number: int = errno.ENOSPC) -> None:
         self.call = call
@@ -186,7 +188,7 @@ def fail_with(monkeypatch, system):
         monkeypatch.setattr(module, "os", system)
 
 
-def test_disk_that_fills_up_during_a_run_grants_nothing_until_there_is_room(memory, monkeypatch):
+def test_full_disk_grants_nothing_until_there_is_room(memory, monkeypatch):
     ledger = ledger_of(memory, amount=100)
     ledger.claim(0.0)
     ledger.reserve(2, 1.0)
@@ -213,7 +215,7 @@ def test_file_that_is_removed_during_a_run_is_made_again(memory):
     assert ledger_of(memory).left(0.0) == 380
 
 
-def test_two_runs_share_what_is_above_a_key(memory):
+def test_two_runs_share_one_daily_limit(memory):
     first, second = ledger_of(memory), ledger_of(memory)
     for _ in range(100):
         first.settle(first.reserve(5, 0.0), 5, 0.0)
@@ -225,7 +227,7 @@ def test_two_runs_share_what_is_above_a_key(memory):
     assert first.ready_at_s(1, 0.0) > 86_400.0
 
 
-def test_lock_that_somebody_keeps_is_said(memory, monkeypatch):
+def test_lock_that_another_process_holds_is_reported(memory, monkeypatch):
     monkeypatch.setattr(day_file, "_LOCK_WAIT_S", 0.05)
     used(memory, 1)
     with memory._locked(), pytest.raises(ConfigError, match="temporarily unavailable"):
@@ -245,12 +247,12 @@ def test_directory_or_link_in_place_of_the_file_is_refused(memory):
 def test_file_of_another_version_is_refused(memory):
     used(memory, 1)
     memory.path.write_bytes(memory.path.read_bytes().replace(b"day 2", b"day 3", 1))
-    with pytest.raises(ConfigError, match=r"is of another version .* use that one, or"):
+    with pytest.raises(ConfigError, match=r"written by another version .* use that version, or"):
         ledger_of(memory)
 
 
 def test_file_of_the_first_version_is_read(memory):
-    """It dates units by two clocks, and by which it was written."""
+    """That version dates units by two clocks."""
     begin, end = int(START_S) - 60, int(START_S)
     sent = [[begin - 7, end - 7, begin, end, 12], [begin, end, begin + 60, end + 60, 3]]
     payload = json.dumps({"shown": "x", "frame": 0, "time_s": 1.0, "wall_s": 1.0, "sent": sent})

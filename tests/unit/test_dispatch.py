@@ -16,20 +16,20 @@ def _dispatch(models, homes, seats=4):
     return dispatch
 
 
-def test_feeding_gives_workers_cases_of_their_home_first():
+def test_workers_get_cases_of_their_home_first():
     dispatch = _dispatch(["a", "b"] * 20, {"gw0": {"a"}, "gw1": {"b"}})
     sent = dispatch.hand_out_to_all()
     assert {index % 2 for index in sent["gw0"]} == {0}
     assert {index % 2 for index in sent["gw1"]} == {1}
 
 
-def test_dispatch_lets_others_steal_a_few_cases_when_home_has_none_left():
+def test_worker_whose_home_has_no_cases_gets_a_few_others():
     dispatch = _dispatch(["a"] * 100, {"gw0": {"a"}, "gw1": {"b"}})
     sent = dispatch.hand_out_to_all()
     assert 2 <= len(sent["gw1"]) < len(sent["gw0"])
 
 
-def test_feeding_keeps_cases_back():
+def test_worker_gets_only_a_few_cases_at_a_time():
     dispatch = _dispatch(["a"] * 1000, {"gw0": {"a"}})
     sent = dispatch.hand_out("gw0")
     assert len(sent) < 50
@@ -38,7 +38,7 @@ def test_feeding_keeps_cases_back():
     assert len(dispatch.hand_out("gw0")) == 1
 
 
-def test_feeding_counts_episodes_to_come_and_not_reports_to_come():
+def test_episodes_that_ended_make_room_before_their_reports():
     items = [DispatchItem(index, "a", 0, "night" if index % 2 else "") for index in range(400)]
     dispatch = Dispatch(items, seats_of={"a": 4}, home_of={})
     dispatch.add_worker("gw0")
@@ -52,7 +52,7 @@ def test_feeding_counts_episodes_to_come_and_not_reports_to_come():
     assert len(dispatch.hand_out("gw0")) == 2 * n_ahead
 
 
-def test_feeding_gives_earlier_groups_first():
+def test_cases_of_earlier_groups_come_first():
     items = [
         DispatchItem(0, "a", 1),
         DispatchItem(1, "a", 0),
@@ -64,7 +64,7 @@ def test_feeding_gives_earlier_groups_first():
     assert dispatch.hand_out("gw0")[:2] == [1, 3]
 
 
-def test_feeding_gives_suspects_to_an_alone_worker_only():
+def test_suspects_go_only_to_a_worker_that_runs_alone():
     dispatch = _dispatch(["a"] * 6, {"gw0": {"a"}})
     dispatch.hand_out_to_all()
     dispatch.remove_worker("gw0")
@@ -83,7 +83,7 @@ def test_feeding_gives_suspects_to_an_alone_worker_only():
     n_workers=st.integers(1, 4),
     data=st.data(),
 )
-def test_feeding_gives_each_item_once_and_never_starves(models, n_workers, data):
+def test_each_item_is_handed_out_once_and_no_worker_starves(models, n_workers, data):
     homes = {f"gw{n}": {"ab"[n % 2]} for n in range(n_workers)}
     dispatch = _dispatch(models, homes)
     reported = []
@@ -91,7 +91,7 @@ def test_feeding_gives_each_item_once_and_never_starves(models, n_workers, data)
     n_names = n_workers
     while any(dispatch.pending(w) for w in dispatch.workers) or dispatch.n_unsent:
         for worker in dispatch.workers:
-            # A worker with one item runs nothing (look ahead): it needs two while any are unsent.
+            # xdist's worker does not run its last item, so it needs two while any are unsent.
             assert len(dispatch.pending(worker)) >= 2 or dispatch.n_unsent == 0
         busy = [w for w in dispatch.workers if dispatch.pending(w)]
         worker = data.draw(st.sampled_from(busy))

@@ -1,4 +1,4 @@
-"""What README and docs say is what the code does."""
+"""README and docs match the code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(name: str) -> str:
 
 
 def section(text: str, title: str) -> str:
-    """What stands below a heading of the second level."""
+    """The text below a heading of level two."""
     return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
@@ -60,7 +60,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def named(cell: str) -> list[str]:
-    """What stands in backquotes."""
+    """The texts in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -132,7 +132,7 @@ def test_arguments_of_the_mark_and_fields_of_the_episode_are_in_the_reference():
     assert unknown == {"n"}, "n is a parameter"
 
 
-def test_ultrapar_commands_of_the_documentation_are_understood():
+def test_ultrapar_commands_of_the_documentation_are_valid():
     texts = [one.read_text(encoding="utf-8") for one in PAGES]
     shown = re.compile(r"^    ultrapar ([a-z].+?)(?: &)?$", re.MULTILINE)
     commands = [one for text in texts for one in shown.findall(text)]
@@ -162,14 +162,14 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, ou
     pytester.path.joinpath("real.toml").write_text(real)
     pytester.path.joinpath("test_words.py").write_text(suite)
     pytester.path.joinpath("conftest.py").write_text(figures + policy)
-    # Beside all plugins that are installed, as users have them; `LIGHT` leaves them out elsewhere.
+    # With all installed plugins, as users run it. Other tests leave them out (`LIGHT`).
     result = pytester.runpytest_subprocess("-n", "2", "--ultrapar-pool", "pool.toml", timeout=300)
     assert result.ret == 0, result.stdout.str()
     assert result.parseoutcomes()["solved"] == 20
     result.stdout.fnmatch_lines(["*20 cases; gw0*demo/*", "SIMULATED:*"])
     refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
-    refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
+    refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is unset or empty*LAB_KEY_1"])
 
 
 POLICIES_PAGE = page("reference/policies.md")
@@ -188,7 +188,7 @@ def test_versions_in_the_reference_match_the_package():
         versions = lowest.partition(":")[0].split(", ")
         for name, version in zip(names.split(", "), versions, strict=True):
             assert found[name] == f">={version}"
-            assert newest == TESTED[name][-1] if name in TESTED else newest == "today's"
+            assert newest == TESTED[name][-1] if name in TESTED else newest == "the current release"
     assert f"| environment | {' | '.join(environments.SHOWN)} | `-n 0` | `-n 2` |" in text
 
 
@@ -196,7 +196,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
-def test_each_page_says_what_it_is_for_and_where_to_go_next(path):
+def test_each_page_begins_with_its_purpose_and_ends_with_next_pages(path):
     text = path.read_text(encoding="utf-8")
     title, first = text.split("\n\n", 2)[:2]
     assert re.fullmatch("# .+", title)
@@ -216,7 +216,7 @@ FILE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
 
 
 @pytest.mark.parametrize("name", ["architecture.md", "explanation/how-it-works.md"])
-def test_files_that_a_map_names_are_there(name):
+def test_files_that_a_map_names_exist(name):
     named_files = FILE.findall(page(name))
     assert len(named_files) > 10
     places = [ROOT, ROOT / "pytest_ultrapar", ROOT / "bench_suites"]
@@ -224,7 +224,7 @@ def test_files_that_a_map_names_are_there(name):
 
 
 @pytest.mark.slow
-def test_how_it_works_shows_the_bound_of_the_run_that_it_follows(pytester, outside_xdist):
+def test_how_it_works_shows_the_bound_of_its_run(pytester, outside_xdist):
     text = page("explanation/how-it-works.md")
     pool, _ = blocks(section(README, "A first suite"), "toml")
     words = blocks(section(README, "A first suite"), "python")[0].partition("@pytest")[0]

@@ -1,4 +1,4 @@
-"""An engine that starts before its broker, ends early or is stopped; and what does not end it."""
+"""An engine that starts before its broker, ends early, is stopped, or survives bad episodes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FULL = OSError("the disk is full")
 
 @pytest.fixture(scope="module", autouse=True)
 def own_garbage():
-    """What tasks raised is logged here: Python 3.11 cannot parse while garbage does that."""
+    """Log errors of tasks here: Python 3.11 cannot parse while garbage collection logs them."""
     yield
     gc.collect()
 
 
 class Port:
-    """A broker's port that grants at once, and notes what comes back."""
+    """A broker's port that grants immediately and notes the outcomes of returned leases."""
 
     def __init__(self):
         self.n_granted = 0
@@ -66,7 +66,7 @@ class Port:
 def engine_on(
     port=None, *, connect=None, record=lambda records: records, ended=lambda _: None, timeout_s=60.0
 ):
-    """An engine at work, what it says is lost, and an event that tells when."""
+    """A started engine, the errors that ended it, and an event for the first error."""
 
     async def at_once():
         return port
@@ -105,7 +105,7 @@ def refuse(_):
     raise FULL
 
 
-def test_engine_that_cannot_announce_an_episode_ends_early_and_says_so():
+def test_engine_that_cannot_announce_an_episode_ends_early_with_the_error():
     engine, lost, is_lost = engine_on(Port(), ended=refuse)
     engine.submit([work(0)])
     assert is_lost.wait(60)
@@ -127,11 +127,11 @@ def test_engine_that_waits_for_its_broker_can_be_stopped():
     assert asked.wait(60)
     engine.stop()
     assert cancelled.wait(60)
-    engine.note_skipped("case")  # keeps nobody waiting
+    engine.note_skipped("case")  # does not block
     assert lost == []
 
 
-def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch):
+def test_loop_beats_only_while_an_episode_is_open(monkeypatch):
     third, rests, beats = threading.Event(), threading.Event(), []
     beat = LoopLag.beat
 
@@ -163,7 +163,7 @@ def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch)
     assert lost == []
 
 
-def test_broker_hears_in_one_word_of_all_episodes_that_end_together():
+def test_one_message_reports_all_episodes_that_end_together():
     told, left, all_ended = [], {0, 1, 2}, threading.Event()
 
     class Listening(Port):
@@ -183,7 +183,7 @@ def test_broker_hears_in_one_word_of_all_episodes_that_end_together():
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no broker"), LookupError()])
-def test_engine_that_finds_no_broker_says_so_and_keeps_nobody_waiting(error):
+def test_engine_without_a_broker_reports_the_error_and_does_not_block(error):
     async def connect():
         raise error
 
@@ -195,12 +195,12 @@ def test_engine_that_finds_no_broker_says_so_and_keeps_nobody_waiting(error):
 
 
 @pytest.mark.parametrize("kind", [EngineSettings, EngineParts])
-def test_how_to_take_secrets_out_has_to_be_said(kind):
+def test_functions_that_mask_secrets_are_required_settings(kind):
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     assert {"shown", "masked"} <= required
 
 
-def test_leases_of_episodes_that_never_began_are_given_back():
+def test_leases_of_episodes_that_never_began_are_returned():
     refusals = [FULL]
 
     def record(records):
@@ -239,7 +239,7 @@ class LatePort(Port):
 
 
 @pytest.mark.parametrize("n_rounds", range(6))
-def test_lease_that_comes_while_the_engine_stops_is_given_back(n_rounds):
+def test_lease_that_comes_while_the_engine_stops_is_returned(n_rounds):
     port = LatePort(n_rounds)
     engine, lost, _ = engine_on(port)
     engine.submit([work(0)])
@@ -254,7 +254,7 @@ client = contextvars.ContextVar("client")
 
 
 class Own(BaseException):
-    """What no `except Exception` catches."""
+    """An exception that `except Exception` does not catch."""
 
 
 def raises(kind):
@@ -353,7 +353,7 @@ def loop_kind(request, monkeypatch):
         ((answers_when_cancelled,), "timeout"),
     ],
 )
-def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch):
+def test_hostile_episode_ends_neither_other_episodes_nor_the_engine(hostile, kind, monkeypatch):
     monkeypatch.setattr(episode_module, "CLEAN_UP_S", 0.05)
     monkeypatch.setattr(engine_module, "_STOP_S", 0.2)
     ended, n_begun, news = {}, [], threading.Semaphore(0)
@@ -400,7 +400,7 @@ def test_one_episode_ends_no_other_and_not_the_engine(hostile, kind, monkeypatch
         assert f", in {hostile[0].__name__}\n" in ended["bad"].detail
 
 
-def test_task_of_an_episode_that_is_no_coroutine_is_refused_as_by_asyncio(loop_kind):
+def test_create_task_without_a_coroutine_fails_as_in_asyncio(loop_kind):
     async def wrong():
         context = contextvars.Context()
         with pytest.raises(TypeError, match="coroutine was expected"):

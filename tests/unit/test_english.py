@@ -103,3 +103,10 @@ def test_words_to_avoid_come_from_the_glossary():
     assert pattern.search("grade anew")
     assert pattern.search("needlessly")
     assert not pattern.search("a new grade")
+
+
+def test_strings_that_models_read_are_not_checked(tmp_path):
+    path = tmp_path / "workflow" / "prompts.py"
+    path.parent.mkdir()
+    path.write_text('"""Nobody waits."""\nPROMPT = "Nobody answers."\n')
+    assert [(line, rule) for line, rule, _ in english.breaches(path)] == [(1, "nobody")]

@@ -1,4 +1,4 @@
-"""What an error body means, in the shapes of several servers, whatever it quotes of a request."""
+"""The meaning of error bodies of several servers, also if they quote a prompt."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def failure(body: object, status: int = 400) -> tuple[str, str | None]:
         {"object": "error", "message": "bad", "code": 400, "body": REQUEST},
         # vLLM prints pydantic's list into the message.
         {"object": "error", "message": str(FASTAPI["detail"]), "type": "BadRequestError"},
-        # Longer than anybody would look at.
+        # Longer than the part that is read.
         {"detail": [{"msg": "Field required", "input": PROMPT * 1000}]},
         [{"error": {"message": "bad", "prompt": PROMPT}}],
     ],
 )
-def test_prompt_that_an_error_quotes_says_nothing(body, status):
+def test_prompt_in_an_error_does_not_affect_its_class(body, status):
     assert failure(body, status) == ("bad_request", None)
 
 
-def test_prompt_that_a_missing_page_quotes_says_nothing():
+def test_prompt_in_a_404_or_429_does_not_affect_its_class():
     assert failure(FASTAPI, 404) == ("not_found", None)
     assert failure({"detail": [{"input": PROMPT}]}, 429) == ("rate", None)
 
@@ -62,16 +62,16 @@ def test_prompt_that_a_missing_page_quotes_says_nothing():
         TOO_LONG,
     ],
 )
-def test_prompt_that_is_too_long_is_refused_whoever_says_so(body):
+def test_too_long_prompt_is_refused_in_the_words_of_every_server(body):
     assert failure(body) == ("refused", "context_length")
 
 
-def test_text_that_is_no_json_is_all_message():
+def test_text_without_json_is_read_as_the_message():
     assert classify_status(400, TOO_LONG.encode(), None).refused_kind == "context_length"
 
 
 @pytest.mark.parametrize("inner", ["innererror", "inner_error"])
-def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
+def test_azures_filter_is_read_from_the_error_and_its_inner_error(inner):
     filtered = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": {"hate": {}}}
     message = "The response was filtered due to the prompt."
     assert failure({"error": {"code": "400", "message": message, inner: filtered}}) == (
@@ -96,7 +96,7 @@ def test_filter_of_azure_is_read_from_the_error_and_the_one_within_it(inner):
         b'{"error": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
     ],
 )
-def test_error_that_says_nothing_can_be_read(body):
+def test_error_without_a_message_can_be_read(body):
     assert len(read_error(body).text) <= 16_384
     assert classify_status(400, body, None).outcome == "bad_request"
 
@@ -122,7 +122,7 @@ def violated(quota: str) -> dict[str, object]:
         ("", "rate", None),
     ],
 )
-def test_quota_of_google_is_named_by_its_id(quota, outcome, exceeded):
+def test_googles_quota_is_recognised_by_its_id(quota, outcome, exceeded):
     body = google(violated(quota), {"@type": "Help", "links": [{"url": "x"}]})
     found = classify_status(429, body, None)
     assert (found.outcome, found.exceeded) == (outcome, exceeded)
@@ -139,7 +139,7 @@ def test_quota_of_google_is_named_by_its_id(quota, outcome, exceeded):
         ("soon", None),
     ],
 )
-def test_delay_of_google_is_in_its_details(delay, seconds):
+def test_googles_delay_is_read_from_the_details(delay, seconds):
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
     assert read_error(google(info)).back_s == seconds
     failure = api_named("gemini").failure(429, google(info), {}, epoch_s=0.0)
@@ -149,7 +149,7 @@ def test_delay_of_google_is_in_its_details(delay, seconds):
 
 
 @pytest.mark.parametrize("details", [None, "x", [5], {"reason": "x"}, [{"violations": "x"}]])
-def test_details_that_are_none_leave_the_error(details):
+def test_invalid_details_do_not_affect_the_error(details):
     error = {"error": {"code": 429, "message": "requests per minute", "details": details}}
     found = classify_status(429, json.dumps(error).encode(), None)
     assert (found.outcome, found.exceeded) == ("rate", "rate")
@@ -166,7 +166,7 @@ def test_details_that_are_none_leave_the_error(details):
     ],
     ids=["many", "long", "violations", "one", "delays"],
 )
-def test_error_of_any_size_is_looked_at_in_part(details):
+def test_only_a_part_of_a_huge_error_is_read(details):
     for place in (lambda one: {"error": one}, lambda one: [{"error": one}] * 2):
         body = place({"message": "Rate limit of tokens", "details": details()})
         found = classify_status(429, json.dumps(body).encode(), None)
@@ -175,7 +175,7 @@ def test_error_of_any_size_is_looked_at_in_part(details):
         assert len(found.said) < 40_000
 
 
-def test_list_of_many_errors_is_text():
+def test_list_of_many_errors_is_read_as_text():
     body = b'[{"message": "Rate limit"}' + b",{}" * 1_000_000 + b"]"
     found = read_error(body)
     assert "rate limit" in found.message

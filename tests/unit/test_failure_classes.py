@@ -14,32 +14,32 @@ LANE = {
     "key_model": "its key is removed for the model",
     "instance": "its instance is removed",
 }
-DOUBTS = {"bad_request": "stays; doubted where it is the first word, then "}
+DOUBTS = {"bad_request": "stays; if it is the lane's first answer: checked, then "}
 TRIES = {
     "free": "while a lane is left",
     "attempts": "up to the maximum",
-    "once": "once more",
+    "once": "one more time",
     "reconnect": "on a new connection",
     "never": "never",
 }
-CONTROL = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
+CONTROL = {"cut": "reduced", "pause_growth": "not raised", "no": "none"}
 
 HEADER = (
     "outcome",
     "examples",
-    "what becomes of the lane",
+    "effect on the lane",
     "sent again",
     "on the same lane",
     "on another lane of the model",
     "costs an attempt",
     "retry budget",
-    "controller",
+    "effect on its limits",
 )
 
 
 def row(outcome, each):
     if each.removes is not None:
-        lane = f"{DOUBTS.get(outcome, 'doubted, then ' * (outcome in DOUBTED))}{LANE[each.removes]}"
+        lane = f"{DOUBTS.get(outcome, 'checked, then ' * (outcome in DOUBTED))}{LANE[each.removes]}"
     elif each.breaker is not None:
         lane = f"breaker, after {each.breaker.after}"
     else:
@@ -70,17 +70,17 @@ def test_every_outcome_that_is_a_failure_has_a_class():
     assert set(ANSWERED) <= set(get_args(LeaseOutcome))
 
 
-def test_classes_contradict_nothing():
+def test_failure_classes_are_consistent():
     for outcome, its_class in CLASSES.items():
         effects = [its_class.removes is not None, its_class.pauses, its_class.breaker is not None]
-        # What is sent again needs something that keeps it from coming back at once, for ever.
+        # A request that is sent again needs an effect that stops endless immediate retries.
         is_held = its_class.again not in {"never", "reconnect"} or outcome == "bad_request"
         assert sum(effects) == is_held, outcome
         assert its_class.costs_attempt or not its_class.budget, outcome
         assert outcome not in ANSWERED or its_class.again == "never"
 
 
-def test_documentation_shows_the_table_as_it_is_in_force():
+def test_documentation_shows_the_table_of_failure_classes():
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     start = lines.index("| " + " | ".join(HEADER) + " |")
     shown = []

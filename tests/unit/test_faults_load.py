@@ -28,7 +28,7 @@ POOL = simulated_pool(
 
 
 def entry(kind, *lines):
-    """The only fault of a file with that entry."""
+    """The text of a file with one fault."""
     return "\n".join([f'[[fault]]\nkind = "{kind}"', *lines])
 
 
@@ -55,7 +55,7 @@ def test_fault_of_each_kind_is_read(load, text, effect):
 
 
 @pytest.mark.parametrize("name", KNOWN_ERRORS)
-def test_known_error_is_answered_in_the_apis_shape(load, name):
+def test_known_error_is_answered_in_the_form_of_the_api(load, name):
     (fault,) = load(entry("error", f'error = "{name}"')).faults
     answer = fault.effect.answer(Chat())
     known = KNOWN_ERRORS[name]
@@ -65,7 +65,7 @@ def test_known_error_is_answered_in_the_apis_shape(load, name):
     assert (b"retry-after" in dict(answer.headers)) == (known.retry_after_s is not None)
 
 
-def test_status_body_and_headers_of_an_error_are_those_of_the_file(load):
+def test_status_body_and_headers_of_an_error_come_from_the_file(load):
     text = entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }')
     (fault,) = load(text).faults
     assert fault.effect.answer(Chat()) == Whole(b"<html>", 502, ((b"a", b"1"), (b"a", b"2")))
@@ -73,7 +73,7 @@ def test_status_body_and_headers_of_an_error_are_those_of_the_file(load):
     assert later.effect.of_answer(Whole(b"x"), 5.0, Chat()) == (Whole(b"", 503), 1.0)
 
 
-def test_status_and_message_of_a_known_error_can_be_others(load):
+def test_status_and_message_of_a_known_error_can_be_overridden(load):
     text = entry("error", 'error = "overloaded"', "status = 529", 'message = "busy"')
     (fault,) = load(text).faults
     answer = fault.effect.answer(Chat())
@@ -81,14 +81,14 @@ def test_status_and_message_of_a_known_error_can_be_others(load):
     assert msgspec.json.decode(answer.body)["error"]["message"] == "busy"
 
 
-def test_headers_that_are_given_are_the_only_ones(load):
+def test_given_headers_replace_the_default_headers(load):
     (usual,) = load(entry("error", "status = 429")).faults
     (none,) = load(entry("error", "status = 429", "headers = {}")).faults
     assert dict(usual.effect.answer(Chat()).headers)[b"retry-after"] == b"1"
     assert none.effect.answer(Chat()).headers == ()
 
 
-def test_where_and_when_are_read(load):
+def test_place_and_time_of_a_fault_are_read(load):
     text = """
     since = "start"
     seed = 7
@@ -147,14 +147,14 @@ def test_script_survives_the_pipe(load):
     assert msgspec.json.decode(msgspec.json.encode(script), type=FaultScript) == script
 
 
-def test_faults_before_others_leave_the_rest_alone(load):
+def test_faults_can_be_put_before_the_others(load):
     script = load(entry("hang"))
     first = Fault("f", Where(), When(), Hang("start"))
     assert script.preceded_by([first]).faults == (first, *script.faults)
     assert script.preceded_by([]) == script
 
 
-def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
+def test_every_field_of_a_fault_belongs_to_a_kind_or_to_all():
     own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
     when = {"kind", "after_requests", "for_requests", "share"}
     assert {field for kind in KINDS.values() for field in kind.fields} == own - when
@@ -164,25 +164,28 @@ REFUSED = [
     ("", "is empty"),
     (entry("eror", "status = 500"), 'fault[0].kind must be "error" or "hang"'),
     (entry("hang", "form_s = 1"), "fault[0].form_s is not a known field; did you mean for"),
-    (entry("hang", "body = ''"), 'fault[0].body is for kind = "error" or "malformed"'),
-    (entry("error"), "fault[0] needs error or status"),
+    (entry("hang", "body = ''"), 'fault[0].body requires kind = "error" or "malformed"'),
+    (entry("error"), "fault[0] is missing error or status"),
     (entry("error", "status = 200"), "fault[0].status must be >= 300 (got 200)"),
     (entry("error", "error = 'insufficient_qouta'"), "did you mean insufficient_quota?"),
     (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is not a header name"),
     (entry("error", "status = 500", "headers = { a = 2 }"), "fault[0].headers.a must be a string"),
     (entry("error", "status = 500", "headers = { Content-Length = '1' }"), "cannot be set"),
-    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "and one line"),
+    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "must be one line"),
     (entry("slow"), 'fault[0].kind must be "error" or "hang"'),
-    (entry("hang", "key = 'key00'"), "fault[0].key is no key of pool.toml; did you mean key0?"),
-    (entry("hang", "instance = 'zz'"), "there is i0, i1, i2"),
-    (entry("hang", "model = 'n'", "instance = 'i0'"), "fault[0] names no lane of pool.toml"),
+    (
+        entry("hang", "key = 'key00'"),
+        "fault[0].key is an unknown key in pool.toml; did you mean key0?",
+    ),
+    (entry("hang", "instance = 'zz'"), "allowed: i0, i1, i2"),
+    (entry("hang", "model = 'n'", "instance = 'i0'"), "fault[0] matches no lane in pool.toml"),
     (entry("hang", "share = 0"), "fault[0].share must be > 0 (got 0)"),
     (entry("hang", "for_s = 0"), "fault[0].for_s must be > 0 (got 0)"),
     (entry("hang", "for_requests = 0"), "fault[0].for_requests must be >= 1 (got 0)"),
     ("since = 'now'\n" + entry("hang"), 'since must be "first-request" or "start" (got "now")'),
-    ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] changes nothing"),
+    ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] has no effect"),
     ("[[capacity]]\nlimit = 'lab/key7'\nworkers = 1", "did you mean lab/key"),
-    ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "together with limit"),
+    ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "cannot be combined with limit"),
     ("[[fault]\n", "line 1 is not TOML"),
 ]
 
@@ -197,7 +200,7 @@ def test_mistake_is_refused_with_one_clear_message(load, text, message):
     assert "\n" not in said
 
 
-def test_file_that_is_not_there_is_refused(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     from pytest_ultrapar.simulator.faults.file import load_faults
 
     with pytest.raises(ConfigError, match=r"none\.toml: there is no such file"):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.faults.book import Trigger
 from pytest_ultrapar.simulator.faults.kinds import Hang
 from pytest_ultrapar.simulator.faults.script import Fault, When
+from pytest_ultrapar.simulator.faults.selection import Trigger
 from pytest_ultrapar.simulator.faults.timeline import Span, Timeline, Where
 
 
@@ -17,7 +17,7 @@ def trigger(when, seed=0, label="f"):
 
 
 def takes(when, elapsed_s, requests=None):
-    """Which of the requests at those moments are taken, by their index."""
+    """The indices of the requests that the fault takes at these times."""
     fault = trigger(when)
     asked = requests or [f"q{n}" for n in range(len(elapsed_s))]
     return [n for n, t in enumerate(elapsed_s) if fault.takes(t, lambda n=n: asked[n])]
@@ -36,7 +36,7 @@ def takes(when, elapsed_s, requests=None):
         (When(Span(2.0), after_requests=1, for_requests=2), [3, 4]),
     ],
 )
-def test_trigger_takes_by_time_and_count(when, taken):
+def test_trigger_takes_requests_by_time_and_count(when, taken):
     assert takes(when, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]) == taken
 
 
@@ -46,7 +46,7 @@ def test_trigger_takes_by_time_and_count(when, taken):
     times=st.lists(st.integers(0, 9), max_size=40),
     shuffle=st.integers(0, 100),
 )
-def test_share_depends_on_the_request_and_its_repetition_but_on_no_order(
+def test_share_depends_on_the_request_and_its_repetition_but_not_on_the_order(
     share, seed, times, shuffle
 ):
     def drawn(order):
@@ -60,10 +60,10 @@ def test_share_depends_on_the_request_and_its_repetition_but_on_no_order(
     assert drawn(times) == drawn(other)
 
 
-def test_share_is_near_its_number_and_another_seed_takes_others():
+def test_share_is_near_its_value_and_another_seed_takes_other_requests():
     n = 4000
     first = takes(When(share=0.05), [0.0] * n)
-    # Binomial: standard deviation 13.8, so this fails by chance once in 10**9 seeds, and never.
+    # Binomial with a standard deviation of 13.8: one seed in 10**9 fails, and this one passes.
     assert abs(len(first) - 200) < 83
     fault = trigger(When(share=0.05), seed=1)
     other = [k for k in range(n) if fault.takes(0.0, lambda k=k: f"q{k}")]
@@ -75,7 +75,7 @@ def test_retry_of_a_taken_request_is_drawn_again():
     assert {fault.takes(0.0, lambda: "same") for _ in range(64)} == {True, False}
 
 
-def test_request_is_not_named_where_nothing_is_drawn():
+def test_request_is_not_named_if_nothing_is_drawn():
     def never() -> str:
         raise AssertionError
 

@@ -1,17 +1,17 @@
-"""How much is kept of texts that are too large, and what finding that costs."""
+"""The kept part of texts that are too large, and the cost of finding it."""
 
 from __future__ import annotations
 
 import pytest
 
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning
-from pytest_ultrapar.engine.output import EpisodeOutput
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 
 _DROPPED = 4096
 
 
 class Watched(str):
-    """Counts the characters that are looked at one by one."""
+    """Counts the characters that are read one by one."""
 
     __slots__ = ("n_looked_at",)
 
@@ -21,7 +21,7 @@ class Watched(str):
         return super().__getitem__(place)
 
 
-def test_only_what_is_dropped_is_looked_at():
+def test_only_dropped_characters_are_read():
     text = Watched("x" * (LARGEST_TEXT + 1))
     assert len(beginning(text)) == LARGEST_TEXT - _DROPPED
     assert text.n_looked_at == _DROPPED
@@ -37,11 +37,11 @@ def test_only_what_is_dropped_is_looked_at():
         ("x" * 100 + " " * LARGEST_TEXT, 0),
     ],
 )
-def test_as_many_visible_characters_are_dropped_as_a_secret_may_have(text, kept):
+def test_dropped_part_has_as_many_visible_characters_as_a_secret(text, kept):
     assert beginning(text) == text[:kept]
 
 
-def test_output_is_cut_once_and_nothing_is_added_behind_the_cut():
+def test_output_is_cut_once_and_nothing_is_added_after_the_cut():
     output = EpisodeOutput()
     for add in (output.add_print, output.add_log):
         add("x" * LARGEST_TEXT)

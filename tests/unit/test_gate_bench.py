@@ -1,4 +1,4 @@
-"""`ultrapar gate` on what `ultrapar bench` wrote: the measured speed-up, whole and by model."""
+"""`ultrapar gate` on a directory of `ultrapar bench`: the speed-up, whole and by model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ N = 24
 
 
 def one_by_one(n):
-    """A second each, a quarter between them."""
+    """Spans of a second, a quarter of a second apart."""
     return [(1.25 * number, 1.25 * number + 1.0) for number in range(n)]
 
 
 def four_at_once(n):
-    """A second and a quarter each: what is busy answers slower."""
+    """Spans of 1.25 s, four at a time: a busy server answers slower."""
     return [(1.25 * (number // 4), 1.25 * (number // 4 + 1)) for number in range(n)]
 
 
@@ -78,17 +78,17 @@ WAYS = ("bench", "bench/ultra")
         ("speedup[suite=phase53,model=m2]>=2.2", "FAIL"),
     ],
 )
-def test_measured_speedup_decides(gate, way, rule, verdict):
+def test_gate_judges_the_measured_speedup(gate, way, rule, verdict):
     code, said, err = gate(way, "--rule", rule)
     assert err == ""
     line = next(line for line in said.splitlines() if line.startswith(rule))
     assert line.removeprefix(rule).split()[0] == verdict
     assert code == (verdict == "FAIL")
-    assert "the speed-up of the run stands on a serial run of the same cases" in said
+    assert "the speed-up of the run is based on a serial run of the same cases" in said
     assert "estimated" not in said
 
 
-def test_mode_with_the_most_under_way_is_judged_and_phase_where_ultra_is_not(gate):
+def test_gate_judges_ultra_or_else_phase_unless_a_mode_is_named(gate):
     assert "pass" in gate("phases", "--rule", "speedup>=3.8")[1]
     code, said, _ = gate("bench/rotate", "--rule", "speedup>=3.8")
     assert (code, "FAIL" in said) == (1, True)
@@ -105,18 +105,18 @@ def test_bench_is_compared_with_another_bench(gate):
         "speedup[model=m1]>=-10%",
     )
     assert (code, ": 0 failed, 2 passed" in said) == (0, True)
-    assert "the speed-up of the baseline stands on a serial run of the same cases" in said
+    assert "the speed-up of the baseline is based on a serial run of the same cases" in said
 
 
-def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
+def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
     shutil.copytree(folder / "bench", tmp_path / "bench")
     file = tmp_path / "bench" / "benchmark.json"
     known = json.loads(file.read_text())
     for change, says in (
         ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
         ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
-        # As an earlier version wrote it.
-        ({"n": 7, "n_serial": None}, "no interval: the file has none"),
+        # The file of an earlier version.
+        ({"n": 7, "n_serial": None}, "no interval: the file does not contain it"),
     ):
         for part in known["ultrapar"]["runs"][-1]["parts"]:
             part |= {"basis": "sampled", "speedup_interval": None, **change}
@@ -127,31 +127,36 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another one, and its modes are phase, ultra"),
-        (("alone", RULE), "and its modes are serial; run ultrapar bench"),
+        (("unmeasured", RULE), "a time and another mode, and its modes are phase, ultra"),
+        (("alone", RULE), "and its modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
-        (("bench", "--rule=speedup[flaw=order]>=3"), "speedup takes the filters model and suite"),
+        (
+            ("bench", "--rule=speedup[flaw=order]>=3"),
+            "speedup takes only the filters model and suite",
+        ),
         (("bench/benchmark.json", RULE), "is a file; name the directory of a"),
-        (("bench", "--baseline=unmeasured", "--rule=speedup>=-10%"), "one case under way at a"),
+        (("bench", "--baseline=unmeasured", "--rule=speedup>=-10%"), "runs one case at a"),
     ],
 )
-def test_what_has_no_measured_speedup_is_refused_in_one_sentence(refused, benches, words, says):
+def test_bench_without_the_measured_speedup_is_refused_in_one_sentence(
+    refused, benches, words, says
+):
     err = refused("gate", *words)
     assert says in err
     assert len(err.strip().splitlines()) == 1
 
 
-def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_where_it_is_named(gate):
+def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_if_it_is_named(gate):
     code, said, _ = gate("unmeasured/ultra", "--rule", "speedup>=3")
     assert code == 0
-    assert "stands on its own service times added up: it is at most that" in said
+    assert "is based on its own service times added up, so it is an upper bound" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
 
 
-def test_bench_of_which_the_judged_run_is_gone_is_refused(refused, folder, tmp_path):
+def test_bench_whose_judged_run_is_missing_is_refused(refused, folder, tmp_path):
     shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
     said = refused("gate", str(tmp_path / "bench"), "--rule", "speedup>=3.8")
-    assert "the run that stands for the bench, is no longer there" in said
+    assert "the run that represents the bench, is missing" in said
 
 
 def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):
@@ -159,15 +164,15 @@ def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):
     assert code == 0
     (line,) = [line.split() for line in said.splitlines() if line.startswith("speedup")]
     assert line[2:4] == ["4.0x", "4.0x"]
-    assert "the speed-up of the baseline stands on a serial run of the same cases" in said
+    assert "the speed-up of the baseline is based on a serial run of the same cases" in said
 
 
-def test_model_that_the_serial_run_never_answered_has_no_figure(gate, tmp_path):
+def test_model_without_a_serial_answer_has_no_figure(gate, tmp_path):
     spans = [None if n % 2 else span for n, span in enumerate(one_by_one(N))]
     run_of(tmp_path / "serial", "serial", spans, ended_at=NOW)
     run_of(tmp_path / "ultra", "ultra", four_at_once(N), ended_at=NOW)
     finish(tmp_path, [read_ended(mode, tmp_path / mode, 0) for mode in ("serial", "ultra")], [])
     code, said, _ = gate(str(tmp_path), "--rule", "speedup[model=m2]>=0.1")
     assert (code, "no figure" in said) == (1, True)
-    assert "none of its cases ran serially" in said
+    assert "no selected case ran serially" in said
     assert gate(str(tmp_path), "--rule", "speedup[model=m1]>=0.1")[0] == 0

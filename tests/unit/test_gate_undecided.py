@@ -1,4 +1,4 @@
-"""Rules that nothing decides: too few cases, or a client that was the limit itself."""
+"""Undecided rules: too few cases, or a client that limited the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
-BUSY = "31% of the makespan was the client's own time"
+BUSY = "31% of the makespan was spent in the client"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def gate(folder, run, base, *rules, undecided="pass"):
     return judge(list(map(parse_rule, rules)), run, baseline, undecided=undecided)
 
 
-def test_five_of_ten_against_seven_tenths_is_said_to_be_undecided(folder):
+def test_five_of_ten_solved_is_undecided_against_seven_tenths(folder):
     result = gate(folder, "ten", None, "solved_rate>=0.7", "solved_rate>=0.1")
     section = gate_section(result)
     assert section.title.endswith(": 0 failed, 1 passed, 1 undecided (passes)")
@@ -46,7 +46,7 @@ def test_five_of_ten_against_seven_tenths_is_said_to_be_undecided(folder):
     assert not result.failed
 
 
-def test_undecided_rule_fails_where_that_is_asked_for(folder):
+def test_undecided_rule_fails_if_the_option_says_fail(folder):
     result = gate(folder, "ten", None, "solved_rate>=0.7", undecided="fail")
     assert result.failed
     assert gate_section(result).title.endswith(": 0 failed, 0 passed, 1 undecided (FAILS)")
@@ -69,7 +69,7 @@ def test_undecided_rule_fails_where_that_is_asked_for(folder):
         ("speedup.point>=100", "FAIL"),
     ],
 )
-def test_point_estimate_decides_whatever_its_interval(folder, rule, verdict):
+def test_point_estimate_decides_regardless_of_its_interval(folder, rule, verdict):
     (judged,) = gate(folder, "ten", None, rule).judged
     assert judged.verdict == verdict
 
@@ -101,31 +101,31 @@ SPEED_RULES = (
 
 
 @pytest.mark.parametrize(("run", "base"), [("busy-slow", "base"), ("slow", "busy")])
-def test_speed_is_undecided_where_a_client_was_the_limit(folder, run, base):
+def test_speed_is_undecided_if_the_client_limited_a_run(folder, run, base):
     judged = gate(folder, run, base, *SPEED_RULES).judged
     relative = [each for each in judged if each.rule.needs_baseline]
     absolute = [each for each in judged if not each.rule.needs_baseline]
     assert {each.verdict for each in relative} == {"undecided"}
     assert all(BUSY in each.note for each in relative)
-    # A baseline has no part in the run's own figures.
+    # A baseline does not affect the run's own figures.
     expected = {"undecided"} if run == "busy-slow" else {"FAIL"}
     assert {each.verdict for each in absolute} == expected
     assert {each.n_to_decide for each in relative} == {None}
 
 
-def test_answers_are_judged_whatever_the_client_did(folder):
+def test_answers_are_judged_even_if_the_client_limited_the_run(folder):
     rules = ("solved_rate>=-0.02", "same_answers", "solved_rate>=0.99", "kept>=1", "tokens_out<=3")
     result = gate(folder, "busy", "base", *rules)
     assert [each.verdict for each in result.judged] == ["pass", "pass", "FAIL", "pass", "pass"]
 
 
-def test_compare_does_not_call_the_speed_of_a_busy_client_a_change(folder):
+def test_compare_reports_no_change_of_speed_if_the_client_was_busy(folder):
     base, slow, busy = (
         find_measured_run(str(folder / name)) for name in ("base", "slow", "busy-slow")
     )
     verdict, *_ = comparison_sections(base, compare_runs(base, [busy]))
     (said,) = [note for note in verdict.notes if "speed" in note]
-    assert said.startswith("speed: undecided, since the client itself was the limit of new")
+    assert said.startswith("speed: undecided, since the client, not the pool, limited new")
     assert "throughput -16.7 %" in said
     verdict, *_ = comparison_sections(base, compare_runs(base, [slow]))
     (said,) = [note for note in verdict.notes if "speed" in note]

@@ -1,4 +1,4 @@
-"""What a gate says of runs that lost cases, answered alike, or are too few."""
+"""Verdicts on runs that lost cases, have the same answers, or have too few cases."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def test_run_that_lost_cases_of_the_baseline_fails_the_default_rules(folder):
         "tokens_out<=+0%",
     ],
 )
-def test_cases_that_all_answered_alike_pass_without_doubt(folder, rule):
+def test_runs_with_the_same_answers_pass(folder, rule):
     assert verdict(folder, "again", "base", rule) == "pass"
 
 
-def test_interval_of_cases_that_all_answered_alike_still_tells_of_other_cases(folder):
+def test_interval_of_runs_with_the_same_answers_still_covers_other_cases(folder):
     (judged,) = gate(folder, "again", "base", "solved_rate>=-0.02").judged
     assert judged.figure.interval.low < -0.02
     notes = gate_section(gate(folder, "again", "base", "solved_rate>=-0.02")).notes
     assert any("every case has the same figure in both runs" in note for note in notes)
 
 
-def test_rule_that_is_not_decided_says_how_many_cases_would_do(folder):
+def test_undecided_rule_shows_how_many_cases_can_decide_it(folder):
     rules = ("solved_rate>=0.85", "solved_rate>=0.9", "solved_rate>=0.5")
     section = gate_section(gate(folder, "base", None, *rules))
     assert section.header[-1] == "n to decide"

@@ -1,10 +1,10 @@
-"""What a command of `ultrapar gateway` is told, and what is said of one that cannot be run."""
+"""The environment of a command of `ultrapar gateway`, and commands that cannot run."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.coordinator.gateway.harness import (
+from pytest_ultrapar.coordinator.gateway.child_command import (
     environment,
     look_up,
     variables,
@@ -25,14 +25,14 @@ ADDRESS = "http://127.0.0.1:8080"
         ),
     ],
 )
-def test_clients_of_what_the_pool_serves_are_told_and_no_others(path, first, key):
+def test_only_clients_of_served_apis_get_variables(path, first, key):
     (own,) = variables([path], ADDRESS, "token")
     pairs = [*own.items()]
     assert (pairs[0], pairs[-1]) == (first, (key, "token"))
     assert set(own.values()) <= {ADDRESS, f"{ADDRESS}/v1", "token"}
 
 
-def test_command_has_the_variables_of_this_process_but_none_that_lead_elsewhere():
+def test_command_gets_this_environment_without_addresses_of_other_servers():
     own = {"PATH": "/bin", "OPENAI_API_KEY": "sk-own", "OPENAI_API_HOST": "x", "NO_PROXY": "a.b"}
     assert environment(own, [{"OPENAI_API_KEY": "token"}], "127.0.0.1") == {
         "DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600",
@@ -45,7 +45,7 @@ def test_command_has_the_variables_of_this_process_but_none_that_lead_elsewhere(
     assert environment(own, [], "127.0.0.1").items() >= own.items()
 
 
-def test_command_that_cannot_be_run_has_a_shells_code(tmp_path):
+def test_command_that_cannot_run_has_a_shells_exit_code(tmp_path):
     look_up("sh")
     plain = tmp_path / "plain"
     plain.touch()

@@ -1,7 +1,7 @@
-"""The same conversations over all APIs: each request in its API's shape, all replies alike.
+"""The same conversations over all APIs: requests in each API's form, and equal replies.
 
-`golden/chat.json` has what a suite hands to `llm.chat()` and what it gets, `golden/API.json` what
-goes over the wire: requests, whole answers and streams in the shapes that the providers document.
+`golden/chat.json` has the arguments and the replies of `llm.chat()`. `golden/API.json` has the
+requests, whole answers and streams on the wire, in the form that the provider documents.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def events_of(api: str, name: str) -> bytes:
 
 
 def answers(api: str, name: str) -> list[Reply | Failure]:
-    """The reply in the whole answer, and in the stream by several ways of cutting it."""
+    """The replies from the whole answer, and from the stream in pieces of several sizes."""
     wire, its_api = golden(api)[name], api_named(api)
     found = [its_api.reply(json.dumps(wire["answer"]).encode(), LANE, 1.0)]
     events = events_of(api, name)
@@ -59,17 +59,17 @@ def answers(api: str, name: str) -> list[Reply | Failure]:
 
 def test_every_api_has_every_conversation():
     assert [set(golden(api)) ^ set(CHAT) for api in APIS] == [set()] * len(APIS)
-    # Azure is chat completions at other addresses, and so is the simulated provider.
+    # Azure and the simulated provider use chat completions at other addresses.
     assert {*APIS} | {"azure-openai", "simulated"} == {*api_names()}
 
 
 @pytest.mark.parametrize(("api", "name"), CASES)
-def test_request_is_in_the_shape_of_its_api(api, name):
+def test_request_has_the_form_of_its_api(api, name):
     assert sent(api, name, CHAT[name]["messages"]) == golden(api)[name]["request"]
 
 
 @pytest.mark.parametrize(("api", "name"), [case for case in CASES if "reply" in CHAT[case[1]]])
-def test_replies_are_alike_over_all_apis_whole_and_streamed(api, name):
+def test_replies_are_equal_over_all_apis_whole_and_streamed(api, name):
     for reply in answers(api, name):
         said = msgspec.to_builtins(reply)
         said["tool_calls"] = [
@@ -84,7 +84,7 @@ def test_replies_are_alike_over_all_apis_whole_and_streamed(api, name):
 
 
 def said_in(value: Any) -> Any:
-    """A body without what says nothing: null, and of chat what only its whole answers have."""
+    """A body without null values and without fields that only whole answers have."""
     if isinstance(value, list):
         return [said_in(one) for one in value]
     if not isinstance(value, dict):
@@ -94,7 +94,7 @@ def said_in(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("api", "name"), [case for case in CASES if "reply" in CHAT[case[1]]])
-def test_stream_put_together_is_the_whole_answer_of_its_api(api, name):
+def test_joined_stream_is_the_whole_answer_of_its_api(api, name):
     stream = api_named(api).stream()
     stream.feed(events_of(api, name), 1.0)
     stream.end(2.0)
@@ -113,7 +113,7 @@ def test_filtered_answers_are_results_of_the_case_over_all_apis(api, name):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_reasoning_is_sent_back_as_its_api_wants_it(api):
+def test_reasoning_is_sent_back_in_the_form_of_its_api(api):
     first = CHAT["reasoning"]["messages"]
     for reply in answers(api, "reasoning"):
         (call,) = reply.tool_calls

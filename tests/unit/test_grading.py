@@ -1,4 +1,4 @@
-"""What `grade` takes."""
+"""The arguments of `grade`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_ultrapar.session.prefetch import CaseState, Graded
 
 @pytest.fixture
 def graded():
-    """What is noted of one call of `grade`."""
+    """Call `grade` once; return the noted grade."""
 
     def call(*args, **named):
         state = CaseState(prefetch, "case0", None)
@@ -45,7 +45,7 @@ def test_grade_takes_an_outcome_and_a_reason(graded, outcome, noted, how):
     assert graded(outcome, *how, **scores) == Graded(noted, scores, None, *(how or [None]))
 
 
-def test_half_a_surrogate_pair_is_shown(graded):
+def test_half_a_surrogate_pair_is_escaped(graded):
     found = graded(True, "half \ud83d of it", labels={"\ud83d": "\ud83d"})
     assert (found.reason, found.labels) == ("half \\ud83d of it", {"\\ud83d": "\\ud83d"})
 
@@ -62,18 +62,18 @@ def test_scores_are_numbers_of_any_library(graded):
 
 
 @pytest.mark.parametrize("value", ["1", None, float("nan"), 10**400, 1j, [1], np.array([1, 2])])
-def test_score_that_is_no_finite_number_is_named(graded, value):
+def test_score_that_is_not_a_finite_number_is_refused_by_name(graded, value):
     with pytest.raises(ValueError, match=r"got steps=.*; a score must be a finite number"):
         graded(True, steps=value)
 
 
 @pytest.mark.parametrize("outcome", [1, 0.5, None, "passed", SimpleNamespace(outcome="solved")])
-def test_outcome_that_is_none_is_named(graded, outcome):
+def test_invalid_outcome_is_refused(graded, outcome):
     with pytest.raises((TypeError, ValueError), match=r"grade\(\) got "):
         graded(outcome)
 
 
-def test_labels_are_texts_and_numbers_kept_as_text(graded):
+def test_labels_are_stored_as_text(graded):
     labels = {"a": "B", "b": 3, "c": np.int64(4), "d": False, "e": np.str_("x"), "f": 0.5}
     noted = {"a": "B", "b": "3", "c": "4", "d": "False", "e": "x", "f": "0.5"}
     assert graded(True, labels=labels).labels == noted
@@ -84,6 +84,6 @@ def test_labels_are_texts_and_numbers_kept_as_text(graded):
 
 
 @pytest.mark.parametrize("labels", [{"a": None}, {"a": ["B"]}, {"a": float("nan")}, {1: "B"}, "B"])
-def test_labels_that_are_none_are_named(graded, labels):
+def test_invalid_labels_are_refused(graded, labels):
     with pytest.raises(TypeError, match=r"grade\(\) got (the label|labels=)"):
         graded(True, labels=labels)

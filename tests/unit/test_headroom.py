@@ -1,4 +1,4 @@
-"""How wide sends are spaced: what late sends cost against what slower ones do."""
+"""The spacing of sends, which balances late sends against slow ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_key(**rates: float) -> Play:
 
 
 def granted(play: Play, **wish: object) -> int:
-    """A request that has its lease, as soon as it may."""
+    """Wait for the lease of a new request; return the id of the request."""
     request = play.ask(**wish)
     while request not in play.leases:
         play.step()
@@ -28,13 +28,13 @@ def granted(play: Play, **wish: object) -> int:
 
 
 def promised_s(play: Play) -> float:
-    """How late the next send may be without any consequence."""
+    """The seconds by which the next send may be late without a cost."""
     lease = play.leases[granted(play)]
     return lease.late_after_s - lease.granted_s
 
 
 def send(play: Play, late_s: float, outcome: str = "ok", **said: object) -> float:
-    """A request that is sent so late, as soon as there is a lease; when it was granted."""
+    """Send a request `late_s` after its lease; return the time of the lease."""
     request = granted(play)
     lease = play.leases[request]
     play.wait(late_s)
@@ -61,7 +61,7 @@ def test_sends_begin_with_headroom_for_a_busy_start(rates, late_s, spacing):
     assert promised_s(play) == pytest.approx(late_s)
 
 
-def test_tokens_are_counted_over_the_window_and_what_is_spare():
+def test_tokens_are_counted_over_the_window_plus_the_headroom():
     play = one_key(tpm=100)
     first = granted(play, tokens=100)
     second = granted(play, tokens=100)
@@ -69,21 +69,21 @@ def test_tokens_are_counted_over_the_window_and_what_is_spare():
     assert gap_s == pytest.approx(60.1)
 
 
-def test_prompt_sends_bring_a_rate_by_the_second_down_to_one_per_cent():
+def test_punctual_sends_reduce_the_headroom_of_qps_to_one_per_cent():
     play = one_key(qps=10)
     for _ in range(300):
         send(play, 0.001)
     assert spacing_s(play) == pytest.approx(0.101)
 
 
-def test_few_sends_prove_nothing():
+def test_few_punctual_sends_do_not_reduce_the_headroom():
     play = one_key(qps=10)
     for _ in range(12):
         send(play, 0.001)
     assert spacing_s(play) == pytest.approx(0.105)
 
 
-def test_send_later_than_promised_is_made_up_for_by_all_that_follow():
+def test_send_later_than_promised_delays_all_that_follow():
     play = one_key(qps=10)
     first_s = send(play, 0.001)
     second_s = send(play, 0.08)
@@ -91,8 +91,8 @@ def test_send_later_than_promised_is_made_up_for_by_all_that_follow():
     assert second_s - first_s == pytest.approx(0.105)
 
 
-def test_sends_that_are_late_together_are_made_up_for_together():
-    """Such as those of a start: what counts is the distance of those behind one to it."""
+def test_delays_of_sends_that_are_late_together_do_not_add_up():
+    """For example at a start: only the distance of later sends to a late send counts."""
     play = one_key(qps=10)
     first, second = granted(play), granted(play)
     began_s = play.leases[second].granted_s
@@ -100,12 +100,12 @@ def test_sends_that_are_late_together_are_made_up_for_together():
         play.say("gw0", SentLate(play.leases[request].lease_id, late_s))
     third_s = play.leases[granted(play)].granted_s
     assert third_s - began_s == pytest.approx(0.105 + 0.07)
-    # Said later: 0.1 in all, of which 0.07 are there already.
+    # A later report adds 0.03 s: it says 0.1 s too late, of which 0.07 s are counted.
     play.say("gw0", SentLate(play.leases[second].lease_id, 0.15))
     assert play.leases[granted(play)].granted_s - third_s == pytest.approx(0.105 + 0.03)
 
 
-def test_send_that_would_cost_more_than_its_place_is_not_sent():
+def test_request_that_is_late_by_more_than_an_interval_is_not_sent():
     play = one_key(qps=10)
     lease = play.leases[granted(play)]
     assert lease.late_after_s - lease.granted_s == pytest.approx(0.05)
@@ -113,7 +113,7 @@ def test_send_that_would_cost_more_than_its_place_is_not_sent():
 
 
 @pytest.mark.parametrize(("rates", "most_s"), [({"qps": 1}, 0.25), ({"rpm": 1}, 1.0)])
-def test_nothing_is_sent_when_it_is_all_but_forgotten(rates, most_s):
+def test_latest_time_to_send_is_bounded_for_slow_rates(rates, most_s):
     play = one_key(**rates)
     lease = play.leases[granted(play)]
     assert lease.send_by_s - lease.granted_s == pytest.approx(most_s)
@@ -124,14 +124,14 @@ def test_broker_that_wakes_late_does_not_slow_a_rate_down():
     first_s = send(play, 0.0)
     for n in range(1, 11):
         request = play.ask()
-        # It looks 3 ms after the time of each send.
+        # It wakes 3 ms after the time of each send.
         play.wake(first_s + n * 0.105 + 0.003)
         assert request in play.leases
         play.answer(request, "ok", Feedback(late_s=0.0))
 
 
-def test_sends_that_are_late_now_and_then_are_not_waited_for():
-    # One of a hundred is 40 ms late: 4 % of all sends would pay for it.
+def test_rare_late_sends_get_no_headroom():
+    # One of a hundred is 40 ms late. Headroom for it costs every send 4 %.
     play = one_key(qps=10)
     for n in range(1000):
         send(play, 0.04 if n % 100 == 0 else 0.005)
@@ -139,7 +139,7 @@ def test_sends_that_are_late_now_and_then_are_not_waited_for():
     assert "unsent" not in play.status("p/i/k0").outcomes
 
 
-def test_machine_on_which_all_sends_are_late_gets_them_out():
+def test_machine_on_which_all_sends_are_late_still_sends_all():
     play = one_key(qps=10)
     for _ in range(60):
         send(play, 0.09)
@@ -147,7 +147,7 @@ def test_machine_on_which_all_sends_are_late_gets_them_out():
     assert "unsent" not in play.status("p/i/k0").outcomes
 
 
-def test_promise_is_spaced_for_before_it_is_made_and_after_it_is_withdrawn():
+def test_spacing_grows_before_a_longer_promise_and_shrinks_after_it_ends():
     headroom = Headroom(1.0, 0.05, 0.1)
     seen = []
     for second, late_s in enumerate([0.001] * 20 + [0.09] * 20 + [0.001] * 100):
@@ -162,13 +162,13 @@ def test_promise_is_spaced_for_before_it_is_made_and_after_it_is_withdrawn():
         assert late_s <= before_s
 
 
-def test_it_is_chosen_anew_once_per_window():
+def test_headroom_is_revised_once_per_window():
     headroom = Headroom(1.0, 0.05, 0.1)
     assert not headroom.revise(0.0)
     for _ in range(300):
         headroom.saw(0.001)
     assert not headroom.revise(1.9)
-    # First the promise is shorter, and a window later the distance.
+    # First the promise shrinks, and a window later the spacing.
     assert not headroom.revise(2.0)
     assert headroom.late_s == 0.01
     assert headroom.revise(4.0)
@@ -176,7 +176,7 @@ def test_it_is_chosen_anew_once_per_window():
 
 
 @pytest.mark.parametrize("exceeded", [None, "rate"])
-def test_refusal_at_a_declared_rate_is_answered_by_headroom_and_lowers_nothing(exceeded):
+def test_refusal_at_a_declared_rate_widens_the_headroom_and_lowers_no_limit(exceeded):
     play = one_key(rpm=600)
     for _ in range(50):
         send(play, 0.001)
@@ -184,11 +184,11 @@ def test_refusal_at_a_declared_rate_is_answered_by_headroom_and_lowers_nothing(e
     assert spacing_s(play) == pytest.approx(0.105)
     status = play.status("p/i/k0")
     assert (status.state, status.estimated, status.widened) == ("up", None, ("k0",))
-    # A slice of a second has the same share to spare.
+    # A slice of a second has the same share of headroom.
     assert promised_s(play) == pytest.approx(0.05)
 
 
-def test_what_a_refusal_taught_is_kept_however_prompt_the_sends_are():
+def test_headroom_after_a_refusal_stays_even_if_sends_are_punctual():
     play = one_key(qps=10)
     for _ in range(300):
         send(play, 0.001)
@@ -198,7 +198,7 @@ def test_what_a_refusal_taught_is_kept_however_prompt_the_sends_are():
     assert spacing_s(play) == pytest.approx(0.105)
 
 
-def test_refusals_of_one_burst_are_one_piece_of_news_and_the_third_lowers_the_limit():
+def test_refusals_of_one_burst_count_once_and_the_third_lowers_the_limit():
     play = one_key(rpm=600)
     for request in [granted(play) for _ in range(3)]:
         play.answer(request, "rate", Feedback(is_too_many=True))
@@ -210,7 +210,7 @@ def test_refusals_of_one_burst_are_one_piece_of_news_and_the_third_lowers_the_li
     assert play.status("p/i/k0").estimated is not None
 
 
-def test_refusal_at_the_start_asks_for_more_than_the_first_headroom_for_a_while():
+def test_refusal_at_the_start_widens_the_first_headroom_for_a_while():
     play = one_key(qps=10)
     send(play, 0.001, "rate")
     assert spacing_s(play) == pytest.approx(0.11)
@@ -222,7 +222,7 @@ def test_refusal_at_the_start_asks_for_more_than_the_first_headroom_for_a_while(
 
 
 @pytest.mark.slow
-def test_what_was_refused_twice_falls_back_to_five_per_cent():
+def test_headroom_after_two_refusals_falls_back_to_five_per_cent():
     play = one_key(rpm=600)
     send(play, 0.001, "rate")
     send(play, 0.001, "rate")
@@ -232,7 +232,7 @@ def test_what_was_refused_twice_falls_back_to_five_per_cent():
     assert spacing_s(play) == pytest.approx(0.105)
 
 
-def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
+def test_refusal_of_too_many_in_flight_does_not_affect_the_rate():
     play = one_key(qps=10, workers=5)
     for _ in range(300):
         send(play, 0.001)
@@ -242,7 +242,7 @@ def test_refusal_of_too_many_at_once_says_nothing_of_the_rate():
     assert status.estimated is not None
 
 
-def test_looser_limit_above_the_one_that_binds_costs_nothing():
+def test_looser_limit_above_the_binding_limit_costs_nothing():
     above, own = Limit("p", "provider", rpm=660), Limit("k0", "key", qps=10)
     play = Play(pool([lane("i", "k0", "p", "k0")], above, own), late_s=first_late_s)
     for _ in range(300):
@@ -251,7 +251,7 @@ def test_looser_limit_above_the_one_that_binds_costs_nothing():
 
 
 @pytest.mark.parametrize("level", ["pool", "provider"])
-def test_refusal_says_nothing_of_the_runs_own_limits(level):
+def test_refusal_does_not_affect_limits_of_pool_and_provider(level):
     above, own = Limit("mine", level, rpm=6000), Limit("k0", "key", workers=5)
     play = Play(pool([lane("i", "k0", "mine", "k0")], above, own), late_s=first_late_s)
     send(play, 0.001, "rate")
@@ -261,7 +261,7 @@ def test_refusal_says_nothing_of_the_runs_own_limits(level):
 
 
 @pytest.mark.parametrize("said", [{"is_too_many": False}, {"exceeded": "tokens"}])
-def test_overloaded_server_and_too_many_tokens_say_nothing_of_the_rate(said):
+def test_overloaded_server_and_too_many_tokens_do_not_affect_the_rate(said):
     play = one_key(rpm=600)
     send(play, 0.001, "rate", **said)
     status = play.status("p/i/k0")
@@ -269,7 +269,7 @@ def test_overloaded_server_and_too_many_tokens_say_nothing_of_the_rate(said):
     assert status.estimated is not None
 
 
-def test_refusal_of_too_many_tokens_spaces_tokens_wider_and_only_for_a_while():
+def test_refusal_of_too_many_tokens_widens_their_spacing_for_a_while():
     play = one_key(tpm=6000)
     for outcome in ("rate", "rate"):
         request = granted(play, tokens=100)
@@ -282,7 +282,7 @@ def test_refusal_of_too_many_tokens_spaces_tokens_wider_and_only_for_a_while():
     assert play.now_s - began_s == pytest.approx(63.0)
 
 
-def test_worker_that_dies_with_a_lease_may_have_sent_late():
+def test_worker_that_dies_with_a_lease_counts_as_a_late_send():
     play = one_key(qps=10)
     request = granted(play, worker="gw1")
     first_s = play.leases[request].granted_s
@@ -291,7 +291,7 @@ def test_worker_that_dies_with_a_lease_may_have_sent_late():
     assert play.leases[granted(play)].granted_s - first_s == pytest.approx(0.105 + 0.03)
 
 
-def test_provider_that_refuses_again_and_again_allows_less_than_declared():
+def test_repeated_refusals_lower_a_declared_limit():
     play = one_key(qps=10)
     for _ in range(3):
         send(play, 0.001, "rate")

@@ -1,4 +1,4 @@
-"""What a package index shows."""
+"""The page of a package index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loaded(path):
 index_page = loaded(ROOT / "hatch_build.py")
 
 
-def test_without_an_address_files_are_named_and_nothing_is_linked():
+def test_page_without_an_address_names_files_and_has_no_links():
     text = index_page.for_index(README, None)
     assert "](" not in text
     assert "tutorial (`docs/tutorial.md`)" in text
@@ -40,7 +40,7 @@ def test_without_an_address_files_are_named_and_nothing_is_linked():
         (None, None),
     ],
 )
-def test_address_is_that_of_origin(tmp_path, origin, address):
+def test_address_comes_from_the_remote_origin(tmp_path, origin, address):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     if origin is not None:
         subprocess.run(["git", "-C", tmp_path, "remote", "add", "origin", origin], check=True)

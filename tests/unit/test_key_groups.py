@@ -1,4 +1,4 @@
-"""Keys that several runs have at once as members of a group; locks for real, time virtual."""
+"""Keys that the runs of a group share at the same time; real locks, virtual time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pytest_ultrapar.coordinator.claims import key_lock
-from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, LockedKey, keep_keys
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, Taken, take_all
+from pytest_ultrapar.coordinator.keys import key_lock_file
+from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys, LockedKey, keep_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import (
+    Holder,
+    KeyGroup,
+    KeyInUse,
+    KeyLocks,
+    take_all,
+)
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from tests.unit.test_key_keeping import VirtualTime
+from tests.unit.test_acquire_keys import VirtualTime
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = Holder(1, "/mine", SINCE)
@@ -37,28 +43,28 @@ def joined(directory: Path, who: KeyGroup | None, names=("k",), holder=ME) -> Ke
 
 
 def crash(fds: tuple[int, ...]) -> None:
-    """What becomes of the files of a process that is killed."""
+    """Close the files, as the system does when a process is killed."""
     for fd in fds:
-        key_lock._open_fds.discard(fd)
+        key_lock_file._open_fds.discard(fd)
         os.close(fd)
 
 
-def test_members_have_a_key_at_once_and_everybody_else_waits_for_all(tmp_path):
+def test_members_share_a_key_and_other_runs_wait_for_all_members(tmp_path):
     one, two = joined(tmp_path, group("a", 1)), joined(tmp_path, group("a", 2))
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     one.give_back({"k": 0.0})
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     joined(tmp_path, group("a", 1)).give_back({"k": 0.0})
     two.give_back({"k": 0.0})
     alone = joined(tmp_path, None)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
     alone.give_back({})
 
 
-def test_who_waits_is_told_of_a_member(tmp_path, monkeypatch):
+def test_message_to_a_waiting_run_names_a_member(tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_LOCK_DIR", str(tmp_path))
     first = joined(tmp_path, group("a", 1), holder=Holder(11, "/runs/one", SINCE))
     rest = [
@@ -84,7 +90,7 @@ def test_who_waits_is_told_of_a_member(tmp_path, monkeypatch):
         one.give_back({})
 
 
-def test_broker_keeps_its_members_place_after_the_coordinator_died(tmp_path):
+def test_broker_keeps_the_place_of_its_member_after_the_coordinator_died(tmp_path):
     locks = joined(tmp_path, group("a", 1))
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
@@ -94,8 +100,8 @@ def test_broker_keeps_its_members_place_after_the_coordinator_died(tmp_path):
     )
     child.stdout.readline()
     crash(locks.fds)
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
-    assert isinstance(take_all(tmp_path, ["k"], ME), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
+    assert isinstance(take_all(tmp_path, ["k"], ME), KeyInUse)
     joined(tmp_path, group("a", 2)).give_back({})
     child.communicate(b"")
     joined(tmp_path, group("a", 1)).give_back({})
@@ -103,7 +109,7 @@ def test_broker_keeps_its_members_place_after_the_coordinator_died(tmp_path):
 
 QPS = 4
 MEMBERS = {"a": 4, "b": 2}
-"""Members of each group; a member has an equal part of the limit."""
+"""The number of members of each group. A member has an equal part of the limit."""
 WHO = [None, None, *(group(name, k) for name, n in MEMBERS.items() for k in range(1, n + 1))]
 
 
@@ -163,7 +169,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from([None, *MEMBERS]), n=st.integers(1, 6), is_killed=st.booleans())
     def whole_runs(self, name: str | None, n: int, is_killed: bool) -> None:
-        """All of a group, or one that is in none, begin at once, send and end."""
+        """End all runs; then a whole group, or one run without a group, begins and sends."""
         for kept in list(self.kept):
             self.end(kept, is_killed)
         own = [who for who, of in enumerate(WHO) if (of and of.group_id) == name]
@@ -174,7 +180,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, len(WHO) - 1), n=st.integers(1, 6))
     def send(self, who: int, n: int) -> None:
-        """Each of its sends as soon as its own part of the limit allows."""
+        """Send as soon as the run's own part of the limit allows."""
         if who not in self.kept:
             return
         for _ in range(n):
@@ -212,7 +218,7 @@ RUNNER = """
 import os, sys
 from datetime import datetime, UTC
 from pathlib import Path
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyGroup, KeyLocks, take_all
 folder, me = Path(sys.argv[1]), sys.argv[2]
 name = me.split("-")[0]
 group = None if name == "alone" else KeyGroup(name, me.split("-")[1])

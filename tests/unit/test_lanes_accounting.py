@@ -1,4 +1,4 @@
-"""What is counted for `explain`: waits by cause, peaks, outcomes."""
+"""The counts for `explain`: waits by cause, peaks, outcomes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_wait_for_a_rate_is_named_after_the_limit_with_that_rate():
     assert play.status("p/a/k0").waited_s == {"pool (qps)": pytest.approx(1.0)}
 
 
-def test_wait_for_a_rate_says_which_of_several():
+def test_wait_for_a_rate_names_the_binding_one_of_several():
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 5, qps=0.5, rpm=1)))
     play.ask()
     second = play.ask()
@@ -96,7 +96,7 @@ def test_turn_waits_for_the_seat_of_its_own_lane():
     assert play.leases[turn].seat_wait_s == pytest.approx(2.0)
 
 
-def test_peaks_and_counts_by_outcome():
+def test_status_has_peaks_and_counts_by_outcome():
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 3)))
     asked = [play.ask() for _ in range(3)]
     for request, outcome in zip(asked, ("ok", "timeout", "rate"), strict=True):
@@ -111,7 +111,7 @@ def test_peaks_and_counts_by_outcome():
     assert sum(status.outcomes.values()) == 8
 
 
-def test_answers_that_were_cut_are_counted_with_the_most_tokens_of_one():
+def test_truncated_answers_are_counted_with_the_most_tokens_of_one():
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 3)))
     for feedback in (Feedback(is_cut=True), Feedback(tokens_out=9), Feedback(tokens_out=8)):
         play.answer(play.ask(), "ok", feedback)
@@ -139,7 +139,7 @@ def test_broker_status_counts_leases_episodes_and_waiting_requests():
     ("outcome", "is_own", "n"),
     [("rate", True, 1), ("refused", False, 0), ("overload", False, 1), ("ok", False, 0)],
 )
-def test_broker_status_counts_cases_that_wait_by_themselves(outcome, is_own, n):
+def test_broker_status_counts_cases_that_wait_to_retry(outcome, is_own, n):
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 2)))
     for case in "ab":
         play.answer(play.ask(case_id=case), outcome, Feedback(is_own=is_own))
@@ -154,7 +154,7 @@ def test_broker_status_counts_cases_that_wait_by_themselves(outcome, is_own, n):
     ("api", "stream", "is_whole"),
     [("openai", False, True), ("openai", True, False), ("simulated", False, False)],
 )
-def test_lane_of_a_real_server_that_does_not_stream_is_said(api, stream, is_whole):
+def test_status_marks_a_lane_of_a_real_server_that_does_not_stream(api, stream, is_whole):
     found = pool([lane("a", "k")])
     (provider,) = found.providers
     models = tuple(replace(model, stream=stream) for model in provider.models)

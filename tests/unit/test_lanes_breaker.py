@@ -22,7 +22,7 @@ def probe(one: Breaker, at_s: float) -> None:
     one.probe(at_s)
 
 
-def test_breaker_counts_failures_anew_after_an_answer():
+def test_breaker_counts_failures_from_zero_after_an_answer():
     one = breaker()
     for n in range(100):
         for _ in range(5):
@@ -42,7 +42,7 @@ def test_breaker_opens_when_most_of_ten_in_half_a_minute_failed():
     assert results == [False] * 5 + [True]
 
 
-def test_breaker_forgets_what_is_older_than_half_a_minute():
+def test_breaker_forgets_results_older_than_half_a_minute():
     one = breaker()
     for n in range(4):
         one.failed(FAILURES, n, n)
@@ -64,7 +64,7 @@ def test_breaker_stays_open_twice_as_long_each_time_up_to_two_minutes():
     assert one.n_opened == 1
 
 
-def test_breaker_starts_anew_after_an_answer():
+def test_breaker_opens_for_the_shortest_time_after_an_answer():
     one = opened(breaker())
     for _ in range(3):
         probe(one, one.until_s)
@@ -87,7 +87,7 @@ def test_breaker_ignores_requests_that_were_sent_before_it_opened():
     assert not one.answered(1.0, one.until_s + 1)
     assert one.state == "probing"
     assert one.answered(one.until_s, one.until_s + 2)
-    # The last of the old ones come back: they are no news of the lane as it is now.
+    # The last old requests come back. They say nothing about the lane's present state.
     assert not any(one.failed(FAILURES, 1.0, one.until_s + 3) for _ in range(20))
 
 
@@ -97,12 +97,12 @@ def test_breaker_for_refused_connections_is_quick():
     assert 0.25 <= one.until_s <= 0.275
     now_s = one.until_s
     probe(one, now_s)
-    # It listens again, but is not ready: another rule, from its beginning.
+    # The server listens again but is not ready, so another rule starts from its beginning.
     assert one.failed(FAILURES, now_s, now_s)
     assert 5.0 <= one.until_s - now_s <= 5.5
 
 
-def test_breaker_knows_since_when_nothing_was_answered():
+def test_breaker_knows_since_when_no_request_was_answered():
     one = breaker()
     one.answered(10.0, 12.0)
     assert one.silent_since_s is None
@@ -113,7 +113,7 @@ def test_breaker_knows_since_when_nothing_was_answered():
     assert one.silent_since_s == 25.0
 
 
-def test_few_failures_in_a_row_do_not_open_while_many_requests_are_out():
+def test_few_failures_do_not_open_the_breaker_while_many_requests_are_in_flight():
     one = breaker()
     assert not any(one.failed(FAILURES, 0.0, 0.1, pending=95) for _ in range(20))
     assert any(one.failed(FAILURES, 0.0, 0.2, pending=80) for _ in range(20))

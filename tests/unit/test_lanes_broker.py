@@ -1,4 +1,4 @@
-"""Who gets which lane when: limits, order, rotation, fail-over, refusals."""
+"""Grants of the broker: limits, order, rotation, fail-over, refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_lane(**limits: object) -> Play:
     return Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", **limits)))
 
 
-def test_rate_used_by_an_unsent_lease_is_not_given_back():
+def test_rate_used_by_an_unsent_lease_is_not_returned():
     play = one_lane(qps=1)
     play.back(play.ask(), "unsent")
     waiting = play.ask()
@@ -34,7 +34,7 @@ def test_rate_used_by_an_unsent_lease_is_not_given_back():
     assert play.leases[waiting].granted_s == pytest.approx(101.0)
 
 
-def test_clock_that_goes_backwards_admits_nothing_more():
+def test_clock_that_goes_backwards_grants_no_more_leases():
     play = one_lane(qps=1)
     play.ask()
     waiting = play.ask()
@@ -45,14 +45,14 @@ def test_clock_that_goes_backwards_admits_nothing_more():
     assert play.broker.next_wake_s() == pytest.approx(101.0)
 
 
-def test_grant_is_never_dated_before_one_that_came_earlier():
+def test_grant_is_never_dated_before_an_earlier_grant():
     play = two_lanes()
     play.ask()
     play.now_s = 50.0
     assert play.leases[play.ask()].granted_s == 100.0
 
 
-def test_one_at_a_time_takes_the_lanes_in_turn():
+def test_single_requests_use_the_lanes_in_turn():
     lanes = [lane(name, "k0", name) for name in "abc"]
     play = Play(pool(lanes, *(Limit(name, "instance", 5) for name in "abc")))
     used = []
@@ -76,7 +76,7 @@ def test_request_goes_to_the_emptiest_lane_relative_to_its_cap():
     assert used[:5].count("p/big/k0") == 4
 
 
-def test_pause_ends_by_itself_and_says_why_while_it_lasts():
+def test_pause_has_a_reason_and_ends_by_itself():
     play = one_lane()
     play.back(play.ask(), "rate", 5.0)
     status = play.status("p/a/k0")
@@ -87,7 +87,7 @@ def test_pause_ends_by_itself_and_says_why_while_it_lasts():
     assert (status.state, status.reason) == ("up", "")
 
 
-def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
+def test_removal_of_the_last_lane_refuses_waiting_and_later_requests():
     play = one_lane(workers=1)
     first, waiting, turn = play.ask(), play.ask(), play.ask(lane="p/a/k0")
     play.back(first, "auth")
@@ -100,7 +100,7 @@ def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
     assert play.broker.status(play.now_s).waiting == 0
 
 
-def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
+def test_only_the_lane_known_to_be_dead_is_removed_from_the_start():
     lanes = [lane(i, "k0", model=m) for i, m in (("a", "m"), ("b", "n"))]
     dead = KnownLane("p/a/k0", 90.0, removed="it does not answer")
     play = Play(pool(lanes), known=[dead])
@@ -111,7 +111,7 @@ def test_lane_known_to_be_dead_is_out_from_the_start_and_no_other_is():
     assert play.lane(play.ask(model="n")) == "p/b/k0"
 
 
-def test_lane_known_to_pause_does_so_for_as_long_as_it_asked_from_then_on():
+def test_lane_known_to_pause_waits_for_the_rest_of_its_pause():
     # Pauses are up to a tenth longer than asked for.
     play = Play(pool([lane("a", "k0")]), known=[KnownLane("p/a/k0", 90.0, retry_after_s=30.0)])
     waiting = play.ask()
@@ -121,16 +121,16 @@ def test_lane_known_to_pause_does_so_for_as_long_as_it_asked_from_then_on():
     assert play.lane(waiting) == "p/a/k0"
 
 
-def test_pause_that_was_over_before_the_run_is_none():
+def test_pause_that_ended_before_the_run_has_no_effect():
     play = Play(pool([lane("a", "k0")]), known=[KnownLane("p/a/k0", 10.0, retry_after_s=30.0)])
     assert play.lane(play.ask()) == "p/a/k0"
     assert play.status("p/a/k0").state == "up"
 
 
-def test_unknown_model_is_refused_with_the_models_there_are():
+def test_unknown_model_is_refused_with_the_known_models():
     play = one_lane()
     request = play.ask(model="nope")
-    assert play.refused[request] == "no lane of the pool serves the model 'nope'; it serves m"
+    assert play.refused[request] == "the pool has no lane for the model 'nope'; it has lanes for m"
 
 
 def test_lease_comes_back_once_and_from_its_holder_only():
@@ -147,7 +147,7 @@ def test_lease_comes_back_once_and_from_its_holder_only():
     assert play.status("p/a/k0").in_flight == 1
 
 
-def test_workers_take_turns_whoever_asked_first():
+def test_workers_take_turns_regardless_of_the_order_of_requests():
     play = one_lane(workers=1)
     play.connect("gw0", "gw1", "gw2")
     first = play.ask("gw0")
@@ -159,7 +159,7 @@ def test_workers_take_turns_whoever_asked_first():
 
 
 def test_no_worker_has_many_more_seats_than_others_that_wait():
-    """Each would open a connection for every seat that it ever had."""
+    """Each worker opens a connection for every seat that it ever had."""
     rng, held, most = random.Random(0), Counter(), Counter()
 
     def granted(request: int) -> None:
@@ -177,7 +177,7 @@ def test_no_worker_has_many_more_seats_than_others_that_wait():
     play.on_grant = granted
     for n in range(80):
         play.ask(f"gw{n // 10}")
-    assert sorted(held.values()) == [10] * 4, "who came first has all seats"
+    assert sorted(held.values()) == [10] * 4, "the first workers have all seats"
     play.wait(10.0)
     most.clear()
     play.wait(50.0)
@@ -203,13 +203,13 @@ def test_same_calls_give_the_same_actions():
     assert story() == story()
 
 
-def test_bound_request_goes_to_its_lane_alone_whatever_else_is_free():
+def test_bound_request_goes_only_to_its_lane_even_if_others_are_free():
     play = two_lanes(workers=1)
     first = play.ask(lane="p/a/k0")
     assert play.lane(first) == "p/a/k0"
     bound, other = (play.ask(lane="p/a/k0", is_bound=is_bound) for is_bound in (True, False))
     play.back(first, "rate", 5.0)
-    # The lane pauses: a follow-up goes elsewhere, what is bound waits.
+    # The lane pauses: a follow-up uses the other lane, and the bound request waits.
     play.wait(1)
     assert (play.lane(bound), play.lane(other)) == (None, "p/b/k1")
     play.wait(5)
@@ -219,7 +219,7 @@ def test_bound_request_goes_to_its_lane_alone_whatever_else_is_free():
     assert play.lane(again) == "p/a/k0"
 
 
-def test_bound_request_is_refused_where_its_lane_is_removed():
+def test_bound_request_is_refused_if_its_lane_is_removed():
     play = two_lanes(workers=1)
     first = play.ask()
     assert play.lane(first) == "p/a/k0"
@@ -232,7 +232,7 @@ def test_bound_request_is_refused_where_its_lane_is_removed():
     assert play.lane(play.ask(lane="p/a/k0")) == "p/b/k1"
 
 
-# -- claims of a host that others may have by now --------------------------------------------------
+# -- claims that other hosts may have taken --------------------------------------------------------
 
 
 def held(play, until_s, taken=(), again=()):
@@ -240,8 +240,8 @@ def held(play, until_s, taken=(), again=()):
 
 
 @pytest.mark.parametrize("limits", [{"workers": 2}, {"qps": 1}, {}])
-def test_nothing_is_granted_while_claims_hold_no_more(limits):
-    """As on a host that slept: what had its turn meanwhile goes when they are renewed."""
+def test_nothing_is_granted_after_claims_expire(limits):
+    """For example on a host that slept: due requests go when the claims are renewed."""
     play = one_lane(**limits)
     held(play, 105.0)
     first = play.ask(case_id="a")
@@ -258,8 +258,8 @@ def test_nothing_is_granted_while_claims_hold_no_more(limits):
 
 
 @pytest.mark.parametrize(("claims_s", "shares_s"), [(105.0, 102.0), (105.0, 110.0)])
-def test_what_was_granted_is_sent_while_claims_and_shares_hold(claims_s, shares_s):
-    """A host that slept has leases of before, and others may have by now what they stand on."""
+def test_lease_may_be_sent_only_while_claims_and_shares_hold(claims_s, shares_s):
+    """A host that slept has old leases, whose claims and shares other hosts may have by now."""
     row = Row("k0", "workers")
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", workers=4)), shared=[row])
     play.book(play.broker.share({row: 4}, shares_s, play.now_s))
@@ -268,7 +268,7 @@ def test_what_was_granted_is_sent_while_claims_and_shares_hold(claims_s, shares_
     assert lease.send_by_s == lease.ends_s == min(claims_s, shares_s)
 
 
-def test_requests_of_cases_that_others_have_are_refused_until_they_are_ours_again():
+def test_requests_of_cases_taken_by_other_hosts_are_refused_until_they_return():
     play = one_lane(workers=1)
     held(play, 105.0)
     flight = play.ask(case_id="gone")
@@ -287,7 +287,7 @@ def test_requests_of_cases_that_others_have_are_refused_until_they_are_ours_agai
     assert play.lane(play.ask(case_id="new"))
 
 
-def test_a_retry_that_waits_for_its_instance_to_answer_is_refused_when_others_have_its_case():
+def test_retry_that_waits_for_its_instance_is_refused_if_another_host_has_its_case():
     play = one_lane()
     asked = [play.ask(lane="p/a/k0", after="p/a/k0", case_id=f"{n}") for n in range(30)]
     parked = [n for n in asked if n not in play.leases]
@@ -296,27 +296,27 @@ def test_a_retry_that_waits_for_its_instance_to_answer_is_refused_when_others_ha
     assert set(play.refused) == set(parked)
 
 
-def test_worker_name_is_taken_once():
+def test_worker_name_is_accepted_once():
     play = one_lane()
     play.connect("gw0")
-    with pytest.raises(ValueError, match="'gw0' is connected already"):
+    with pytest.raises(ValueError, match="'gw0' is already connected"):
         play.broker.connect("gw0", play.now_s)
 
 
-def test_request_id_is_taken_once_while_it_waits():
+def test_request_id_is_accepted_once_while_it_waits():
     play = one_lane(workers=1)
     play.ask()
     waiting = play.ask()
-    with pytest.raises(ValueError, match="is waiting already"):
+    with pytest.raises(ValueError, match="is already waiting"):
         play.broker.request("gw0", LeaseRequest(waiting, "m"), play.now_s)
 
 
-def test_stranger_may_not_ask():
+def test_unknown_worker_cannot_request_a_lease():
     with pytest.raises(ValueError, match="no worker named 'gw9'"):
         one_lane().broker.request("gw9", LeaseRequest(1, "m"), 0.0)
 
 
-def test_seats_stay_taken_until_enough_came_back_after_there_are_fewer():
+def test_seats_stay_full_after_a_cut_until_enough_are_returned():
     seats = Seats(4)
     for _ in range(4):
         seats.take()

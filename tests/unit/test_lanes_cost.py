@@ -1,4 +1,4 @@
-"""What the broker does per lease does not grow with how many wait. Counted in calls, not time."""
+"""The broker's work per lease does not grow with the queue. It is counted in calls, not time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_cost_of_withdrawing_does_not_grow_with_the_queue():
     assert withdraw_all(busy(20_000)) <= 1.2 * withdraw_all(busy(200))
 
 
-def test_dead_worker_with_thousands_of_wishes_costs_each_wish_once():
+def test_dead_worker_with_thousands_of_requests_costs_each_request_once():
     def leave(n_waiting: int) -> float:
         play = busy(n_waiting)
         return n_calls(lambda: play.leave("gw0")) / n_waiting

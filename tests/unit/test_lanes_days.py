@@ -28,7 +28,7 @@ def play(*limits: Limit, lanes: Any = None, start_s: float = NOON_S) -> Play:
     return Play(of, episode_timeout_s=TIMEOUT_S, days=open_days(of, counted, clock, 100.0))
 
 
-def test_no_more_are_granted_than_a_day_allows_and_the_rest_is_refused_as_daily_quota():
+def test_requests_above_a_daily_limit_are_refused_as_daily_quota():
     of = play(Limit("k0", "key", 2, rpd=3))
     asked = [of.ask() for _ in range(5)]
     assert set(of.leases) == {1, 2}
@@ -36,10 +36,10 @@ def test_no_more_are_granted_than_a_day_allows_and_the_rest_is_refused_as_daily_
     assert not of.refused
     of.back(2)
     assert set(of.leases) == {3}
-    assert not of.refused, "an answer that is out may bring its unit back"
+    assert not of.refused, "a request in flight may return its unit"
     of.back(3)
     assert set(of.refused) == set(asked[3:])
-    assert "daily limit of k0 (rpd = 3) used up" in of.refused[4]
+    assert "daily limit of k0 (rpd = 3) is used up" in of.refused[4]
     assert of.kinds == {"daily_quota"}
     late = of.ask()
     assert late in of.refused
@@ -53,7 +53,7 @@ def test_unit_of_a_request_that_was_not_sent_is_granted_again():
     assert list(of.leases) == [second]
 
 
-def test_other_key_serves_what_the_first_has_no_units_for():
+def test_other_key_serves_requests_if_the_first_has_no_units():
     lanes = [lane("a", "k0", "k0"), lane("a", "k1", "k1")]
     of = play(Limit("k0", "key", 9, rpd=1), Limit("k1", "key", 9, rpd=4), lanes=lanes)
     for _ in range(5):
@@ -62,7 +62,7 @@ def test_other_key_serves_what_the_first_has_no_units_for():
     assert not of.refused
 
 
-def test_who_waits_no_longer_than_an_episode_may_last_is_served_when_units_come_free():
+def test_request_within_the_episode_timeout_is_served_when_units_become_free():
     start_s = NOON_S + 12 * 3600 - 600
     of = play(Limit("k0", "key", 9, rpd=1, day="UTC"), start_s=start_s)
     first, second = of.ask(), of.ask()
@@ -94,14 +94,14 @@ def test_small_request_is_not_refused_for_a_large_one():
     assert list(of.leases) == [small]
 
 
-def test_limits_per_day_hold_nobody_who_gives_no_memory():
+def test_daily_limits_have_no_effect_without_a_memory():
     of = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=1)))
     for _ in range(3):
         of.ask()
     assert len(of.leases) == 3
 
 
-def test_second_run_goes_on_where_the_first_ended(tmp_path):
+def test_second_run_continues_with_the_units_that_the_first_left(tmp_path):
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=100))
     counted = [DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))]
 
@@ -129,7 +129,7 @@ def test_second_run_goes_on_where_the_first_ended(tmp_path):
 @pytest.mark.parametrize(
     ("level", "same"), [("key", True), ("key_model", True), ("lane", True), ("provider", False)]
 )
-def test_limits_of_a_key_are_remembered_by_the_key_itself(level, same):
+def test_daily_limits_of_a_key_are_stored_under_its_identity(level, same):
     of = pool([lane("a", "k0", "k0")], Limit("k0", level, rpd=5))
     (lane_id,) = (one.lane_id for one in of.lanes)
 
@@ -141,13 +141,13 @@ def test_limits_of_a_key_are_remembered_by_the_key_itself(level, same):
     assert (name("a" * 64) != name("b" * 64)) is same
 
 
-def test_key_of_the_runs_own_simulator_is_remembered_nowhere():
+def test_daily_limits_of_the_runs_own_simulator_are_not_stored():
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", rpd=5))
     (one,) = counted_days(of, of.lanes, {}, Path("/state"))
     assert one.name == ""
 
 
-def test_who_waits_is_refused_when_the_only_lane_with_units_goes_out():
+def test_waiting_request_is_refused_when_the_only_lane_with_units_is_removed():
     lanes = [lane("a", "k0", "k0"), lane("a", "k1", "k1")]
     of = play(Limit("k0", "key", 1, rpd=1), Limit("k1", "key", 1), lanes=lanes)
     asked = [of.ask() for _ in range(5)]
@@ -161,7 +161,7 @@ def test_who_waits_is_refused_when_the_only_lane_with_units_goes_out():
 
 @pytest.fixture
 def unwritable(tmp_path, monkeypatch):
-    """A run whose memory of the day was written once, and no longer."""
+    """A run that can no longer write its file of the day."""
     of = pool([lane("a", "k0", "k0")], Limit("k0", "key", 1, rpd=100))
     counted = [DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))]
     run = Play(
@@ -177,7 +177,7 @@ def unwritable(tmp_path, monkeypatch):
     return run
 
 
-def test_memory_that_cannot_be_written_for_a_moment_refuses_nobody(unwritable, monkeypatch):
+def test_short_failure_to_write_the_memory_refuses_no_request(unwritable, monkeypatch):
     asked = [unwritable.ask() for _ in range(3)]
     unwritable.wait(12.0)
     assert not unwritable.leases
@@ -187,7 +187,7 @@ def test_memory_that_cannot_be_written_for_a_moment_refuses_nobody(unwritable, m
     assert list(unwritable.leases) == asked[:1]
 
 
-def test_memory_that_cannot_be_written_as_long_as_an_episode_may_last_refuses_all(unwritable):
+def test_failure_to_write_the_memory_for_an_episode_timeout_refuses_all_requests(unwritable):
     asked = [unwritable.ask() for _ in range(3)]
     unwritable.wait(TIMEOUT_S - 10.0)
     assert not unwritable.refused

@@ -1,4 +1,4 @@
-"""Lanes that fail, as the broker carries it out: probes, retries, who goes where."""
+"""Lanes that fail, in the broker: probes, retries, and the choice of lanes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one_lane(workers: int = 10, **settings: object) -> Play:
 
 
 def break_lane(play: Play, lane_id: str = A, outcome: str = "overload") -> None:
-    """Five failures in a row on a lane that has answered before."""
+    """Let a lane that has answered before fail five times in a row."""
     play.back(play.ask(lane=lane_id))
     for request_id in [play.ask(lane=lane_id) for _ in range(5)]:
         assert play.lane(request_id) == lane_id
@@ -30,13 +30,13 @@ def break_lane(play: Play, lane_id: str = A, outcome: str = "overload") -> None:
 
 
 @pytest.mark.parametrize("how", ["withdraw", "disconnect"])
-def test_who_leaves_at_the_moment_a_lane_goes_out_is_told_nothing_and_all_others_are(how):
+def test_request_that_leaves_when_its_lane_is_removed_gets_no_refusal_and_others_do(how):
     play = one_lane(episode_timeout_s=60.0)
     break_lane(play, outcome="timeout")
     asked = {worker: play.ask(worker=worker) for worker in ("gw0", "gw1", "gw2")}
     play.wait(50.0)
     leaving, staying = (worker for worker, request in asked.items() if not play.lane(request))
-    # Nobody ticks: it is from the one who leaves that the broker learns the time.
+    # Without a tick, the broker learns the time from the request that leaves.
     play.now_s += 10.1
     if how == "withdraw":
         actions = play.broker.withdraw(leaving, asked[leaving], play.now_s)
@@ -46,7 +46,7 @@ def test_who_leaves_at_the_moment_a_lane_goes_out_is_told_nothing_and_all_others
     assert set(play.refused) == {asked[staying]}
 
 
-def test_retry_that_waits_for_its_budget_goes_when_new_requests_let_it_grow():
+def test_retry_that_waits_for_the_budget_goes_when_new_requests_raise_it():
     play = one_lane(workers=1000)
     held = [play.ask(lane=A, after=A) for _ in range(10)]
     waiting = [play.ask(lane=A, after=A) for _ in range(2)]
@@ -60,7 +60,7 @@ def test_retry_that_waits_for_its_budget_goes_when_new_requests_let_it_grow():
     assert (first.seat_wait_s, first.rate_wait_s) == (0.0, 0.0)
 
 
-def test_probes_follow_each_other_at_once_while_the_instance_answers():
+def test_probes_follow_each_other_immediately_while_the_instance_answers():
     play = one_lane(workers=1000)
     for _ in range(10):
         play.ask(lane=A, after=A)
@@ -74,7 +74,7 @@ def test_probes_follow_each_other_at_once_while_the_instance_answers():
         play.back(request_id)
 
 
-def test_answer_of_the_instance_lets_the_next_probe_go_before_its_time():
+def test_answer_of_the_instance_releases_the_next_probe_early():
     play = one_lane(workers=1000)
     other = play.ask()
     for _ in range(10):
@@ -85,7 +85,7 @@ def test_answer_of_the_instance_lets_the_next_probe_go_before_its_time():
     assert play.lane(waiting) == A
 
 
-def test_retries_that_wait_end_with_their_lanes():
+def test_waiting_retries_are_refused_when_their_lanes_are_removed():
     play = one_lane(workers=1000)
     held = [play.ask(lane=A, after=A) for _ in range(10)]
     waiting = [play.ask(lane=A, after=A) for _ in range(3)]
@@ -96,14 +96,14 @@ def test_retries_that_wait_end_with_their_lanes():
 
 
 @pytest.mark.parametrize("how", ["withdraw", "disconnect"])
-def test_probe_that_nobody_wants_any_more_makes_room_for_the_next(how):
+def test_withdrawn_probe_makes_room_for_the_next(how):
     play = one_lane(workers=11)
     held = [play.ask(lane=A, after=A) for _ in range(10)]
     play.ask(lane=A)
     probe = play.ask("gw1", lane=A, after=A)
     last = play.ask(lane=A, after=A)
     play.wait(1.5)
-    # The probe waits for a seat; the last one for the probe.
+    # The probe waits for a seat, and the last request for the probe.
     if how == "withdraw":
         play.withdraw("gw1", probe)
     else:
@@ -113,7 +113,7 @@ def test_probe_that_nobody_wants_any_more_makes_room_for_the_next(how):
     assert probe not in play.leases
 
 
-def test_retry_budget_counts_retries_that_wait_and_not_what_was_never_sent():
+def test_retry_budget_counts_waiting_retries_and_not_unsent_requests():
     play = one_lane(workers=1)
     for _ in range(40):
         play.back(play.ask(), "unsent")
@@ -125,7 +125,7 @@ def test_retry_budget_counts_retries_that_wait_and_not_what_was_never_sent():
     play.back(held)
 
 
-def test_retry_budget_is_shared_by_the_lanes_of_an_instance_and_by_no_others():
+def test_retry_budget_is_shared_only_by_the_lanes_of_an_instance():
     lanes = [lane("a", "k0", "pool"), lane("a", "k1", "pool"), lane("b", "k0", "pool")]
     play = Play(pool(lanes, Limit("pool", "pool", 1000)))
     on_a = [play.ask(lane=A, after=which) for which in (A, "p/a/k1") * 10]
@@ -134,7 +134,7 @@ def test_retry_budget_is_shared_by_the_lanes_of_an_instance_and_by_no_others():
     assert all(play.lane(n) is not None for n in on_b)
 
 
-def test_forbidden_takes_the_key_out_for_that_model_alone():
+def test_forbidden_removes_the_key_for_that_model_only():
     lanes = [lane("a", "k0", "x"), lane("b", "k0", "x"), lane("z", "k0", "x", model="n")]
     play = Play(pool([*lanes, lane("a", "k1", "x")], Limit("x", "pool", 9)))
     play.back(play.ask(lane=A), "forbidden")
@@ -142,7 +142,7 @@ def test_forbidden_takes_the_key_out_for_that_model_alone():
     assert states == {A: "out", B: "out", "p/z/k0": "up", "p/a/k1": "up"}
 
 
-def test_retries_of_an_instance_that_is_out_wait_for_nobody():
+def test_retries_of_a_removed_instance_go_to_another_instance_immediately():
     limits = [Limit("a", "instance", 50), Limit("b", "instance", 50)]
     play = Play(pool([lane("a", "k0", "a"), lane("b", "k0", "b")], *limits))
     failed = [play.ask(lane=A) for _ in range(30)]
@@ -156,7 +156,7 @@ def test_retries_of_an_instance_that_is_out_wait_for_nobody():
     assert play.lane(play.ask(lane=A, after=A)) == B
 
 
-def test_key_that_is_refused_is_out_under_all_its_names():
+def test_refused_key_is_removed_under_all_its_names():
     lanes = [lane("a", "k0", "x"), lane("b", "k1", "x"), lane("c", "k2", "x")]
     lanes[1] = replace(lanes[1], listed_as=lanes[0].key_name)
     play = Play(pool(lanes, Limit("x", "pool", 9)))
@@ -165,7 +165,7 @@ def test_key_that_is_refused_is_out_under_all_its_names():
     assert states == ["out", "out", "up"]
 
 
-def test_limit_that_was_only_ever_refused_is_not_said_to_be_back():
+def test_limit_without_any_answer_is_not_reported_as_recovered():
     play = one_lane(workers=20)
     for request_id in [play.ask() for _ in range(20)]:
         play.back(request_id, "rate")
@@ -174,7 +174,7 @@ def test_limit_that_was_only_ever_refused_is_not_said_to_be_back():
     assert (found.declared, found.is_back) == (True, False)
 
 
-def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
+def test_instance_that_never_answers_gets_at_most_two_probes_a_minute():
     play = one_lane(workers=1000, episode_timeout_s=1e6)
     play.back(play.ask())
     for request_id in [play.ask(lane=A, after=A) for _ in range(10)]:
@@ -193,7 +193,7 @@ def test_probes_of_an_instance_that_answers_nothing_go_at_most_twice_a_minute():
     assert 8 <= len(sent_s) <= 25
 
 
-def test_probe_whose_worker_dies_makes_room_for_the_next_at_once():
+def test_probe_whose_worker_dies_makes_room_for_the_next_immediately():
     play = one_lane()
     break_lane(play)
     play.ask(worker="gw1")
@@ -205,7 +205,7 @@ def test_probe_whose_worker_dies_makes_room_for_the_next_at_once():
 
 
 @pytest.mark.parametrize("n_others", [0, 1])
-def test_only_request_that_is_refused_a_connection_finds_a_server_gone_not_busy(n_others):
+def test_refused_connection_of_the_only_request_means_that_the_server_is_gone(n_others):
     play = one_lane()
     play.back(play.ask())
     for _ in range(n_others):

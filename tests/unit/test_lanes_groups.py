@@ -28,7 +28,7 @@ def test_case_that_ends_twice_counts_once():
     assert play.broker.status(play.now_s).ended_episodes == 1
 
 
-def test_exclusive_word_goes_to_the_first_in_the_assignment_when_several_wait():
+def test_exclusive_word_goes_to_the_first_waiting_group_of_the_assignment():
     names = ("one", "two", "three")
     play = play_with(*(Group(name, (name,), exclusive="w") for name in names))
     asked = {name: play.ask(group=name, case_id=name) for name in ("two", "three", "one")}
@@ -37,7 +37,7 @@ def test_exclusive_word_goes_to_the_first_in_the_assignment_when_several_wait():
     assert play.lane(asked["three"]) is None
 
 
-def test_exclusive_word_is_free_again_when_its_only_request_left_unserved():
+def test_exclusive_word_is_free_again_when_its_only_request_is_withdrawn():
     play = play_with(Group("one", ("a",), exclusive="w"), Group("two", ("b",), exclusive="w"))
     play.back(play.ask(lane=A), "rate", 60.0)
     play.back(play.ask(lane=B), "rate", 60.0)
@@ -58,7 +58,7 @@ def test_asking_twice_for_a_first_lease_opens_one_episode():
     assert play.lane(other) is not None
 
 
-def test_two_waiting_wishes_for_one_first_lease_open_one_episode():
+def test_two_waiting_requests_for_one_first_lease_open_one_episode():
     play = play_with()
     held = [play.ask(case_id=str(n)) for n in range(4)]
     twice = [play.ask(case_id="a") for _ in range(2)]
@@ -70,7 +70,7 @@ def test_two_waiting_wishes_for_one_first_lease_open_one_episode():
     assert play.broker.status(play.now_s).open_episodes == 4
 
 
-def test_unnamed_episodes_count_too():
+def test_episodes_without_a_case_id_count_too():
     play = play_with(Group("g", tuple("ab"), at_once=1))
     play.ask(group="g")
     waiting = play.ask(group="g")
@@ -78,7 +78,7 @@ def test_unnamed_episodes_count_too():
     assert play.lane(waiting) is not None
 
 
-def test_group_whose_lanes_are_out_is_refused_and_others_are_not():
+def test_only_the_group_whose_lanes_are_removed_is_refused():
     play = play_with(Group("g", tuple("ab"), lanes=(B,)))
     play.back(play.ask(lane=B), "not_found")
     refused = play.ask(group="g", case_id="b")
@@ -86,7 +86,7 @@ def test_group_whose_lanes_are_out_is_refused_and_others_are_not():
     assert play.lane(play.ask()) == A
 
 
-def test_waiting_requests_of_a_shut_group_are_refused_when_their_lanes_go_out():
+def test_requests_of_a_group_that_waits_are_refused_when_its_lanes_are_removed():
     play = play_with(Group("one", ("a",)), Group("g", ("b",), lanes=(B,), after=("one",)))
     shut = play.ask(group="g", case_id="b")
     play.back(play.ask(lane=B), "not_found")
@@ -96,10 +96,10 @@ def test_waiting_requests_of_a_shut_group_are_refused_when_their_lanes_go_out():
 def test_group_without_a_lane_of_the_model_is_refused():
     play = play_with(Group("g", ("a",), lanes=()))
     request = play.ask(group="g", case_id="a")
-    assert play.refused[request] == "the group of the case allows no lane of the model 'm'"
+    assert play.refused[request] == "the case's group allows no lane of the model 'm'"
 
 
-def test_unknown_group_is_refused_after_the_assignment_and_waits_for_it_before():
+def test_unknown_group_waits_for_the_assignment_and_is_refused_after_it():
     play = Play(pool([lane("a", "k0")]))
     early, wrong = play.ask(group="g", case_id="a"), play.ask(group="h", case_id="b")
     assert play.lane(early) is None
@@ -109,7 +109,7 @@ def test_unknown_group_is_refused_after_the_assignment_and_waits_for_it_before()
     assert play.ask(group="h") in play.refused
 
 
-def test_second_assignment_keeps_what_is_open_and_what_has_ended():
+def test_second_assignment_keeps_open_and_ended_cases():
     groups = (Group("g", tuple("abc"), at_once=1), Group("h", ("d",), after=("g",)))
     play = play_with(*groups)
     play.end("a")
@@ -130,7 +130,7 @@ def test_second_assignment_keeps_what_is_open_and_what_has_ended():
         (Assignment(groups=(Group("g", (), lanes=("no",)),)), "unknown lane 'no'"),
         (Assignment(groups=(Group("g", ()), Group("g", ()))), "two groups are named 'g'"),
         (Assignment(groups=(Group("g", ("a",)), Group("h", ("a",)))), "case a is in the groups"),
-        (Assignment(groups=(Group("g", (), after=("no",)),)), "comes after 'no', which"),
+        (Assignment(groups=(Group("g", (), after=("no",)),)), "comes after the unknown group 'no'"),
         (
             Assignment(groups=(Group("g", (), after=("h",)), Group("h", (), after=("g",)))),
             "wait for each other and never start: g, h",
@@ -139,7 +139,7 @@ def test_second_assignment_keeps_what_is_open_and_what_has_ended():
         (Assignment(groups=(Group("g", (), start_after_s=float("nan")),)), "start_after_s must be"),
     ],
 )
-def test_assignment_that_cannot_be_carried_out_is_refused_and_changes_nothing(assignment, says):
+def test_invalid_assignment_is_refused_and_changes_nothing(assignment, says):
     play = play_with(Group("real", ("a",)))
     with pytest.raises(ConfigError, match=says):
         play.broker.assign(assignment, play.now_s)

@@ -10,7 +10,7 @@ from tests.pools import lane
 
 URL = "http://127.0.0.1:8000/v1"
 WHERE = "127.0.0.1:8000/v1"
-UNTRUSTED = "that failed verification, or no TLS at all (a private CA goes into ca_file)"
+UNTRUSTED = "that failed verification, or no TLS at all (for a private CA, set ca_file)"
 
 
 def health(
@@ -25,7 +25,7 @@ def health(
 
 
 def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Removal | Resume | None:
-    """The lane's pause ends, its one request is sent and ends with `outcome` at once."""
+    """Let the lane's pause end and its probe fail immediately with `outcome`."""
     assert one.wake(at_s) is None
     assert one.on_trial
     one.probe(at_s, at_s + 1000.0)
@@ -33,7 +33,7 @@ def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Removal |
     return one.decide(outcome, None, at_s, at_s)
 
 
-def test_rate_pauses_for_the_time_asked_and_up_to_a_tenth_more():
+def test_rate_pauses_for_the_requested_time_and_up_to_a_tenth_more():
     pauses = [health(seed).decide("rate", 4.0, 10.0, 11.0) for seed in range(20)]
     assert all(15.0 <= pause.until_s <= 15.4 for pause in pauses)
     assert "asked for 4 s" in pauses[0].reason
@@ -45,7 +45,7 @@ def test_rate_pauses_differ_between_lanes():
 
 
 @pytest.mark.parametrize(("episode_timeout_s", "longest_s"), [(600.0, 600.0), (5.0, 120.0)])
-def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(
+def test_rate_removes_a_lane_that_asks_for_more_than_the_episode_timeout(
     episode_timeout_s, longest_s
 ):
     one = health(episode_timeout_s=episode_timeout_s)
@@ -55,7 +55,7 @@ def test_rate_takes_a_lane_out_that_asks_for_longer_than_an_episode_may_last(
     assert f"asked for 86,400 s, longer than the {longest_s:g} s that a case may wait" in out.reason
 
 
-def test_rate_without_end_takes_the_lane_out():
+def test_endless_rate_refusals_remove_the_lane():
     one, now_s, n = health(episode_timeout_s=60.0), 0.0, 0
     while isinstance(verdict := one.decide("rate", None, now_s, now_s), Pause):
         now_s = verdict.until_s
@@ -66,7 +66,7 @@ def test_rate_without_end_takes_the_lane_out():
     assert "nothing but refusals" in verdict.reason
 
 
-def test_fifth_refusal_in_a_row_takes_the_lane_out_when_they_last_long_enough():
+def test_fifth_refusal_in_a_row_removes_the_lane_after_long_enough():
     one = health(episode_timeout_s=60.0)
     verdicts = [one.decide("rate", 30.0, at_s, at_s) for at_s in (0.0, 40.0, 80.0, 120.0, 160.0)]
     assert all(isinstance(verdict, Pause) for verdict in verdicts[:4])
@@ -81,7 +81,7 @@ def test_rate_without_a_usable_time_backs_off_with_full_jitter(retry_after_s):
     assert max(pauses) > 0.9
 
 
-def test_rate_back_off_doubles_up_to_half_a_minute_and_not_beyond_half_of_what_was_refused():
+def test_rate_back_off_doubles_up_to_30_s_and_to_half_the_time_of_refusals():
     longest = [0.0] * 12
     for seed in range(300):
         one, now_s = health(seed), 0.0
@@ -95,7 +95,7 @@ def test_rate_back_off_doubles_up_to_half_a_minute_and_not_beyond_half_of_what_w
     assert longest[-1] > 0.9 * 30
 
 
-def test_rate_burst_counts_once():
+def test_burst_of_rate_refusals_counts_once():
     one = health()
     first = one.decide("rate", None, 0.0, 1.0)
     assert all(one.decide("rate", None, 0.5, 1.0 + n / 100) is None for n in range(50))
@@ -104,7 +104,7 @@ def test_rate_burst_counts_once():
 
 
 @pytest.mark.parametrize("answer", ["ok", "refused", "too_large", "bad_request"])
-def test_an_answer_resets_the_back_off(answer):
+def test_answer_resets_the_back_off(answer):
     one, now_s = health(), 0.0
     for _ in range(5):
         now_s = one.decide("rate", None, now_s, now_s).until_s
@@ -121,18 +121,18 @@ def test_an_answer_resets_the_back_off(answer):
         ("tls", "instance", f"instance p/dep-1 presented a certificate {UNTRUSTED}"),
     ],
 )
-def test_what_is_dead_is_out_once_and_for_all(outcome, scope, why):
+def test_permanent_failure_removes_the_lane_for_the_run(outcome, scope, why):
     removal = Removal(scope, f"{why}: removed for the rest of the run")
     assert health().decide(outcome, None, 0.0, 0.0) == removal
 
 
-def test_server_that_is_missed_is_named_with_its_address():
+def test_missing_server_is_named_with_its_address():
     one = LaneHealth(lane("dep-1", "key0"), random.Random(1), base_url=URL)
     removal = one.decide("not_found", None, 0.0, 0.0)
     assert f"instance p/dep-1 ({WHERE}) was not found (404)" in removal.reason
 
 
-def test_wait_for_a_server_names_its_address_its_end_and_the_option():
+def test_wait_for_a_server_names_the_address_the_longest_wait_and_the_option():
     one = LaneHealth(lane("dep-1", "key0"), random.Random(1), base_url=URL, wait_for_servers_s=90.0)
     assert not one.awaits
     one.decide("connect", None, 0.0, 0.0)
@@ -145,16 +145,16 @@ def test_wait_for_a_server_names_its_address_its_end_and_the_option():
     assert not one.awaits
 
 
-def test_quota_takes_the_key_out_and_says_when_it_comes_back():
+def test_quota_removes_the_key_and_says_when_it_returns():
     out = health().decide("quota", None, 0.0, 0.0)
     assert out.scope == "key"
     assert "no quota left" in out.reason
     day = health().decide("daily_quota", 3600.0, 0.0, 0.0)
     assert day.scope == "key_model"
-    assert "has used up its quota of the day for m (it asks to come back in 3,600 s)" in day.reason
+    assert "has used up its daily quota for m (it asks for a retry in 3,600 s)" in day.reason
 
 
-def test_connect_pauses_double_up_to_one_and_a_half_seconds_and_then_the_lane_is_out():
+def test_connect_pauses_double_up_to_1_5_s_and_then_the_lane_is_removed():
     one, now_s = health(), 100.0
     verdict = one.decide("connect", None, now_s, now_s)
     waits_s = []
@@ -169,7 +169,7 @@ def test_connect_pauses_double_up_to_one_and_a_half_seconds_and_then_the_lane_is
     assert "5 times in a row over 3." in verdict.reason or "over 4." in verdict.reason
 
 
-def test_connect_to_what_once_answered_is_tried_for_two_minutes():
+def test_connect_to_a_server_that_once_answered_is_tried_for_two_minutes():
     one, now_s = health(answered=True), 100.0
     verdict = one.decide("connect", None, now_s, now_s)
     n = 1
@@ -211,7 +211,7 @@ def test_five_failures_in_a_row_open_the_breaker(outcome):
 
 
 def probed(**facts):
-    """A lane that was opened by failures, and when its probe began."""
+    """A lane with a breaker that failures opened, and the start time of its probe."""
     one = health(**facts)
     for n in range(5):
         opened = one.decide("overload", None, n, n)
@@ -220,7 +220,7 @@ def probed(**facts):
     return one, opened.until_s
 
 
-def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_the_rate():
+def test_rate_refusal_of_a_probe_closes_the_breaker_and_pauses_for_the_rate():
     one, start_s = probed()
     pause = one.decide("rate", 2.0, start_s, start_s + 1.0)
     assert pause.cause == "rate"
@@ -229,7 +229,7 @@ def test_probe_that_is_refused_for_its_rate_closes_the_breaker_and_pauses_for_th
     assert not one.on_trial
 
 
-def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
+def test_successful_probe_does_not_end_a_pause_that_a_refusal_asked_for():
     one, start_s = probed(answered=True)
     # An older request comes back, refused for 60 s.
     assert one.decide("rate", 60.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
@@ -239,7 +239,7 @@ def test_probe_that_succeeds_does_not_end_a_pause_that_a_refusal_asked_for():
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
-def test_probe_that_is_refused_ends_when_an_earlier_refusal_asked_for_and_no_later(retry_after_s):
+def test_pause_of_a_refused_probe_lasts_as_long_as_the_earlier_refusal_asked(retry_after_s):
     one, start_s = probed(answered=True)
     # An older request comes back, refused for 5 s, before the probe does.
     assert one.decide("rate", 5.0, 3.0, start_s + 1.0).until_s == start_s + 500.0
@@ -250,7 +250,7 @@ def test_probe_that_is_refused_ends_when_an_earlier_refusal_asked_for_and_no_lat
     assert not one.on_trial
 
 
-def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
+def test_lane_without_an_answer_for_an_episode_timeout_is_removed():
     one = health(episode_timeout_s=60.0, answered=True)
     for n in range(5):
         verdict = one.decide("timeout", None, 100.0 + n, 110.0 + n)
@@ -263,12 +263,12 @@ def test_lane_that_answers_nothing_for_as_long_as_an_episode_may_last_is_out():
             verdict = one.decide("timeout", None, now_s, now_s + 2.0)
             now_s += 2.0
     assert verdict.scope == "lane"
-    assert "failed and answered nothing" in verdict.reason
-    # From the first request that got no answer, and not later.
+    assert "failed without an answer" in verdict.reason
+    # Counted from the first request that got no answer.
     assert now_s == pytest.approx(160.0)
 
 
-def test_lane_of_which_nothing_but_failures_ever_came_is_out_after_a_minute():
+def test_lane_that_never_answered_is_removed_after_a_minute():
     one = health()
     for n in range(5):
         verdict = one.decide("overload", None, n, n)
@@ -279,7 +279,7 @@ def test_lane_of_which_nothing_but_failures_ever_came_is_out_after_a_minute():
     assert now_s == pytest.approx(60.0)
 
 
-def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
+def test_hanging_probe_does_not_delay_the_removal_of_a_silent_lane():
     one = health(episode_timeout_s=60.0)
     for n in range(5):
         opened = one.decide("timeout", None, 100.0 + n, 110.0 + n)
@@ -289,13 +289,13 @@ def test_probe_that_hangs_does_not_keep_a_silent_lane_from_going_out():
     assert one.wake(160.0).scope == "lane"
 
 
-def test_pause_that_ends_late_and_before_the_breakers_time_goes_on_until_then():
+def test_pause_that_ends_late_but_before_the_breakers_time_continues_until_then():
     one = health(episode_timeout_s=30.0, answered=True)
     for n in range(5):
         pause = one.decide("overload", None, n, n)
     for _ in range(2):
         pause = probe_fails(one, "overload", pause.until_s)
-    # Cut from some 40 s to the time at which the lane would be given up.
+    # Cut from about 40 s to the time at which the lane can be removed.
     assert pause.until_s == 30.0
     rest = one.wake(36.0)
     assert rest.cause == "breaker"
@@ -304,7 +304,7 @@ def test_pause_that_ends_late_and_before_the_breakers_time_goes_on_until_then():
     assert one.wake(rest.until_s).scope == "lane"
 
 
-def test_clock_that_jumps_takes_no_lane_out():
+def test_clock_that_jumps_removes_no_lane():
     one = health(episode_timeout_s=60.0)
     for n in range(5):
         one.decide("overload", None, n, n)

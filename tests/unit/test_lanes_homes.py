@@ -11,7 +11,7 @@ A, B = "p/m/k0", "p/m/k1"
 
 
 def two_homes(workers: int = 1) -> Play:
-    """gw0 is at home on A, gw1 on B."""
+    """The home of gw0 is lane A, and the home of gw1 is lane B."""
     lanes = [lane("m", "k0", "k0"), lane("m", "k1", "k1")]
     play = Play(pool(lanes, Limit("k0", "key", workers), Limit("k1", "key", workers)))
     play.assign(Assignment(home={"gw0": (A,), "gw1": (B,)}))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import NoLaneError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def play(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Runs a story with a broker of one lane, and fails at anything the loop complains of."""
+    """Run a story with a broker of one lane; fail on any error that the loop reports."""
 
     def run(story: Any, **limits: Any) -> None:
         async def main() -> None:
@@ -124,7 +124,7 @@ def test_model_without_lanes_fails_the_future(play):
     play(story, workers=1)
 
 
-def test_closing_fails_what_waits_and_everything_later(play):
+def test_closing_fails_waiting_and_later_requests(play):
     async def story(broker: LocalBroker) -> None:
         held = await broker.acquire(LeaseRequest(1, "m"))
         waiting = broker.acquire(LeaseRequest(2, "m"))
@@ -164,7 +164,7 @@ def test_many_tasks_share_the_seats_and_all_are_served(play):
 
 
 class SetClock:
-    """A clock that stands where it was set."""
+    """A clock that stays where a test sets it."""
 
     def __init__(self) -> None:
         self.at_s = 100.0
@@ -173,7 +173,7 @@ class SetClock:
         return self.at_s
 
 
-def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_others():
+def test_request_cancelled_while_its_lane_is_removed_hides_no_refusal_of_others():
     async def story() -> None:
         loop = asyncio.get_running_loop()
         broken: list[Any] = []
@@ -184,7 +184,7 @@ def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_ot
         for number in range(5):
             broker.release(await broker.acquire(LeaseRequest(number, "m")), "timeout")
         waiting = [broker.acquire(LeaseRequest(number, "m")) for number in range(5, 8)]
-        # The deadline of an episode and the end of a lane that was silent so long fall together.
+        # The deadline of an episode coincides with the removal of a lane that was silent that long.
         clock.at_s += 4.0
         waiting[0].cancel()
         await settled()
@@ -197,7 +197,7 @@ def test_request_that_is_cancelled_as_its_lane_goes_out_takes_no_refusal_from_ot
 
 
 class LoopThatEndsAsItIsAsked(asyncio.SelectorEventLoop):
-    """Says when another thread has handed it a callback."""
+    """Sets an event when another thread schedules a callback."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class LoopThatEndsAsItIsAsked(asyncio.SelectorEventLoop):
         return handle
 
 
-def test_another_thread_gets_the_status_though_the_loop_ends_in_that_turn():
+def test_another_thread_gets_the_status_even_if_the_loop_ends_in_that_turn():
     loop = LoopThatEndsAsItIsAsked()
     made: queue.Queue[LocalBroker] = queue.Queue()
 

@@ -1,4 +1,4 @@
-"""How long the seats of a dead worker stay taken: while its requests may be at work."""
+"""Seats of a dead worker stay taken while the server may still run its requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.lanes import TELLING_ANSWERS
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.broker_play import Play
 from tests.unit.pool_texts import real
 
@@ -19,10 +19,10 @@ SEATS = 4
 
 
 class WorkingServer(Play):
-    """A server that works on when a client has left, and who asks it, in virtual time.
+    """A server that keeps working after a client has left, and its clients, in virtual time.
 
     Attributes:
-        most_at_work: Requests that it worked on at once at most.
+        most_at_work: The most requests that it ran at the same time.
     """
 
     def __init__(self, provider: str = "", model: str = "") -> None:
@@ -36,7 +36,7 @@ class WorkingServer(Play):
         self._ends_s: dict[int, float] = {}
 
     def send(self, takes_s: float, worker: str = "gw0") -> int:
-        """Ask for a lease for a request that takes so long, from when it is granted."""
+        """Ask for a lease for a request that takes so long after the grant."""
         self._asked_s = takes_s
         number = self.ask(worker)
         self._takes_s[number] = takes_s
@@ -48,7 +48,7 @@ class WorkingServer(Play):
         self.most_at_work = max(self.most_at_work, at_work)
 
     def answer_all(self) -> None:
-        """Let time pass until nobody has a lease or waits for one."""
+        """Let time pass until no lease is held and no request waits."""
         while self.leases or self.next_s() < math.inf:
             due = [self._ends_s[number] for number in self.leases]
             self.wait(max(0.0, min([*due, self.next_s()]) - self.now_s))
@@ -56,7 +56,7 @@ class WorkingServer(Play):
                 self.back(number)
 
     def lose(self, worker: str) -> float:
-        """The worker dies, another wants its seats; seconds until it gets one."""
+        """Let the worker die; return the seconds until another worker gets a seat."""
         died_s = self.now_s
         first, *_ = [self.send(self._asked_s, "heir") for _ in range(SEATS)]
         self.leave(worker)
@@ -66,7 +66,7 @@ class WorkingServer(Play):
 
 
 def with_answers(n: int, takes_s: float, **pool: str) -> WorkingServer:
-    """A lane that gave so many answers, and has a worker on all of its seats."""
+    """A server that gave so many answers and has requests of a worker on all seats."""
     server = WorkingServer(**pool)
     for _ in range(n):
         server.send(takes_s)
@@ -84,12 +84,12 @@ def test_seats_of_a_dead_worker_come_back_after_the_lanes_longest_answer(takes_s
     assert server.most_at_work == SEATS
 
 
-def test_few_answers_tell_nothing():
+def test_few_answers_do_not_change_the_default_time():
     assert with_answers(TELLING_ANSWERS - 1, 30.0).lose("gw0") == pytest.approx(10.0)
     assert with_answers(0, 30.0).lose("gw0") == pytest.approx(10.0)
 
 
-def test_requests_without_an_answer_tell_nothing():
+def test_requests_without_an_answer_do_not_change_the_default_time():
     server = WorkingServer()
     for _ in range(TELLING_ANSWERS):
         number = server.send(0.0)
@@ -105,17 +105,17 @@ def test_no_seat_stays_taken_beyond_the_deadline_of_a_request():
     assert server.lose("gw0") == pytest.approx(20.0)
 
 
-def test_a_latency_hint_goes_before_what_answers_tell():
+def test_latency_hint_overrides_the_times_of_answers():
     server = with_answers(TELLING_ANSWERS, 30.0, model="latency_hint_s = 3")
     assert server.lose("gw0") == pytest.approx(6.0)
 
 
-# Parts of a second that sums keep exactly.
+# Eighths of a second, whose sums are exact.
 durations_s = st.integers(1, 400).map(lambda eighths: eighths / 8)
 
 
 @given(st.lists(durations_s, min_size=TELLING_ANSWERS, max_size=TELLING_ANSWERS + 5), st.data())
-def test_server_never_works_on_more_than_the_limit_while_no_request_takes_longer(times, data):
+def test_server_never_exceeds_the_limit_if_no_request_takes_longer_than_before(times, data):
     server = WorkingServer()
     for takes_s in times:
         server.send(takes_s)

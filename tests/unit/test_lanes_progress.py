@@ -1,4 +1,4 @@
-"""What the broker counts of episodes and requests, for an estimate of the rest."""
+"""The broker's counts of episodes and requests, for an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ask(broker, number, case_id, now_s, *, opens=False):
     return grant.lease.lease_id
 
 
-def test_progress_tells_what_is_over_from_what_is_under_way(broker):
+def test_progress_separates_ended_from_open_episodes(broker):
     first = ask(broker, 1, "a", 0.0, opens=True)
     ask(broker, 2, "b", 0.0, opens=True)
     broker.release("gw0", first, "ok", NO_FEEDBACK, 2.0)
@@ -38,7 +38,7 @@ def test_progress_tells_what_is_over_from_what_is_under_way(broker):
     assert status.lanes[0].busy_s == pytest.approx(2.0 + 1.0 + 4.0)
 
 
-def test_episodes_of_a_dead_worker_are_begun_anew(broker):
+def test_progress_drops_the_episodes_of_a_dead_worker(broker):
     ask(broker, 1, "a", 0.0, opens=True)
     broker.disconnect("gw0", 1.0)
     broker.connect("gw1", 1.0)
@@ -47,7 +47,7 @@ def test_episodes_of_a_dead_worker_are_begun_anew(broker):
     assert broker.status(2.0).models == []
 
 
-def test_lease_that_came_back_unsent_took_no_time(broker):
+def test_lease_that_is_returned_unsent_takes_no_time(broker):
     lease = ask(broker, 1, "a", 0.0, opens=True)
     broker.release("gw0", lease, "unsent", NO_FEEDBACK, 2.0)
     (progress,) = broker.status(2.0).models

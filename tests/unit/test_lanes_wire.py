@@ -17,8 +17,8 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     Lease,
     LeaseRequest,
-    Most,
     Refusal,
+    TokenBounds,
 )
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
@@ -34,8 +34,8 @@ CLIENT_MESSAGES = [
     wire.EpisodesOver(("c", "d")),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
-    wire.Acquire(LeaseRequest(1, "m", most=Most(5, 6))),
-    wire.Pay(7, Most(12, 34, 1)),
+    wire.Acquire(LeaseRequest(1, "m", most=TokenBounds(5, 6))),
+    wire.Pay(7, TokenBounds(12, 34, 1)),
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),
@@ -81,7 +81,7 @@ def test_huge_frame_is_refused_at_its_prefix(monkeypatch):
     monkeypatch.setattr(wire, "FRAME_BYTES", 1000)
     reader = wire.FrameReader()
     reader.feed((1001).to_bytes(4, "big"))
-    with pytest.raises(wire.FrameError, match="1001 bytes; at most 1000"):
+    with pytest.raises(wire.FrameError, match="1001 bytes, but the maximum is 1000"):
         reader.next_frame()
 
 
@@ -115,7 +115,7 @@ def test_pool_survives_the_first_line():
     assert msgspec.json.decode(line, type=ServerConfig) == config
 
 
-def test_token_is_in_no_repr():
+def test_no_repr_contains_the_token():
     of = pool([lane("a", "k0")])
     assert "s3cret" not in repr(wire.Hello("s3cret", "gw0"))
     assert "s3cret" not in repr(ServerConfig(BrokerSettings(of), "/run/s", "s3cret"))

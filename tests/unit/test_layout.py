@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom, what stays light."""
+"""The layout of the package: allowed imports, and processes that stay light."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ LEVELS = (
     {"merge", "hooks", "fixtures"},
     {"plugin", "cli", "testing"},
 )
-"""All parts from the bottom up; a part imports only what stands below it."""
+"""All parts from the bottom up. A part imports only lower parts."""
 CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
-STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "suspicion", "waiting"}
-"""Their objects refer to each other both ways, so what they import for types has no order."""
+STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "refusal_cause", "retry_budget", "waiting"}
+"""Their objects refer to each other both ways, so their imports for types have no order."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 
 @functools.cache
 def imports(path: Path) -> set[str]:
-    """Dotted names of all that a file imports anywhere, `from a import b` as both `a` and `a.b`."""
+    """The dotted names of all imports of a file; `from a import b` gives `a` and `a.b`."""
     found: set[str] = set()
-    # Statements alone: what they compute has no import in it, and is most of the tree.
+    # Visit only statements: expressions contain no import and are most of the tree.
     nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     for node in nodes:
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
@@ -100,8 +100,8 @@ def test_every_part_has_a_level():
 
 
 @pytest.mark.cpu_s(4)
-def test_parts_import_only_what_stands_below():
-    """For types, too. The core knows neither pytest nor xdist, and no part the suites."""
+def test_parts_import_only_lower_parts():
+    """Imports for types count. The core imports neither pytest nor xdist, and no part a suite."""
     below: set[str] = set()
     for level in LEVELS:
         for part in level:
@@ -124,7 +124,7 @@ def test_map_of_the_code_shows_the_levels_in_their_order():
 
 @pytest.mark.cpu_s(4)
 def test_modules_of_a_folder_import_each_other_one_way():
-    """With its folders, and for types, too: else no chapter could be read first."""
+    """Subfolders and imports for types count: each module can be read before its users."""
     for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
         names = {module_name(path): path for path in sources(folder) if path.stem != "__init__"}
         graph = {name: imports(path) & names.keys() for name, path in names.items()}
@@ -134,27 +134,27 @@ def test_modules_of_a_folder_import_each_other_one_way():
         TopologicalSorter(graph).prepare()
 
 
-def test_workflow_domain_knows_nothing_of_lanes():
+def test_workflow_domain_does_not_import_lanes():
     for path in sources(ROOT / "bench_suites" / "workflow"):
         strange = parts_imported(path) & {"broker", "engine", "pool"}
         assert not strange, f"{path.relative_to(ROOT)} imports {sorted(strange)}"
 
 
 ARITHMETIC = {"numpy", "scipy"}
-"""Up to a second to load: for processes that nobody waits for, plans and the command line."""
+"""They take up to a second to load: only plans, commands and background processes may."""
 HTTP = {"aiohttp", "httpx", "uvloop"}
 OURS = "pytest_ultrapar"
 RUN = f"{OURS}.coordinator.coordinator, {OURS}.coordinator"
 LIGHT = {
-    # Who loads it: what is imported, and what must not be loaded by that.
+    # A user of the package: its imports, and the modules that these must not load.
     "a run without a pool": (
         f"{OURS}.plugin",
         {"msgspec", "pyarrow", "rich", "uvicorn", "asyncio", *HTTP, *ARITHMETIC},
     ),
-    # `--collect-only` lists the cases of 12,200 without a client; a run loads it to ask them.
+    # `--collect-only` lists 12,200 cases without an HTTP client; only a run loads one.
     "a suite": (f"{OURS}; {OURS}.Llm, {OURS}.prefetch", {"pyarrow", *HTTP, *ARITHMETIC}),
     "a pool": (
-        f"{OURS}.pool.config as c, {OURS}.pool.secret as s;"
+        f"{OURS}.pool.load_pool as c, {OURS}.pool.secret as s;"
         "s.read_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
         {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"},
     ),
@@ -162,7 +162,7 @@ LIGHT = {
         "bench_suites.workflow_results.plugin",
         {"pyarrow", "msgspec", "numpy", "asyncio", "bench_suites.workflow"},
     ),
-    "who starts a simulator": (
+    "the start of a simulator": (
         ", ".join(
             f"{OURS}.{name}" for name in ("testing", "simulator.process", "simulator.command")
         ),
@@ -172,33 +172,33 @@ LIGHT = {
         f"{OURS}.session.worker",
         {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC},
     ),
-    "a controller": (f"{RUN}.controller", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
+    "a controller": (f"{RUN}.xdist_session", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
     "a gate": (f"{RUN}.run_gate", {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC}),
     "a live view": (f"{OURS}.coordinator.live", ARITHMETIC),
-    "an end": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
-    "a run that has not asked yet": (
-        f"{RUN}.local, {OURS}.session.prefetcher",
+    "the end of a run": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
+    "a run before its first request": (
+        f"{RUN}.local_session, {OURS}.session.prefetcher",
         {
-            *(f"{OURS}.simulator.{name}" for name in ("process", "served", "faults.script")),
+            *(f"{OURS}.simulator.{name}" for name in ("process", "served_pool", "faults.script")),
             *(f"{OURS}.{name}" for name in ("coordinator.finish", "report.summary")),
             f"{OURS}.analysis.plan.forecast",
             *ARITHMETIC,
         },
     ),
-    # It takes breaks before it loads anything.
-    "the process beside a run": (
-        f"{OURS}.analysis.compactor",
-        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compactor_process"},
+    # The compactor takes breaks before it loads anything.
+    "a compactor": (
+        f"{OURS}.analysis.compaction_child",
+        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compaction_process"},
     ),
     **{
         f"a run without gate, check or cluster: {name}": (
             f"{OURS}.coordinator.coordinator, {OURS}.{name}",
             {f"{OURS}.compare", f"{OURS}.coordinator.check", f"{OURS}.cluster", "redis"},
         )
-        for name in ("coordinator.controller", "session.worker", "coordinator.local")
+        for name in ("coordinator.xdist_session", "session.worker", "coordinator.local_session")
     },
     "a run without telemetry": (
-        f"{OURS}.session.worker, {OURS}.coordinator.local",
+        f"{OURS}.session.worker, {OURS}.coordinator.local_session",
         {"opentelemetry"},
     ),
     "the help of the command": (
@@ -237,17 +237,25 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "worker_watch", "script", "frame", "vocabulary", "vendors"}
-"""Modules that read files of the system's or of the package alone."""
+OWN_FILES = {
+    "clock",
+    "child",
+    "worker_watch",
+    "ledger_script",
+    "page_template",
+    "vocabulary",
+    "vendors",
+}
+"""Modules that read only files of the system or of the package."""
 
 
 def test_files_are_opened_in_one_way_that_refuses_pipes():
-    """A path that somebody names, and a file of a run from elsewhere, may be anything."""
+    """A path of a user, or a file in a run from elsewhere, may be a pipe or a device."""
     for path in sources(PACKAGE):
         found = re.findall(r"\.read_(?:bytes|text)\(|\.open\(\"r", path.read_text(encoding="utf-8"))
         assert not found or path.stem in OWN_FILES, f"{path.relative_to(PACKAGE)} has {found}"
 
 
-def test_no_module_is_a_drawer():
+def test_no_module_is_named_utils_or_helpers():
     names = {path: {path.stem.removeprefix("test_"), path.parent.name} for path in all_sources()}
     assert [str(path) for path, own in names.items() if own & FORBIDDEN_NAMES] == []

@@ -1,4 +1,4 @@
-"""The ledger of shares: who has how much, and when."""
+"""The ledger of shares: the amounts of hosts over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_460_000)
 
 
 class Crew:
-    """Hosts without trouble: each says what it was granted, and what it gives back a call later."""
+    """Healthy hosts: each reports its grant, and returns units one call later."""
 
     def __init__(self, *rows: RowSpec, lanes=None, ledger: Ledger | None = None) -> None:
         self.rows = rows
@@ -90,13 +90,13 @@ class Crew:
         return [host["held"][row] for host in self.hosts.values()]
 
 
-def test_one_host_has_all_that_it_wants_at_once():
+def test_single_host_gets_all_that_it_wants_at_its_first_call():
     crew = Crew(SEATS)
     crew.host("a", 9)
     assert crew.call("a").shares[0].grant == 9
 
 
-def test_a_joiner_has_its_part_at_its_second_call_where_others_say_at_once_that_they_lowered():
+def test_new_host_gets_its_part_at_its_second_call_if_others_confirm_immediately():
     crew = Crew(SEATS)
     crew.host("a", 20)
     crew.rounds(3)
@@ -108,7 +108,7 @@ def test_a_joiner_has_its_part_at_its_second_call_where_others_say_at_once_that_
     assert crew.call("b").shares[0].grant == 6
 
 
-def test_what_one_does_not_want_others_have():
+def test_units_that_a_host_does_not_want_go_to_other_hosts():
     crew = Crew(SEATS)
     for name, want in (("a", 2), ("b", 20), ("c", 20)):
         crew.host(name, want)
@@ -116,8 +116,8 @@ def test_what_one_does_not_want_others_have():
     assert crew.held() == [2, 5, 5]
 
 
-def test_a_small_row_and_what_hangs_on_it_go_to_one_host():
-    """5 seats behind `qps = 2`: parts of it would each be spaced on their own."""
+def test_small_row_and_the_rows_behind_it_go_to_one_host():
+    """5 seats behind `qps = 2`: hosts with a part of this rate space their sends separately."""
     seats = msgspec.structs.replace(SEATS, amount=5)
     for count in (2, 3, 5):
         crew = Crew(seats, PACED)
@@ -140,8 +140,8 @@ def test_small_rows_of_many_keys_are_spread_over_hosts():
     assert max(keys) < 12
 
 
-def test_requests_that_are_larger_than_an_equal_part_are_sent():
-    """8,000 tokens of 100,000 a minute, 20 hosts: 12 have a share."""
+def test_requests_larger_than_an_equal_part_are_sent():
+    """Requests of 8,000 tokens, a limit of 100,000 a minute, 20 hosts: 12 have a share."""
     crew = Crew(SEATS, MINUTE)
     for at in range(20):
         crew.host(f"host{at}", 5, 50_000, units=(1, 8_000))
@@ -155,7 +155,7 @@ def test_requests_that_are_larger_than_an_equal_part_are_sent():
     assert all(tokens for seat, tokens in zip(seats, crew.held(1), strict=True) if seat)
 
 
-def test_a_host_keeps_nothing_that_a_narrower_row_bars_it_from_using():
+def test_host_keeps_no_units_that_a_narrower_row_makes_useless():
     pool = msgspec.structs.replace(PACED, name="pool/qps", amount=16)
     key = msgspec.structs.replace(PACED, name="key/qps", group="key")
     crew = Crew(pool, key)
@@ -166,7 +166,7 @@ def test_a_host_keeps_nothing_that_a_narrower_row_bars_it_from_using():
     assert sorted(crew.held(1)) == [0, 0, 2]
 
 
-def test_nothing_moves_for_a_few_per_cent():
+def test_shares_do_not_move_for_a_few_per_cent():
     row = msgspec.structs.replace(MINUTE, amount=10_000)
     crew = Crew(row)
     for name in "abcd":
@@ -180,7 +180,7 @@ def test_nothing_moves_for_a_few_per_cent():
     assert sum(crew.held()) == 10_000
 
 
-def test_runs_have_equal_parts_whatever_their_hosts():
+def test_runs_have_equal_parts_regardless_of_their_number_of_hosts():
     crew = Crew(msgspec.structs.replace(SEATS, amount=40))
     crew.host("a", 40, run="small")
     for name in "bcd":
@@ -191,8 +191,8 @@ def test_runs_have_equal_parts_whatever_their_hosts():
 
 
 @pytest.mark.parametrize("run", ["run", "another"])
-def test_one_that_wanted_nothing_for_a_while_has_its_part_when_it_wants_some(run):
-    """Others have all meanwhile, on a wider and on a narrower row."""
+def test_idle_host_gets_its_part_when_it_wants_units_again(run):
+    """Until then the other host has all units, on a wider and on a narrower row."""
     crew = Crew(SEATS, msgspec.structs.replace(PACED, amount=120))
     crew.host("a", 12, 120)
     crew.host("b", 0, 0, run=run)
@@ -210,7 +210,7 @@ def test_one_that_wanted_nothing_for_a_while_has_its_part_when_it_wants_some(run
     assert crew.held(1) == [110, 10]
 
 
-def test_runs_take_turns_where_there_is_not_enough_for_equal_parts():
+def test_runs_take_turns_if_equal_parts_are_impossible():
     crew = Crew(msgspec.structs.replace(PACED, amount=1))
     crew.host("a", 1, run="one")
     crew.host("b", 1, run="two")
@@ -222,7 +222,7 @@ def test_runs_take_turns_where_there_is_not_enough_for_equal_parts():
     assert sum(had) > 0.9 * 400
 
 
-def test_the_smallest_amount_holds_as_long_as_its_host_lives():
+def test_smallest_amount_holds_while_its_host_lives():
     crew = Crew(SEATS)
     crew.host("a", 20)
     crew.rounds(2)
@@ -235,7 +235,7 @@ def test_the_smallest_amount_holds_as_long_as_its_host_lives():
     assert crew.held() == [12]
 
 
-def test_another_server_grants_nothing_new_until_all_before_it_is_over():
+def test_another_server_grants_nothing_new_until_earlier_grants_are_over():
     crew = Crew(SEATS)
     crew.host("a", 4)
     crew.host("b", 8)
@@ -249,7 +249,7 @@ def test_another_server_grants_nothing_new_until_all_before_it_is_over():
     assert crew.now_ms - begun_ms >= 35_000
 
 
-def test_a_first_start_opens_after_expiry_and_by_an_operators_word_at_once():
+def test_first_start_opens_after_expiry_or_immediately_for_an_operator():
     crew = Crew(SEATS)
     crew.host("a", 4)
     assert crew.call("a", fresh=False).shares[0].grant == 0
@@ -261,7 +261,7 @@ def test_a_first_start_opens_after_expiry_and_by_an_operators_word_at_once():
     assert other.call("a").shares[0].grant == 4
 
 
-def test_counted_units_are_known_again_when_all_hosts_have_told():
+def test_counted_units_are_known_again_when_all_hosts_have_reported():
     crew = Crew(DAY)
     for name in "ab":
         crew.host(name, 20)
@@ -283,7 +283,7 @@ def test_counted_units_are_known_again_when_all_hosts_have_told():
     assert known <= row.spent + row.out <= known + 50
 
 
-def test_an_operator_opens_a_day_whose_hosts_are_gone():
+def test_operator_opens_a_day_whose_hosts_are_gone():
     crew = Crew(DAY)
     for name in "ab":
         crew.host(name, 20)
@@ -296,7 +296,7 @@ def test_an_operator_opens_a_day_whose_hosts_are_gone():
     assert not crew.ledger.rows["rpd"].awaits
 
 
-def test_what_nobody_knew_when_all_was_lost_again_is_not_taken_for_spent():
+def test_unknown_units_after_a_second_loss_are_not_counted_as_spent():
     crew = Crew(DAY)
     for name in "ab":
         crew.host(name, 20)
@@ -304,7 +304,7 @@ def test_what_nobody_knew_when_all_was_lost_again_is_not_taken_for_spent():
     for run_id in ("two", "three", "four"):
         crew.ledger, crew.run_id = Ledger(), run_id
         crew.rounds(12, "a")
-        # All that live have told; but when they were told last, not all had.
+        # All live hosts have reported, but not all had at the last answer.
         assert crew.ledger.rows["rpd"].awaits
         answer = crew.call("a")
         assert answer.shares[0].closed
@@ -316,13 +316,13 @@ def test_what_nobody_knew_when_all_was_lost_again_is_not_taken_for_spent():
     assert not row.awaits
     assert 20 <= row.spent + row.out <= 60
     assert crew.held()[0] == 20
-    # From then on all is known.
+    # From now on all units are known.
     crew.ledger, crew.run_id = Ledger(), "five"
     crew.rounds(20, "a")
     assert not crew.ledger.rows["rpd"].awaits
 
 
-def test_news_reach_all_others_once():
+def test_news_reach_all_other_hosts_once():
     crew = Crew(SEATS)
     crew.host("a", 1)
     crew.host("b", 1, run="other")
@@ -337,7 +337,7 @@ def test_news_reach_all_others_once():
     assert heard == (Notice("key3", "401"), Notice("key7", "paused", 59_000, "run"))
 
 
-def test_one_that_leaves_frees_all_at_once():
+def test_host_that_leaves_frees_all_units_immediately():
     crew = Crew(SEATS)
     crew.host("a", 12)
     crew.call("a")
@@ -348,7 +348,7 @@ def test_one_that_leaves_frees_all_at_once():
     assert crew.call("b").shares[0].grant == 12
 
 
-def test_one_that_leaves_says_what_it_spent_last():
+def test_host_that_leaves_reports_the_units_that_it_spent_last():
     crew = Crew(DAY)
     crew.host("a", 20)
     crew.call("a")

@@ -1,4 +1,4 @@
-"""A kind of limit is a row of one table and a field; all that handles limits goes by the row."""
+"""Each kind of limit is a row of one table and a field, and all code follows the row."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_words_of_the_table_are_the_fields_of_a_limit_and_of_the_file():
 
 
 @every_kind
-def test_pool_file_says_it_and_its_origin_is_known(word, load):
+def test_pool_file_sets_the_limit_and_its_origin_is_known(word, load):
     read = load(simulated(f"per_key = {{ {word} = {AMOUNT} }}"))
     assert [(row.kind.word, row.amount) for row in read.limits["sim/key0"].rows] == [(word, AMOUNT)]
     assert f"sim/key0 {word}" in {one.name for one in read.effective}
 
 
 @every_kind
-def test_broker_grants_no_more_at_once(word):
+def test_broker_grants_no_more_than_the_limit(word):
     of = pool([lane("a", "k0", "k0")], limit(word))
     clock = PlayedDayClock(1_700_000_000)
     days = open_days(of, counted_days(of, of.lanes, {}, Path()), clock, 100.0)
@@ -51,22 +51,22 @@ def test_broker_grants_no_more_at_once(word):
 
 
 @every_kind
-def test_simulated_provider_refuses_what_is_too_much(word):
+def test_simulated_provider_refuses_requests_above_the_limit(word):
     path = LimitPath([Gate(limit(word), PlayedDayClock(1_700_000_000))])
     refused = [path.admit(0.0, 1) for _ in range(2 * AMOUNT)]
-    # Windows have a call of tolerance for the way there.
+    # Windows tolerate one more request, because of the time on the network.
     assert refused[AMOUNT - 1] is None
     assert refused[-1] is not None
     assert refused[-1].bound == word
 
 
-def test_fault_scripts_change_every_kind_but_those_of_a_day():
+def test_fault_scripts_can_change_every_kind_except_daily_limits():
     words = {word for word, kind in LIMIT_KINDS.items() if not kind.is_daily}
     assert words == set(CapacityTable.__struct_fields__) & set(LIMIT_KINDS)
 
 
 @every_kind
-def test_plan_shows_what_falls_on_it(word):
+def test_plan_shows_the_load_on_the_limit(word):
     of = pool([lane("a", "k0", "k0")], limit(word))
     load = LaneLoad()
     load.requests, load.busy_s, load.tokens = 7, 7.0, 7
@@ -76,5 +76,5 @@ def test_plan_shows_what_falls_on_it(word):
 
 
 @pytest.mark.parametrize("limits", ["rpm = 10, rpd = 100000", "rpm = 60, rpd = 50"])
-def test_day_may_allow_more_or_less_than_its_minutes(limits, load):
+def test_daily_limit_may_be_above_or_below_its_limit_per_minute(limits, load):
     assert load(simulated(f"per_key = {{ {limits} }}")).limits["sim/key0"].rpd

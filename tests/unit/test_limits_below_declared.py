@@ -1,4 +1,4 @@
-"""Fixed mode where the provider bears less than the pool declares: plays in virtual time."""
+"""Fixed mode on providers that allow less than the pool declares, in virtual time."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ def test_fewer_seats_than_declared_cost_no_case_and_little_time(seats, refusal):
 
 @pytest.mark.parametrize("refusal", ["rate", "overload"])
 @pytest.mark.parametrize("rate", RATES)
-def test_a_lower_rate_than_declared_costs_no_case_and_little_time(rate, refusal):
+def test_lower_rate_than_declared_costs_no_case_and_little_time(rate, refusal):
     provider = Provider((RATES[rate],), typical_s=0.2, refusal=refusal)
     check(play(provider), play(provider, qps=rate))
 
 
-def test_provider_that_counts_by_the_minute_is_seldom_asked_in_vain():
+def test_provider_that_counts_by_the_minute_refuses_few_requests():
     found = play(Provider((Bears(per_minute=60),), typical_s=0.2))
     known = play(Provider((Bears(rate=1.0),), typical_s=0.2), qps=1.0)
     assert found.n_infra == 0
-    # At first all of a minute's requests go at once, and then none is let in.
+    # At first all requests of a minute go at the same time, and then all are refused.
     assert found.n_refused_late <= 0.12 * found.attempts
     assert found.end_s <= 1.1 * known.end_s
 
 
 @pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
-def test_limit_of_some_requests_a_minute_is_not_taken_for_one_storm_after_the_other(rate_mode):
+def test_low_rate_is_not_treated_as_a_series_of_storms(rate_mode):
     found = play(Provider((Bears(rate=0.2),)), n_requests=100, rate_mode=rate_mode)
     assert found.n_infra == 0
-    # Two refusals for each answer, while a storm was seen in each pause between two answers.
+    # There were two refusals per answer when each pause between answers counted as a storm.
     assert found.attempts <= 130
     assert found.end_s <= 1.25 * 100 / 0.2
 
 
 @pytest.mark.parametrize("begins_s", [0.0, 3.0])
-def test_storm_of_refusals_is_soon_left_behind(begins_s):
+def test_run_recovers_soon_from_a_storm_of_refusals(begins_s):
     calm = (Bears(),) if begins_s else ()
     storm = Bears(begins_s, refuses=True)
     found = play(Provider((*calm, storm, Bears(begins_s + 4.0)), typical_s=0.2), n_requests=2000)
@@ -72,8 +72,8 @@ def test_storm_of_refusals_is_soon_left_behind(begins_s):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
-def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rate_mode):
-    # It counts what it refuses: whoever comes back with all requests at once is refused for them.
+def test_refused_requests_are_tried_again_one_at_a_time(rate_mode):
+    # The provider counts refused requests, so all of them at the same time are refused again.
     provider = Provider(
         (Bears(rate=40),), sigma=0.01, typical_s=0.2, counts_refused=True, refused_after_s=0.003
     )
@@ -87,8 +87,8 @@ def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
-def test_provider_that_takes_no_two_requests_at_once_is_not_taken_for_one_seat(rate_mode):
-    # Two seats would do, if they were used apart; one gives half of what is allowed.
+def test_rate_limit_without_bursts_is_not_treated_as_one_seat(rate_mode):
+    # Two seats suffice if sends are spaced. One seat reaches half of the allowed rate.
     provider = Provider(
         (Bears(rate=10, burst=1),), sigma=0.01, typical_s=0.2, refused_after_s=0.003
     )
@@ -101,33 +101,33 @@ def test_provider_that_takes_no_two_requests_at_once_is_not_taken_for_one_seat(r
 
 
 @pytest.mark.slow
-def test_storm_that_names_a_time_to_come_back_says_nothing_about_a_rate():
+def test_storm_with_retry_after_is_not_treated_as_a_rate_limit():
     storm = Bears(refuses=True)
     provider = Provider((storm, Bears(3.0)), typical_s=0.01, sigma=0.1, retry_after_s=1.0)
     found = play(provider, ceiling=4, n_requests=400)
-    # What was sent and not answered yet was no sign of what is let in.
+    # Requests in flight do not show how many requests the provider accepts.
     assert found.n_infra == 0
     assert found.end_s <= 20.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.25])
-def test_refusals_that_have_nothing_to_do_with_load_lower_nothing_for_long(share):
+def test_refusals_that_are_unrelated_to_load_lower_no_limit_for_long(share):
     found = play(Provider(errors=share, typical_s=0.2, refusal="overload"), n_requests=2000)
     # At 20 at once 2,000 answers take 20 s; a lane that stayed lowered took hours.
     assert found.end_s <= 600.0
 
 
 @pytest.mark.slow
-def test_pool_that_is_right_is_used_to_the_full():
+def test_pool_with_correct_limits_is_used_fully():
     found = play(Provider((Bears(seats=DECLARED),), typical_s=0.2))
     assert (found.attempts, found.peak) == (N, DECLARED)
 
 
-def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
+def test_provider_that_refuses_everything_gets_its_budget_and_few_probes():
     provider = Provider((Bears(refuses=True),), refusal="overload")
     found = play(provider)
-    # It never answered: the lane is out after a minute, and all that wait end with it.
+    # It never answered, so the lane is removed after a minute and waiting requests end.
     n_asked = 2 * DECLARED
     assert found.n_infra == n_asked
     assert found.attempts <= 1.2 * n_asked + 10
@@ -139,9 +139,11 @@ def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
     ("seats", "n", "answers"),
     [(5, 333, (0.2, 0.0)), (40, 1000, (1.0, 0.5)), (40, 1000, (1.0, 0.0))],
 )
-def test_three_keys_cost_one_try_each(seats, n, answers):
-    """Half a minute at most: a pause of a second, which the provider asks for, must not come twice.
-    The keys share the seats, or each has its own."""
+def test_three_keys_cost_one_trial_each(seats, n, answers):
+    """In half a minute, the pause of a second that the provider asks for must not come twice.
+
+    The keys share the seats, or each has its own.
+    """
     found, known = [], []
     for seed in range(1, 6):
         for shares in (3, 1):
@@ -155,9 +157,9 @@ def test_three_keys_cost_one_try_each(seats, n, answers):
 
 
 @pytest.mark.slow
-def test_rate_is_found_where_answers_take_longer_than_the_pause_that_is_asked_for():
-    """Five are in flight at the first refusal, and nothing was served: no sign of five seats."""
+def test_rate_is_found_if_answers_take_longer_than_the_requested_pause():
+    """Five requests are in flight at the first refusal, which does not mean five seats."""
     provider = Provider((Bears(rate=20),), typical_s=5.0, retry_after_s=1.0)
     found = play(provider, ceiling=1000, rate_mode="adaptive", n_requests=2400)
-    # 120 s where the rate is known.
+    # It takes 120 s if the rate is known.
     assert found.end_s <= 240.0

@@ -1,4 +1,4 @@
-"""Progress: where there is no terminal, and where something is wrong with what shows it."""
+"""Progress without a terminal, and with a live view that fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_ultrapar.coordinator import live
 
 
 class Output(io.StringIO):
-    """Says when two lines of progress have been written."""
+    """Sets an event when two lines of progress have been written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def test_progress_begins_its_own_line_and_ends_it(monkeypatch, begun):
         config=SimpleNamespace(get_terminal_writer=lambda: writer),
         hasmarkup=False,
         isatty=False,
-        # What pytest does with xdist, where letters stand behind no file.
+        # With xdist pytest adds no newline, because letters follow no file name.
         ensure_newline=lambda: None,
         write_line=writer.line,
     )
@@ -65,7 +65,7 @@ def test_progress_begins_its_own_line_and_ends_it(monkeypatch, begun):
 
 @pytest.fixture
 def terminal():
-    """A pseudo-terminal of 80 columns: what writes to it, and where that can be read."""
+    """A pseudo-terminal of 80 columns: its writer, and the descriptor to read from."""
     ours, its = pty.openpty()
     resize(its, 30, 80)
     with os.fdopen(its, "w") as file:
@@ -78,7 +78,7 @@ def resize(fd, lines, columns):
 
 
 def on_terminal(writer):
-    """What pytest has where a run shows a view."""
+    """A reporter on a terminal that can show a live view."""
     plugins = SimpleNamespace(getplugin=lambda _: None, hasplugin=lambda _: False)
     config = SimpleNamespace(
         get_terminal_writer=lambda: writer,
@@ -106,7 +106,7 @@ def read_until(fd, words):
 
 
 @pytest.mark.parametrize("has_line", [True, False])
-def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
+def test_view_that_fails_is_replaced_by_the_progress_line(terminal, monkeypatch, has_line):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live, "_LOOK_S", 0.01)
 
@@ -121,13 +121,13 @@ def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
     progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
     progress.collecting(None)
     progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
-    wanted = b"asking: 0/20 graded" if has_line else b"not shown any more (AttributeError)\r\n"
+    wanted = b"running: 0/20 graded" if has_line else b"is no longer shown (AttributeError)\r\n"
     read_until(fd, wanted)
     progress.stop()
 
 
 def asking(monkeypatch, eta, took_s=0.0, **to_do):
-    """A look at a run of which 9 episodes have ended, and the times at which it was estimated."""
+    """The view of a run with 9 ended episodes, and the times of its estimates."""
     times_s = []
 
     def estimated(*_):
@@ -138,30 +138,30 @@ def asking(monkeypatch, eta, took_s=0.0, **to_do):
     monkeypatch.setattr(live, "estimate", estimated)
     monkeypatch.setattr(live, "boot_s", lambda: now_s[0] + took_s)
     found = live._Asking(
-        to_ask(**to_do), {"m": 20}, lambda: status(9), live.Tally(), is_simulated=False
+        to_ask(**to_do), {"m": 20}, lambda: status(9), live.CaseCounter(), is_simulated=False
     )
     for _ in range(30):
-        found.look(now_s[0])
+        found.read_status(now_s[0])
         view = found.view(now_s[0])
         now_s[0] += 0.1
     return view, times_s
 
 
-def test_no_end_is_told_while_cases_only_wait_to_try_again(monkeypatch):
+def test_no_eta_is_shown_while_cases_only_wait_to_retry(monkeypatch):
     monkeypatch.setattr(live, "estimate", lambda *_: Eta(0.29, "lab/key0 (workers)"))
     looks = [BrokerStatus(1.0, n, 3, 1, 19, [], trying=1) for n in (1, 0)]
     found = live._Asking(
-        to_ask(), {"m": 20}, lambda: looks.pop(0), live.Tally(), is_simulated=False
+        to_ask(), {"m": 20}, lambda: looks.pop(0), live.CaseCounter(), is_simulated=False
     )
-    found.look(1000.0)
+    found.read_status(1000.0)
     assert "ETA 0.29 s, slowest: lab/key0 (workers)" in found.line(1000.0, 200)
-    found.look(1000.1)
+    found.read_status(1000.1)
     line = found.line(1000.1, 200)
     assert "1 case waits after refusals or failures" in line
     assert "ETA" not in line
 
 
-def test_interval_goes_by_what_ended_in_this_session(monkeypatch):
+def test_interval_depends_only_on_episodes_of_this_session(monkeypatch):
     whole, _ = asking(monkeypatch, Eta(100.0, ""))
     resumed, _ = asking(monkeypatch, Eta(100.0, ""), n_recovered=5)
     assert resumed.eta_s[1] - 100 == pytest.approx((whole.eta_s[1] - 100) * 9**0.5 / 4**0.5)

@@ -1,4 +1,4 @@
-"""A live view as lines of text: what fits, what is left out, and texts of others."""
+"""A live view as lines of text: its parts, its size, and foreign texts."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def view(lanes=LANES, models=MODELS, failures=FAILURES, spent=None, waiting=41):
 def test_screen_of_80_columns_shows_every_part():
     lines = PLAIN.lines(view(spent=Spent(0.5, 2.25, "USD")), 79, 16)
     said = "\n".join(lines)
-    assert lines[0].startswith("asking: 22/100 graded, ETA 15.0 s (12.0 s to 2 min 10 s)  ██")
+    assert lines[0].startswith("running: 22/100 graded, ETA 15.0 s (12.0 s to 2 min 10 s)  ██")
     assert lines[0].endswith("░  SIMULATED")
     assert lines[1] == "15 in flight, 41 waiting, 2 infra, 4.0/s, slowest: lab/key0 (qps)"
-    assert lines[2] == "0.500 USD spent, about 2.25 USD in all"
+    assert lines[2] == "0.500 USD spent, about 2.25 USD in total"
     assert lines[4] == "lab/a/key0    was rate limited: paused 3.00 s"
     assert lines[5] == "lab/b/key0    key lab/key1 was refused: removed"
     assert re.fullmatch(r"lab/c/key2 +████████░░ +4/5 +9.8/10  lab/key2 \(qps\)", lines[6])
@@ -75,8 +75,8 @@ def test_lines_fit_any_terminal(width, n_lines, colour):
     "text", ["\x1b[2J\x1b]0;title\x07", "a\nb\r\tc", "[bold red]x[/]", ":boom:"]
 )
 @pytest.mark.parametrize("screen", [PLAIN, COLOURED], ids=["plain", "coloured"])
-def test_text_of_others_steers_nothing(screen, text):
-    """Models are named by whoever writes the pool, cases by parameters, reasons by providers."""
+def test_control_characters_in_foreign_texts_are_escaped(screen, text):
+    """Names of models come from the pool, names of cases from tests, reasons from providers."""
     lanes = [lane(text, waits_for=text), lane("l", trouble=text)]
     models = [ModelRow(text, 1, 1, 1, 1, (0.2, 1.0))]
     lines = screen.lines(view(lanes, models, [Failure(text, "infra", text)]), 200, 40)
@@ -86,22 +86,22 @@ def test_text_of_others_steers_nothing(screen, text):
     assert said.count(harmless.get(text, text)) == 6
 
 
-def test_screen_of_several_hosts_shows_all_of_them_and_this_ones_share():
+def test_screen_of_several_hosts_shows_all_hosts_and_the_share_of_this_one():
     shown = view(spent=Spent(0.5, 2.25, "USD"))._replace(progress=of_several(), eta_s=None)
     lines = PLAIN.lines(shown, 79, 16)
-    assert lines[0].startswith("asking on 3 hosts: 120/560 done, ETA 3 min 40 s  ██")
-    assert lines[1] == "15 in flight, 41 waiting, 2.0/s in all, here 32 graded, 2 infra"
+    assert lines[0].startswith("running on 3 hosts: 120/560 done, ETA 3 min 40 s  ██")
+    assert lines[1] == "15 in flight, 41 waiting, 2.0/s in total, here 32 graded, 2 infra"
     assert lines[2] == "share 3 of 10 workers, 8 of 16 qps"
-    assert lines[3] == "0.500 USD spent here, about 2.25 USD in all"
+    assert lines[3] == "0.500 USD spent here, about 2.25 USD in total"
 
 
-def test_lane_of_which_this_host_has_no_share_is_not_drawn_as_full():
+def test_lane_without_a_share_of_this_host_is_not_drawn_as_full():
     row = lane("lab/a/key0")._replace(seats=Use(0, 0), rate=Use(0.0, 0))
     lines = PLAIN.lines(view([row])._replace(progress=of_several()), 79, 16)
     assert re.fullmatch(r"lab/a/key0 +░{10} +no share +no share *", lines[4])
 
 
-def test_bars_are_made_of_what_the_terminal_can_show():
+def test_bars_use_characters_that_the_terminal_can_show():
     lines = LiveScreen(colour=False, encoding="ascii").lines(view(), 79, 16)
     "\n".join(lines).encode("ascii")
     assert "########.." in lines[5]

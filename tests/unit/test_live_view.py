@@ -1,4 +1,4 @@
-"""What is shown of a run in progress: which lanes, which figures, how much fits."""
+"""The content of the live view: lanes, figures, and the number of lines that fit."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_lane_shows_its_own_use_of_the_fullest_limit_on_its_path():
     assert found[LANES[0].lane_id].seats == Use(1, 5)
     assert found[LANES[0].lane_id].rate == Use(4.0, 10.0)
     assert found[LANES[2].lane_id].seats == Use(3, 5)
-    # Nothing is declared for key1: the provider's seats are all there is.
+    # No limit is declared for key1, so only the provider's seats limit it.
     assert found[LANES[1].lane_id].seats == Use(7, 100)
     assert found[LANES[1].lane_id].rate == Use(1.0, None)
 
 
-def test_idle_lane_of_a_key_that_another_fills_is_idle():
+def test_idle_lane_of_a_busy_key_is_shown_as_idle():
     now = at(10.0, status(LANES[0], in_flight=5, granted=90), status(LANES[2]))
     found = {row.lane: row for row in rows(now, at(0.0, *(status(one) for one in LANES)))}
     assert found[LANES[0].lane_id].seats == Use(5, 5)
@@ -75,14 +75,14 @@ def test_idle_lane_of_a_key_that_another_fills_is_idle():
     assert found[LANES[2].lane_id].rate == Use(0.0, 10.0)
 
 
-def test_estimated_limit_counts_where_the_provider_allows_less_than_is_declared():
+def test_estimated_limit_counts_if_the_provider_allows_less_than_declared():
     found = EstimatedLimit("p/key0", 2, 4.0, 1)
     now = at(10.0, status(LANES[0], in_flight=1, granted=20, estimated=found))
     row = rows(now, at(0.0, status(LANES[0])))[0]
     assert (row.seats, row.rate) == (Use(1, 2), Use(2.0, 4.0))
 
 
-def test_lanes_in_trouble_come_first_then_those_that_hold_requests_up():
+def test_failing_lanes_come_first_then_lanes_that_delay_requests():
     now = at(
         10.0,
         status(LANES[0]),
@@ -97,20 +97,20 @@ def test_lanes_in_trouble_come_first_then_those_that_hold_requests_up():
     assert found[0].trouble == "lane p/i3/key1 was rate limited"
 
 
-def test_model_has_the_share_solved_with_its_interval():
+def test_model_has_the_solved_rate_with_its_interval():
     counts = {("b", "solved"): 6, ("b", "unsolved"): 2, ("b", "infra"): 1, ("gone", "solved"): 1}
     first, second, last = model_rows({"a": 4, "b": 20, "c": 0}, counts)
     assert first == ModelRow("a", 0, 4, 0, 0, None)
     assert second[:5] == ("b", 9, 20, 8, 6)
-    # Wilson's for 6 of 8, as R's `prop.test(6, 8, correct = FALSE)` gives it.
+    # Wilson's interval for 6 of 8, as R's `prop.test(6, 8, correct = FALSE)` gives it.
     assert second.interval == pytest.approx((0.4093, 0.9285), abs=1e-4)
     assert last.model == "c"
 
 
 def test_projected_cost_counts_each_model_by_its_own_cases():
-    spent, done = {"dear": 10.0, "cheap": 1.0}, {"dear": 1, "cheap": 10}
-    assert projected(spent, done, {"dear": 10, "cheap": 100}) == pytest.approx(110.0)
-    # As dear as all others on the mean, as long as nothing is known of it.
+    spent, done = {"costly": 10.0, "cheap": 1.0}, {"costly": 1, "cheap": 10}
+    assert projected(spent, done, {"costly": 10, "cheap": 100}) == pytest.approx(110.0)
+    # A model without known costs counts with the mean of all others.
     assert projected(spent, done, {"unknown": 11}) == pytest.approx(11.0)
 
 
@@ -123,7 +123,9 @@ def view(n_lanes, n_models, n_failures):
 
 
 @given(st.integers(0, 300), st.integers(0, 40), st.integers(0, 5), st.integers(0, 60))
-def test_parts_never_get_more_than_there_is_or_fits(n_lanes, n_models, n_failures, n_lines):
+def test_parts_never_get_more_lines_than_they_need_or_than_fit(
+    n_lanes, n_models, n_failures, n_lines
+):
     given_ = room(view(n_lanes, n_models, n_failures), n_lines)
     wanted = [n + 1 if n else 0 for n in (n_lanes, n_models, n_failures)]
     assert all(got <= want for got, want in zip(given_, wanted, strict=True))
@@ -132,5 +134,5 @@ def test_parts_never_get_more_than_there_is_or_fits(n_lanes, n_models, n_failure
     if sum(wanted) <= n_lines:
         assert [*given_] == wanted
     else:
-        # A part that has nothing yet needs two lines.
+        # A part without lines so far needs two.
         assert sum(given_) >= n_lines - 1

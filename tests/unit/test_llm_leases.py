@@ -1,4 +1,4 @@
-"""What the client of an episode asks a broker for, and with what it gives its leases back."""
+"""The leases that the client of an episode requests, and their outcomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HandClock:
 
 
 class Ledger:
-    """A broker that grants at once, and notes what it was asked for and given back."""
+    """A broker that grants immediately and notes requests and returned leases."""
 
     def __init__(
         self, clock: HandClock, *, too_old: tuple[int, ...] = (), ends_s: float = math.inf
@@ -54,7 +54,7 @@ class Ledger:
         send_by_s = now_s - 1 if number in self._too_old else now_s + 60
         late_after_s, ends_s = now_s + 30, now_s + self._ends_s
         times = now_s, send_by_s, 0.0, 0.0, 1, 0, False, late_after_s, ends_s
-        # Of a lane that has answered, so that a bad request is its own.
+        # The lane has answered before, so a bad request is the fault of the request.
         return Lease(number, LANE, *times, n_served=1)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
@@ -73,10 +73,10 @@ class Ledger:
 
 
 class Answers:
-    """An HTTP client that gets these answers one after the other, and none any more after them.
+    """An HTTP client that gets these answers in turn, and then waits forever.
 
     Attributes:
-        bodies: What was sent.
+        bodies: The bodies of sent requests.
     """
 
     def __init__(self, *answers: Answer) -> None:
@@ -152,7 +152,7 @@ async def is_answered(llm: Llm) -> None:
     assert (await llm.chat(MESSAGES)).text == "fine"
 
 
-def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
+def test_retry_whose_lease_expired_uses_the_budget_once():
     stage = Stage(fine(500), fine(), too_old=(1,))
     stage.play(is_answered)
     ledger = stage.ledger
@@ -161,7 +161,7 @@ def test_retry_whose_lease_grew_too_old_draws_on_the_budget_once():
 
 
 class Connecting(Answers):
-    """Like one whose connections take so many seconds, one after the other."""
+    """Gets answers over connections that take these seconds in turn."""
 
     def __init__(self, clock: HandClock, seconds: list[float], *answers: Answer) -> None:
         super().__init__(*answers)
@@ -180,9 +180,9 @@ class Connecting(Answers):
         ([10.0], math.inf, ["ok"], []),
         ([40.0], math.inf, ["ok"], [40.0]),
         ([70.0, 0.0], math.inf, ["unsent", "ok"], []),
-        # Where each takes too long the second is waited for: else nothing would ever be sent.
+        # If each connection takes too long, wait for the second, or no request is ever sent.
         ([70.0, 80.0], math.inf, ["unsent", "ok"], [80.0]),
-        # But not for longer than the host's part of what hosts share holds.
+        # But do not wait for longer than the host's share of a limit holds.
         ([70.0, 80.0, 79.0], 79.0, ["unsent", "unsent", "ok"], [79.0]),
     ],
 )
@@ -209,7 +209,9 @@ def test_request_is_as_late_as_its_connection(connect_s, ends_s, given_back, sai
         (971.0, 1000.0, "cancelled"),
     ],
 )
-def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, until_s, outcome):
+def test_deadline_of_an_episode_is_a_timeout_if_the_lane_had_time_to_answer(
+    sent_s, until_s, outcome
+):
     stage = Stage(fine())
 
     async def story(llm: Llm) -> None:
@@ -228,13 +230,13 @@ def test_episodes_deadline_speaks_of_a_lane_that_had_the_time_to_answer(sent_s, 
 
 
 class Overlooked(OpenAi):
-    """An API of somebody else, with a mistake in what it makes of headers."""
+    """An API of another package, with a bug in reading headers."""
 
     def allowance(self, headers):
         return 1 // 0
 
 
-def test_mistake_of_an_api_keeps_no_seat():
+def test_bug_of_an_api_keeps_no_seat():
     stage = Stage(fine(404))
 
     async def story(llm: Llm) -> None:
@@ -245,7 +247,7 @@ def test_mistake_of_an_api_keeps_no_seat():
     assert len(stage.ledger.given_back) == len(stage.attempts) == 1
 
 
-def test_requests_beside_one_that_failed_for_good_are_sent_no_more():
+def test_parallel_requests_are_not_sent_again_after_a_permanent_failure():
     stage = Stage(fine(500), fine(400), fine(), fine())
 
     async def story(llm: Llm) -> None:
@@ -282,7 +284,7 @@ def test_end_of_an_episode_waits_for_its_requests_and_not_for_the_tasks_that_sen
     assert [one.outcome for one in stage.attempts] == ["cancelled"]
 
 
-def test_role_that_is_asked_first_has_the_unused_seat_given_back_before_it_waits():
+def test_unused_seat_is_returned_before_a_role_waits_for_the_first_request():
     stage = Stage(*[fine()] * 3)
     ledger = stage.ledger
     acquire, when = ledger.acquire, []
@@ -306,7 +308,7 @@ def test_role_that_is_asked_first_has_the_unused_seat_given_back_before_it_waits
     assert asked == [("j", "", False, None), ("m", "g", False, LANE), ("j", "", False, LANE)]
     turns = [(one.turn, one.role) for one in stage.attempts]
     assert turns == [(0, "judge"), (1, ""), (2, "judge")]
-    # The judge's second request repeats its own first one, whatever was said between them.
+    # The judge's second request repeats only its own first one.
     messages = [(one.pool_role, one.role) for one in stage.llm.conversation.messages]
     who = [role for role in ("judge", "", "judge") for _ in range(2)]
     assert messages == list(zip(who, ["user", "assistant"] * 3, strict=True))

@@ -1,4 +1,4 @@
-"""How often the interval of a score's mean holds the truth, by simulation."""
+"""The share of simulated runs in which the interval of a score's mean holds the truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N_RUNS = 4_000
 
 
 def ratings(draw, shape):
-    """From 1 to 10, as a judge gives them."""
+    """Ratings from 1 to 10 by a judge."""
     return np.clip(np.round(draw.normal(7.5, 1.8, shape)), 1, 10)
 
 
@@ -37,17 +37,17 @@ SCORES = {
     ),
 }
 OUTSIDE = {
-    # Whole numbers of hits make steps: of Wilson's interval it is 92.5 %.
+    # Whole numbers of hits make steps: Wilson's interval holds the truth in 92.5 %.
     ("one of twenty", 20): (0.915, 0.935),
-    # A long tail is not seen by so few.
+    # So few cases rarely contain the long tail.
     ("log-normal", 20): (0.91, 0.93),
-    # Nor are rare values, for which two more are counted.
+    # They rarely contain rare values either, so the interval counts two more.
     ("most full marks", 20): (0.98, 0.995),
 }
 
 
 def held(values, truth, rows=()):
-    """In which share of runs, a row each, the interval holds the truth."""
+    """The share of runs, one per row, in which the interval holds the truth."""
     found = [mean_interval_of(rows, own) for own in values.tolist()]
     return sum(low <= truth <= high for low, high in found) / len(found)
 
@@ -70,7 +70,9 @@ def test_interval_of_independent_cases_holds_the_mean_in_95_of_100_runs(kind, n)
 @pytest.mark.parametrize("likeness", [0.2, 0.6])
 @pytest.mark.parametrize(("n_cells", "n_repetitions"), [(20, 3), (100, 5)])
 @pytest.mark.parametrize("by", ["cell", "cluster"])
-def test_interval_of_repetitions_and_clusters_holds_it_too(likeness, n_cells, n_repetitions, by):
+def test_interval_of_repetitions_and_clusters_holds_the_mean_as_often(
+    likeness, n_cells, n_repetitions, by
+):
     draw = np.random.default_rng([11, n_cells])
     shape = N_RUNS // 2, n_cells, n_repetitions
     own = draw.normal(0, (1 - likeness) ** 0.5, shape)
@@ -90,7 +92,7 @@ def test_interval_of_repetitions_and_clusters_holds_it_too(likeness, n_cells, n_
 @pytest.mark.slow
 @pytest.mark.cpu_s(60)
 @pytest.mark.parametrize("likeness", [0.2, 0.6])
-def test_interval_of_clusters_of_different_sizes_holds_it_as_well(likeness):
+def test_interval_of_clusters_of_different_sizes_holds_the_mean_as_often(likeness):
     draw = np.random.default_rng(13)
     sizes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] * 3
     at = np.repeat(np.arange(len(sizes)), sizes)
@@ -110,11 +112,11 @@ def test_interval_of_clusters_of_different_sizes_holds_it_as_well(likeness):
         ([0.0] * 12 + [0.9, 0.5], 0, 0.9),
         ([10.0] * 15 + [1.0], 0, 10),
         ([-1.0] * 9 + [1.0] * 3, -1, 1),
-        # Three values may lie on one side of the mean: what is above them is not known.
+        # Three values may be on one side of the mean, so the top of the scale is unknown.
         ([0.0, 1.0, 2.0], 0, None),
     ],
 )
-def test_interval_stays_within_the_scale_that_was_seen(values, least, most, by):
+def test_interval_stays_within_the_observed_scale(values, least, most, by):
     rows = [CaseMeasure(str(at), "scored", by and str(at // 2), None) for at in range(len(values))]
     low, high = mean_interval_of(rows, values)
     assert least <= low < sum(values) / len(values) < high
@@ -123,7 +125,7 @@ def test_interval_stays_within_the_scale_that_was_seen(values, least, most, by):
 
 @pytest.mark.parametrize("worth", [1.0, 7.0, -2.0])
 @pytest.mark.parametrize("n_hits", [0, 13, 20])
-def test_interval_of_yes_and_no_is_that_of_a_rate(n_hits, worth):
+def test_interval_of_two_values_is_the_interval_of_a_rate(n_hits, worth):
     values = [worth] * n_hits + [0.0] * (20 - n_hits)
     scale = worth if n_hits else 1.0
     expected = sorted(scale * bound for bound in wilson_interval(n_hits, 20))
@@ -131,7 +133,7 @@ def test_interval_of_yes_and_no_is_that_of_a_rate(n_hits, worth):
 
 
 @pytest.mark.parametrize("most", [1e200, 1.7e308])
-def test_no_score_is_too_large_for_a_mean_and_its_look(most):
+def test_no_score_is_too_large_for_a_mean_and_its_comparison(most):
     values = [most, -most, most, most]
     low, high = mean_interval_of((), values)
     assert (low < high and math.isfinite(high)) == (most == 1e200)

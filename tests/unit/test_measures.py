@@ -1,4 +1,4 @@
-"""Measures in columns say what a list of them says."""
+"""Measures in columns equal a list of measures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEASURES = st.lists(
 
 
 @given(MEASURES, st.integers(0, 12))
-def test_columns_say_what_a_list_says(measures, cut):
+def test_columns_equal_a_list(measures, cut):
     columns = measures_of(measures[:cut])
     extend(columns, measures[cut:])
     assert columns.timed.tolist() == [one.timed for one in measures]
@@ -63,7 +63,7 @@ def test_columns_say_what_a_list_says(measures, cut):
 
 @pytest.mark.slow
 @given(MEASURES)
-def test_statistics_of_a_part_are_those_of_its_list(measures):
+def test_statistics_of_a_part_match_its_list(measures):
     found = run_statistics(
         measures_of(measures),
         n_planned=len(measures),

@@ -1,4 +1,4 @@
-"""`ultrapar merge`: what is one whole, what is refused, and what the whole says."""
+"""`ultrapar merge`: merged runs, refused parts, and the report of the merged run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
-from pytest_ultrapar.merge import merging
+from pytest_ultrapar.merge import write_merged
 from pytest_ultrapar.merge.clocks import clocks_of
-from pytest_ultrapar.merge.merging import STAGE, merge
+from pytest_ultrapar.merge.write_merged import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.store.cases_file import Generated, read_cases, read_tables, write_tables
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from tests.unit.finished_run import (
     LANE,
     NOW,
@@ -61,14 +61,14 @@ def merged(out, *runs):
 
 
 def said_of(ultrapar, out, *words, code=0):
-    """What `ultrapar merge` says of these runs, and ends with this exit code."""
+    """Merge these runs, which ends with this exit code; return the output."""
     ended, said, _ = ultrapar("merge", *map(str, words), "--out", str(out))
     assert ended == code
     return said
 
 
 def refused(ultrapar, out, *runs):
-    """What is said of a merge that is refused."""
+    """The error of a merge that is refused."""
     code, said, error = ultrapar("merge", *map(str, runs), "--out", str(out))
     assert (code, said) == (4, "")
     assert error.startswith("ultrapar merge: error: ")
@@ -77,7 +77,7 @@ def refused(ultrapar, out, *runs):
 
 
 def refusal(ultrapar, out, *runs):
-    """What is said of a merge that is refused and leaves nothing behind."""
+    """The error of a merge that is refused and leaves nothing behind."""
     said = refused(ultrapar, out, *runs)
     assert not out.exists() or not any(out.iterdir())
     return said
@@ -88,10 +88,10 @@ def changed(path, **fields):
     return path
 
 
-# -- the whole -------------------------------------------------------------------------------------
+# -- the merged run --------------------------------------------------------------------------------
 
 
-def test_two_shards_are_one_run(tmp_path, ultrapar):
+def test_two_shards_become_one_run(tmp_path, ultrapar):
     lane = dict.fromkeys(("in_flight", "peak_in_flight", "n_rate_limited", "n_failed"), 0)
     status = LaneStatus(LANE.lane_id, "up", "", granted=3, n_ok=3, waited_s={"x": 1.0}, **lane)
     limits = [Limit("azure/key0", "key", workers=n, qps=2.0) for n in (3, 2)]
@@ -129,20 +129,20 @@ def test_two_shards_are_one_run(tmp_path, ultrapar):
         assert ultrapar(command, *map(str, (out, *words)))[0] == 0, command
 
 
-def test_a_missing_shard_is_said_with_its_cases(tmp_path, ultrapar):
+def test_missing_shard_is_reported_with_its_number_of_cases(tmp_path, ultrapar):
     whole = Generated(9, "ab")
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
     more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
     said = said_of(ultrapar, tmp_path / "w", *runs, more, code=1)
-    assert "what is missing has 4 cases at most" in said
+    assert "missing shards contain at most 4 cases" in said
     said = said_of(ultrapar, tmp_path / "x", *runs, code=1)
-    assert "what is missing has 5 cases at most" in said
+    assert "missing shards contain at most 5 cases" in said
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(ultrapar, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said
 
 
-def test_a_shard_without_a_case_is_merged_as_nothing(tmp_path, ultrapar):
+def test_shard_without_a_case_adds_nothing(tmp_path, ultrapar):
     whole = Generated(4, "ab")
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/3", generated=whole) for k in (1, 3)]
     empty = part(tmp_path / "2", [])
@@ -171,29 +171,29 @@ def test_hosts_of_one_shard_plan_its_cases_once(tmp_path, ultrapar):
     assert re.search(r"\| 1/2 +\| b +\| +4 \| +1 \|", report)
 
 
-def test_cases_that_a_host_lost_are_named_with_what_brings_them_back(tmp_path, ultrapar):
+def test_cases_that_a_host_lost_are_named_with_the_command_to_reopen_them(tmp_path, ultrapar):
     runs = []
     for n, host in enumerate("ab"):
         run = make_run(tmp_path / host, [case(i) for i in range(3)], cluster_run="r", host=host)
         write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
         runs.append(run.path)
     said = said_of(ultrapar, tmp_path / "w", *runs, code=1)
-    assert "1 case of run r without a result" in said
+    assert "no result for 1 case of run r" in said
     assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
     assert "  s/phase53/test_x.py::test[2]" in said
     assert "is below 98.0% (--coverage): " in said
 
 
-def test_a_merged_run_is_no_part_of_another(tmp_path, ultrapar):
+def test_merged_run_cannot_be_a_part(tmp_path, ultrapar):
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", runs[0], runs[2])
     said = refusal(ultrapar, tmp_path / "w", tmp_path / "two", runs[1])
     ids = ", ".join(sorted(read_manifest(run).run_id for run in (runs[0], runs[2])))
-    assert f"is merged itself: name the runs that it was merged of ({ids})" in said
+    assert f"is a merged run: name the runs it was merged from ({ids})" in said
 
 
-def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, ultrapar):
-    """As where `hosts/*` has what the last host made of the others."""
+def test_merged_run_next_to_all_its_parts_is_left_out(tmp_path, ultrapar):
+    """For example if `hosts/*` contains the run that the last host merged."""
     runs = [part(tmp_path / str(k), [k], shard=f"{k}/3") for k in (1, 2, 3)]
     merged(tmp_path / "two", *runs[:2])
     said = said_of(ultrapar, tmp_path / "w", tmp_path / "two", *runs)
@@ -201,7 +201,7 @@ def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, ultrapar):
     assert len(rows(tmp_path / "w")) == 3
 
 
-def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp_path, ultrapar):
+def test_repeated_case_counts_by_a_measurement_before_infra_then_by_the_first(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0, 1, 2], "infra", at_s=10.0)
     b = part(tmp_path / "b", [1, 2, 3], "unsolved", at_s=30.0)
     c = part(tmp_path / "c", [2], "solved", at_s=20.0)
@@ -223,8 +223,8 @@ def test_of_a_repeated_case_a_measurement_counts_before_infra_then_the_first(tmp
     assert said in (out / "report.md").read_text(encoding="utf-8")
 
 
-def test_an_episode_that_lost_is_not_what_the_grade_is_about(tmp_path):
-    """Its end lies between the other one's end and grade."""
+def test_grade_belongs_to_the_episode_of_its_own_part(tmp_path):
+    """The other part's episode ends between the end and the grade of the first."""
     a = run_of_one(tmp_path / "a", episode(0, 1.0, 2.0), grade(0, "solved", 9.0))
     b = run_of_one(tmp_path / "b", episode(0, 3.0, 8.0), grade(0, "unsolved", 10.0))
     merged(tmp_path / "w", b.path, a.path)
@@ -266,8 +266,8 @@ def test_times_are_moved_to_one_clock(tmp_path):
     assert made.manifest.merged.n_clocks == 2
 
 
-def test_each_shard_is_audited_against_its_own_part(tmp_path, ultrapar):
-    """Two at once of the second one, which had one seat; the whole has three."""
+def test_each_shard_is_audited_against_its_own_part_of_a_limit(tmp_path, ultrapar):
+    """The second shard has one seat and two requests in flight; the merged run has three seats."""
     lane = replace(LANE, limits=("azure/key0",))
     runs = []
     for k, (seats, n) in enumerate(((2, 1), (1, 2)), 1):
@@ -289,7 +289,7 @@ def test_each_shard_is_audited_against_its_own_part(tmp_path, ultrapar):
     assert "LIMIT EXCEEDED by shard 2/2" in (tmp_path / "w" / "report.md").read_text("utf-8")
 
 
-def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
+def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
     a, b, c = (part(tmp_path / name, [2 * n, 2 * n + 1]) for n, name in enumerate("abc"))
     (segment,) = segments(a / "journal")
     text = segment.read_bytes()
@@ -308,7 +308,7 @@ def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
     assert len(rows(tmp_path / "w")) == 5
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- refused parts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,19 +317,19 @@ def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
         ({"seed": 6}, "the run seed is 5 in {a} and 6 in {b}"),
         ({"mode": "phase"}, "the mode is ultra in {a} and phase in {b}"),
         ({"rate_mode": "adaptive"}, "the rate mode is fixed in {a} and adaptive in {b}"),
-        ({"models": ("m1",)}, "the pool's models is m1, m2 in {a} and m1 in {b}"),
+        ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
         ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
         ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
         ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
         ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
         ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),
-        ({"shard": "1/2"}, "{a} is no shard, {b} is one of 2 shards"),
-        ({"regraded": "r"}, "{b} graded the run r anew"),
+        ({"shard": "1/2"}, "{a} is unsharded, {b} is one of 2 shards"),
+        ({"regraded": "r"}, "{b} is a regrade of the run r: merge"),
         ({"answered_by": {"m1": "else"}}, "the answers of m1 is who in {a} and else in {b}"),
     ],
 )  # fmt: skip
-def test_parts_of_different_wholes_are_refused(tmp_path, ultrapar, fields, said):
+def test_parts_of_different_runs_are_refused(tmp_path, ultrapar, fields, said):
     a = part(tmp_path / "a", [0], answered_by={"m1": "who"})
     b = part(tmp_path / "b", [1], **{"answered_by": {"m1": "who"}, **fields})
     assert said.format(a=a, b=b) in refusal(ultrapar, tmp_path / "w", a, b)
@@ -351,7 +351,7 @@ def asked(**values):
         ({"address": "https://one"}, {"address": "https://two"}, "address of azure/m1 is"),
     ],
 )
-def test_parts_whose_pools_bound_answers_otherwise_are_merged_only_when_asked(
+def test_parts_with_different_request_settings_need_allow_differences(
     tmp_path, ultrapar, then, now, said
 ):
     a = part(tmp_path / "a", [0], effective=asked(**then))
@@ -387,7 +387,7 @@ def test_shards_that_do_not_fit_are_refused(tmp_path, ultrapar):
     assert "are both shard 1/2" in refusal(ultrapar, tmp_path / "w", a, c)
 
 
-def test_one_run_twice_is_refused(tmp_path, ultrapar):
+def test_same_run_twice_is_refused(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
     assert "is named twice" in refusal(ultrapar, tmp_path / "w", a, a)
     shutil.copytree(a, tmp_path / "copy")
@@ -396,11 +396,11 @@ def test_one_run_twice_is_refused(tmp_path, ultrapar):
     )
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, ultrapar):
+def test_folder_that_is_not_empty_is_refused_and_unchanged(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
     places = (
-        (tmp_path / "a", "lies in one of the runs"),
-        (tmp_path / "a" / "deep" / "x", "lies in one of the runs"),
+        (tmp_path / "a", "is one of the runs to merge, or is inside one"),
+        (tmp_path / "a" / "deep" / "x", "is one of the runs to merge, or is inside one"),
         (tmp_path, "is not empty"),
     )
     for where, said in places:
@@ -410,7 +410,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, ultrapar):
     assert len(rows(merged(tmp_path / "w", a).directory)) == 1
 
 
-def test_a_full_disk_leaves_nothing(tmp_path, ultrapar):
+def test_full_disk_leaves_nothing_behind(tmp_path, ultrapar):
     a = part(tmp_path / "a", list(range(40)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
@@ -422,19 +422,19 @@ def test_a_full_disk_leaves_nothing(tmp_path, ultrapar):
     assert not (tmp_path / "w").exists()
 
 
-def test_a_disk_that_is_full_at_the_last_file_leaves_nothing(tmp_path, monkeypatch, ultrapar):
+def test_disk_that_is_full_at_the_last_file_leaves_nothing_behind(tmp_path, monkeypatch, ultrapar):
     a = part(tmp_path / "a", [0])
 
     def no_room(directory, run_id):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
 
-    monkeypatch.setattr(merging, "mark_as_run", no_room)
+    monkeypatch.setattr(write_merged, "mark_as_run", no_room)
     (tmp_path / "w").mkdir()
     assert "No space left on device" in refusal(ultrapar, tmp_path / "w", a)
     assert [*(tmp_path / "w").iterdir()] == []
 
 
-def test_what_a_killed_merge_left_is_no_run_and_is_written_over(tmp_path):
+def test_remains_of_a_killed_merge_are_overwritten(tmp_path):
     a = part(tmp_path / "a", [0])
     (tmp_path / "w" / STAGE / "journal").mkdir(parents=True)
     merged(tmp_path / "w", a)
@@ -442,10 +442,10 @@ def test_what_a_killed_merge_left_is_no_run_and_is_written_over(tmp_path):
     assert not (tmp_path / "w" / STAGE).exists()
 
 
-# -- smaller things --------------------------------------------------------------------------------
+# -- details ---------------------------------------------------------------------------------------
 
 
-def test_clocks_are_told_apart_by_what_lies_between_two_boots():
+def test_clocks_are_separated_by_their_time_of_boot():
     anchors_s = {"b": 100.002, "a": 100.0, "d": 1_003.0, "c": 1_000.0, "e": 2_000.0}
     assert clocks_of(anchors_s) == {
         "a": 100.0,
@@ -456,7 +456,7 @@ def test_clocks_are_told_apart_by_what_lies_between_two_boots():
     }
 
 
-def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
+def test_resumed_part_is_measured_as_a_whole(tmp_path):
     since = NOW + timedelta(seconds=100)
     run = make_run(tmp_path / "a", [case(0), case(1)], resumed=True, measured_from=since)
     write_journal(run, "gw0", episode(0, 1.0, 2.0), grade(0))
@@ -466,7 +466,7 @@ def test_a_resumed_part_is_measured_as_a_whole(tmp_path):
     assert "was resumed" in (tmp_path / "w" / "report.md").read_text(encoding="utf-8")
 
 
-def test_nothing_and_no_run_are_refused(tmp_path, ultrapar):
+def test_merge_without_a_run_is_refused(tmp_path, ultrapar):
     assert "no run is named" in refusal(ultrapar, tmp_path / "w")
     assert "no run found at" in refusal(ultrapar, tmp_path / "w", tmp_path / "none")
     a = part(tmp_path / "a", [0])
@@ -474,7 +474,7 @@ def test_nothing_and_no_run_are_refused(tmp_path, ultrapar):
     assert "ended before its first case" in refusal(ultrapar, tmp_path / "w", a)
 
 
-def test_long_strings_go_along(tmp_path):
+def test_long_strings_are_copied(tmp_path):
     a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
     for run, name in ((a, "aa"), (b, "bb"), (b, "aa")):
         (run / PARTS_NAME).mkdir(exist_ok=True)
@@ -483,7 +483,7 @@ def test_long_strings_go_along(tmp_path):
     assert sorted(path.name for path in (tmp_path / "w" / PARTS_NAME).iterdir()) == ["aa", "bb"]
 
 
-def test_how_the_tables_of_all_suites_look_goes_along(tmp_path):
+def test_table_layouts_of_all_suites_are_copied(tmp_path):
     a, b = part(tmp_path / "a", [0]), part(tmp_path / "b", [1])
     write_tables(a, {})
     write_tables(b, {"phase53": ("flaw", "level")})

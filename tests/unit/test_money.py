@@ -1,4 +1,4 @@
-"""Prices, whence they come, and what requests cost by them."""
+"""Prices, their origin, and the cost of requests."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def test_cost_is_exact_for_prices_with_six_decimals(per_in, per_out, tokens_in, 
     assert Fraction(price.cost(tokens_in, tokens_out), UNITS) == exact
 
 
-def test_cached_tokens_have_their_own_price_or_that_of_the_others():
+def test_cached_tokens_have_their_own_price_or_the_price_of_input():
     assert amount_of(PRICE.cost(10**6, 0, cached=4 * 10**5)) == 0.6 * 2 + 0.4 * 0.5
     assert ModelPrice("p", "m", 2.0, 10.0).cost(10, 1, cached=4) == 30 * 10**6
 
 
-def test_tokens_written_to_a_cache_have_their_own_price_or_that_of_the_others():
+def test_tokens_written_to_a_cache_have_their_own_price_or_the_price_of_input():
     price = ModelPrice("p", "m", 3.0, 15.0, 0.3, 3.75)
     assert price.cost(1000, 10, cached=300, written=200) == (
         500 * 3_000_000 + 300 * 300_000 + 200 * 3_750_000 + 10 * 15_000_000
     )
     assert PRICE.cost(1000, 0, written=200) == 1000 * 2 * 10**6
-    # What is said of a cache is never more than there is.
+    # Cached and written tokens never count for more than the prompt.
     assert price.cost(10, 0, cached=8, written=8) == 8 * 300_000 + 2 * 3_750_000
-    # Nobody knows beforehand what will be written.
+    # The number of written tokens is unknown before the request.
     assert price.most(1000, 10) == 1000 * 3_750_000 + 10 * 15_000_000
     assert PRICE.most(1000, 10) == PRICE.cost(1000, 10)
 
@@ -92,9 +92,9 @@ def test_longer_prompts_may_cost_more():
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        ('currency = "dollars"', "pool.currency must be the three letters of a currency, such as"),
+        ('currency = "dollars"', "pool.currency must be a three-letter currency code, such as"),
         ('prices = "litellm"', 'pool.prices must be "genai-prices"'),
-        (f'currency = "EUR"\n{BOOK}', 'pool.currency = "EUR" cannot be mixed with prices'),
+        (f'currency = "EUR"\n{BOOK}', 'pool.currency = "EUR" cannot be combined with prices'),
     ],
 )
 def test_currency_and_book_are_checked(load, said, refusal):
@@ -103,7 +103,7 @@ def test_currency_and_book_are_checked(load, said, refusal):
     assert refusal in str(caught.value)
 
 
-def test_price_book_fills_in_what_the_pool_leaves_out(load):
+def test_price_book_fills_in_prices_that_the_pool_leaves_out(load):
     from genai_prices.data_snapshot import get_snapshot
 
     pool = with_book_prices(load(pool_text(BOOK)))
@@ -116,14 +116,14 @@ def test_price_book_fills_in_what_the_pool_leaves_out(load):
     assert price.per_mtok_cache_write is None
 
 
-def test_price_of_the_pool_wins(load):
+def test_price_of_the_pool_overrides_the_book(load):
     whole = "price_per_mtok_in = 7\nprice_per_mtok_out = 8\n"
     (price,) = with_book_prices(load(pool_text(BOOK, model=whole))).prices
     assert (price.per_mtok_in, price.per_mtok_out, price.origin) == (7, 8, "pool.toml")
     assert with_book_prices(load(pool_text(BOOK, model="price_per_mtok_in = 7\n"))).prices == ()
 
 
-def test_prices_by_length_of_the_prompt_are_taken_over(load):
+def test_prices_by_length_of_the_prompt_are_taken_from_the_book(load):
     url = "https://generativelanguage.googleapis.com/v1beta/openai"
     text = pool_text(BOOK, url=url).replace("gpt-4o-mini", "gemini-2.5-pro")
     (price,) = with_book_prices(load(text)).prices
@@ -163,7 +163,7 @@ def priced_run(path, prices=(PRICE,), tokens_out=2, **fields):
     return run
 
 
-def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
+def test_cost_is_in_tables_summary_and_benchmark(tmp_path):
     run = priced_run(tmp_path / "run", tokens_out=10)
     summary = compact(run.path)
     attempts = pq.read_table(run.path / "attempts.parquet")
@@ -176,7 +176,7 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     assert (summary.cost.total, summary.cost.by_model) == (0.0041, {"m1": 0.0041})
     assert summary.statistics.cost == 0.0041
     said = told_of(summary)
-    assert "cost 0.00410 USD, 0.00205 USD per graded case, by prices of pool.toml" in said
+    assert "cost 0.00410 USD, 0.00205 USD per graded case, at prices from pool.toml" in said
     benchmark = msgspec.json.decode((run.path / "benchmark.json").read_bytes())
     extra = benchmark["benchmarks"][0]["extra_info"]
     assert (extra["cost"], extra["currency"]) == (0.0041, "USD")
@@ -193,11 +193,11 @@ def test_compare_shows_the_cost_unless_currencies_differ(tmp_path):
         )
         compact(run.path)
         runs.append(find_measured_run(str(run.path)))
-    dearer, elsewhere = compare_runs(runs[0], runs[1:])
-    assert dearer.figures["cost"].base == pytest.approx(0.0041 / 2)
-    assert dearer.figures["cost"].new == pytest.approx(0.0051 / 2)
+    costlier, elsewhere = compare_runs(runs[0], runs[1:])
+    assert costlier.figures["cost"].base == pytest.approx(0.0041 / 2)
+    assert costlier.figures["cost"].new == pytest.approx(0.0051 / 2)
     assert "cost" not in elsewhere.figures
 
 
-def test_model_on_somebody_elses_server_has_no_price(load):
+def test_model_on_a_server_outside_the_book_has_no_price(load):
     assert with_book_prices(load(pool_text(BOOK, url="http://localhost:8000/v1"))).prices == ()

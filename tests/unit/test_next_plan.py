@@ -1,4 +1,4 @@
-"""What a session that resumes a run plans: beside the earlier plan until the manifest names it."""
+"""The plan of a session that resumes a run: it counts as soon as the manifest names it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(tmp_path):
 
 
 def name(directory):
-    """As a session does when nothing refused it: from then on its plan counts."""
+    """Name the plan in the manifest, as an accepted session does."""
     text = json.dumps({"cases_digest": cases_digest(directory)})
     (directory / "manifest.json").write_text(text)
 
@@ -46,7 +46,7 @@ def files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_the_same_plan_stays_as_it_is(run):
+def test_unchanged_plan_stays_as_it_is(run):
     assert write_cases(run, THEN, resumes=True) == []
     assert read_collected(run) == read_cases(run) == THEN
     name(run)
@@ -55,7 +55,7 @@ def test_the_same_plan_stays_as_it_is(run):
     assert read_cases(run) == THEN
 
 
-def test_a_refused_session_leaves_the_earlier_plan(run):
+def test_refused_session_leaves_the_earlier_plan(run):
     assert write_cases(run, NOW, resumes=True) == []
     assert read_collected(run) == NOW
     assert read_cases(run) == THEN
@@ -64,10 +64,10 @@ def test_a_refused_session_leaves_the_earlier_plan(run):
     assert read_collected(run) == read_cases(run) == THEN
 
 
-def test_an_accepted_plan_takes_the_place_of_the_earlier_one(run):
+def test_accepted_plan_replaces_the_earlier_one(run):
     write_cases(run, NOW, resumes=True)
     name(run)
-    # Killed here, a session leaves two plans, of which readers take the named one.
+    # A session killed here leaves two plans, and readers use the one that the manifest names.
     assert read_cases(run) == NOW
     assert files(run) == ["cases.json", "cases.next.json", "manifest.json"]
     settle_cases(run)
@@ -76,7 +76,7 @@ def test_an_accepted_plan_takes_the_place_of_the_earlier_one(run):
     assert files(run) == ["cases.json", "manifest.json"]
 
 
-def test_a_plan_that_was_cut_off_is_not_taken(run):
+def test_truncated_plan_is_not_used(run):
     write_cases(run, NOW, resumes=True)
     name(run)
     earlier = (run / "cases.json").read_bytes()
@@ -86,14 +86,14 @@ def test_a_plan_that_was_cut_off_is_not_taken(run):
     assert (run / "cases.json").read_bytes() == earlier
 
 
-def test_workers_of_a_resumed_run_compare_with_each_other_and_not_with_the_earlier_run(run):
+def test_workers_of_a_resumed_run_are_compared_only_with_each_other(run):
     assert write_cases(run, NOW, resumes=True) == []
     assert write_cases(run, NOW, resumes=True) == []
     assert write_cases(run, [case(5)], resumes=True) == NOW
 
 
 @pytest.mark.parametrize("plans", [(THEN, NOW), (NOW, THEN)])
-def test_a_worker_that_has_the_earlier_plan_is_compared_like_others(run, plans):
+def test_worker_with_the_earlier_plan_is_compared_like_others(run, plans):
     one, other = plans
     assert write_cases(run, one, resumes=True) == []
     assert write_cases(run, other, resumes=True) == one
@@ -125,26 +125,26 @@ def with_content(at, digest, **params):
         (with_content(0, "aa", p="K"), with_content(0, "ab", p="K"), "p"),
         (with_content(0, "aa", p="{1, 2}"), with_content(0, "aa", p="{2, 1}"), None),
         (with_content(0, "aa", p="K"), case(0, p="K"), "p"),
-        # An earlier version kept what another process would not say again, and no digests.
+        # An earlier version kept texts that differ between processes, and no digests.
         (case(0, p="<K object at 0x7f12>"), with_content(0, "aa", p="K"), None),
         (case(0, p="<K object at 0x7f12>", q=1), with_content(0, "aa", p="K", q=2), "q"),
     ],
 )
-def test_changed_parameter_is_what_both_plans_tell(then, now, changed):
+def test_changed_parameter_is_found_from_both_plans(then, now, changed):
     assert changed_parameter(then, now) == changed
 
 
-def test_changed_cases_are_counted_and_new_ones_are_no_change():
+def test_changed_cases_are_counted_and_new_cases_are_not():
     now = [case(0, p="x"), case(1), case(2), case(3, p="y")]
     assert changed_message([case(0), case(1), case(3)], now) == (
-        "the data of t.py::test_it[0] are others now: parameter 'p' (the first of 2 such cases)"
+        "the data of t.py::test_it[0] have changed: parameter 'p' (the first of 2 such cases)"
     )
     assert changed_message(THEN, NOW) is None
 
 
-def test_code_of_another_python_is_said_to_be():
+def test_message_names_code_of_another_python_version():
     then, now = (with_content(0, f"cpython-31{n}:aa", p="f") for n in (1, 2))
     assert changed_message([then], [now]) == (
-        "the data of t.py::test_it[0] are others now: parameter 'p' has code, which "
-        "cpython-311 and cpython-312 tell differently"
+        "the data of t.py::test_it[0] have changed: parameter 'p' contains code, which "
+        "cpython-311 and cpython-312 represent differently"
     )

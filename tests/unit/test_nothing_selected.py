@@ -1,4 +1,4 @@
-"""Why no case was selected."""
+"""The reasons why no case was selected."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def test_phase_with_cases_has_no_reason():
 
 def test_prompt_types_of_other_phases_are_the_reason():
     assert reasons(["phase53"], chosen((), ("optimal",)), MODELS) == [
-        "phase53 runs flawed_* prompts only, and --prompt-type names none"
+        "phase53 runs only flawed_* prompts; name one with --prompt-type"
     ]
     assert reasons(["phase51", "phase53", "phase54"], chosen(prompt_types=()), MODELS) == [
-        "phase51 runs no flawed_* prompts, and --prompt-type names nothing else",
-        "phase54 runs no flawed_* prompts, and --prompt-type names nothing else",
+        "phase51 runs no flawed_* prompts; name another type with --prompt-type",
+        "phase54 runs no flawed_* prompts; name another type with --prompt-type",
     ]
 
 
 def test_models_of_another_family_are_the_reason():
     assert reasons(["phase51", "phase52"], chosen(), MODELS[1:]) == [
-        "phase52 runs models that match qwen* only; selected are DeepSeek-R1"
+        "phase52 runs only models that match qwen*; you selected DeepSeek-R1"
     ]

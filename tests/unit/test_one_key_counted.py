@@ -1,4 +1,4 @@
-"""Whatever counts per key counts a key once, however often the pool lists it."""
+"""Counts per key include a key once, even if the pool lists it several times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pytest_ultrapar.analysis.plan.load import key_load
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
+from pytest_ultrapar.coordinator.keys.acquire_keys import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines
@@ -37,7 +37,7 @@ def test_audit_counts_a_key_without_a_limit_once(pool):
     assert (found.limit, found.n, found.in_flight) == (BOTH, 2, 2)
 
 
-def test_processes_that_meet_on_a_key_are_counted_under_all_its_names(pool):
+def test_processes_that_share_a_key_are_counted_under_all_its_names(pool):
     cases = [Case(0, "c", "", "s", "m", 0, {}, 0)]
     found = key_load(pool, pool.lanes, cases, Assignment(), process_of=lambda _: "one")
     assert [(load.name, load.most_at_once) for load in found] == [(BOTH, 1), ("q/alone", 1)]
@@ -49,7 +49,7 @@ def test_key_is_locked_once(pool):
     assert sorted(key.shown for key in keys.values()) == [BOTH, "q/alone"]
 
 
-def test_policies_deal_workers_to_a_key_once(pool):
+def test_policies_assign_workers_to_a_key_once(pool):
     cases = [Case(0, "c", "", "s", "m", 0, {}, 0)]
     made = find_policy("by-key", "ultra")(pool, ["gw0", "gw1"], pool.lanes, cases)
     assert made.home == {"gw0": ("p/m/key0", "q/m/k"), "gw1": ("q/m/alone",)}

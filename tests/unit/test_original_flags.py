@@ -1,4 +1,4 @@
-"""Flags of the original scripts: each is refused with what is written here instead."""
+"""Flags of the original scripts are refused with the option to use instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench_suites.original_scripts import flags
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / flags.PAGE).read_text(encoding="utf-8")
 OURS = {"--difficulty", "--tool-success-rate"}
-"""Those that are written alike."""
+"""The flags that are options here under the same name."""
 
 
 def test_every_flag_of_the_page_is_known():
@@ -23,7 +23,7 @@ def test_every_flag_of_the_page_is_known():
 
 
 @pytest.mark.parametrize("flag", flags.INSTEAD)
-def test_flag_of_the_scripts_is_refused_with_what_is_written_here(flag):
+def test_flag_of_the_scripts_is_refused_with_the_option_to_use_instead(flag):
     parser = pytest.Parser(_ispytest=True)
     parser.addoption("--workers", help="of another plugin")
     flags.refuse(parser)
@@ -34,6 +34,6 @@ def test_flag_of_the_scripts_is_refused_with_what_is_written_here(flag):
         with pytest.raises(pytest.UsageError) as refused:
             parser.parse(words)
         assert str(refused.value) == (
-            f"{flag} is a flag of the original scripts; here it is {flags.INSTEAD[flag]} "
+            f"{flag} is a flag of the original scripts; use {flags.INSTEAD[flag]} "
             "(docs/benchmark/from-the-scripts.md)"
         )

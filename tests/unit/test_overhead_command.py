@@ -1,4 +1,4 @@
-"""What measured commands are, what they find around them, and what is said about them."""
+"""Measured commands, their environment, and the report about them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_run_counts_the_cpu_of_grandchildren():
 
 
 @pytest.mark.parametrize("suite", ["benchmarks/overhead", "bench_suites/overhead"])
-def test_suite_of_another_checkout_is_found_where_that_has_it(tmp_path, suite):
+def test_suite_of_another_checkout_is_found_in_either_folder(tmp_path, suite):
     (tmp_path / suite).mkdir(parents=True)
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho {tmp_path}/pytest_ultrapar/__init__.py\n")
@@ -37,7 +37,7 @@ def test_suite_of_another_checkout_is_found_where_that_has_it(tmp_path, suite):
     assert (found.folder, found.suite, found.python) == (tmp_path, suite, str(python))
 
 
-def test_environment_holds_nothing_that_changes_a_run(monkeypatch):
+def test_environment_contains_no_variable_that_changes_a_run(monkeypatch):
     changing = ("MAX_WORKERS", "PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE", "RATE_MODE")
     for name in changing:
         monkeypatch.setenv(name, "1")
@@ -72,7 +72,7 @@ def test_comparison_shows_medians_ranges_and_verdicts():
     assert "-n 2" not in text
 
 
-def test_checkouts_are_compared_in_turn_and_each_begins_as_often():
+def test_checkouts_take_turns_and_each_begins_equally_often():
     before = Checkout({}, python="before")
     asked = []
 

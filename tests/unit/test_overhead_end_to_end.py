@@ -14,7 +14,7 @@ from benchmarks.overhead.workload import EPISODES
 pytestmark = pytest.mark.slow
 
 
-def test_comparison_of_the_tool_and_the_raw_client():
+def test_tool_is_compared_with_the_raw_client():
     workload = replace(EPISODES, n_cases=4, n_turns=6)
     with measured_environment() as variables:
         rows = workload_round(workload, Options(Checkout(variables), n=(0,)))
@@ -25,6 +25,6 @@ def test_comparison_of_the_tool_and_the_raw_client():
     for row in (tool, raw):
         assert row["n_429"] == 0
         assert row["peak_in_flight"] == 4
-        # The bound is drawn, not measured: both clients waited for at least what was drawn.
+        # The bound is drawn, not measured. Both clients wait for at least the drawn times.
         assert 0.0 < row["efficiency"] <= 1.0
         assert row["phase_s"] < row["wall_s"]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("base", "new"), [(0.9, 0.8), (0.6, 0.6), (1.0, 0.9)])
-def test_chance_of_failing_is_how_often_it_fails(base, new):
+def test_stated_chance_of_failing_matches_a_simulation(base, new):
     rng = random.Random(4)
     n, rounds = 60, 3000
     failed = 0
@@ -25,6 +25,6 @@ def test_chance_of_failing_is_how_often_it_fails(base, new):
     assert stated == pytest.approx(failed / rounds, abs=0.03)
 
 
-def test_stated_power_of_the_default_rule():
+def test_default_rule_has_the_stated_power():
     assert stated_power() > 0.8
     assert stated_power(0.0) < 0.001

@@ -20,7 +20,7 @@ def test_ideal_of_fixed_latency_is_two_seconds(workload, n_seats):
     assert best.mean_s == pytest.approx(2.0)
 
 
-def test_ideal_of_episodes_is_its_service_over_its_seats():
+def test_ideal_of_episodes_is_their_service_time_over_the_seats():
     few = replace(EPISODES, n_cases=60)
     episodes = play(few.pool(), n_cases=60, n_turns=N_TURNS)
     assert [len(episode) for episode in episodes] == [N_TURNS] * 60

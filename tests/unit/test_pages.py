@@ -1,4 +1,4 @@
-"""What the page of a run shows, computed anew from the run's tables."""
+"""The figures of an HTML report, compared with figures computed from the run's tables."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import snapshot, transcripts
 from pytest_ultrapar.report.pages.figures import read_figures
-from pytest_ultrapar.report.pages.frame import embedded
 from pytest_ultrapar.report.pages.page import render
+from pytest_ultrapar.report.pages.page_template import embedded
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     lanes_plot,
@@ -69,7 +69,7 @@ def table(run, name):
 
 
 def row(columns, number):
-    """What columns have of one row: a value for each, or texts and which of them it is."""
+    """The values of one row. A column is a list, or texts and each row's index into them."""
     return {
         name: column["texts"][column["at"][number]] if isinstance(column, dict) else column[number]
         for name, column in columns.items()
@@ -78,7 +78,7 @@ def row(columns, number):
 
 
 def lines(figures):
-    """The cases of a page, in its order."""
+    """The cases of a page, in the order of the page."""
     said = to_builtins(figures)
     return [
         SimpleNamespace(
@@ -91,7 +91,7 @@ def lines(figures):
 
 
 def unpacked(text):
-    """The cases of a part of a page, by id."""
+    """The cases in one part of a page's data, by id."""
     said = json.loads(gzip.decompress(base64.b64decode(text)))
 
     def own(rows, number):
@@ -103,7 +103,7 @@ def unpacked(text):
     }
 
 
-def test_figures_are_those_of_the_tables(run):
+def test_figures_match_the_tables(run):
     figures = read_figures(run, read_manifest(run))
     rows = {row["case_id"]: row for row in table(run, "results")}
     assert figures.cases["case_id"][0] == "case4", "errors come first"
@@ -155,7 +155,7 @@ def repeated(tmp_path):
     return found.path
 
 
-def test_what_models_cost_is_that_of_the_tables(repeated):
+def test_costs_of_models_match_the_tables(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
     rows = table(repeated, "results")
     assert [one.model for one in figures.costs] == ["m1", "m2"]
@@ -171,7 +171,7 @@ def test_what_models_cost_is_that_of_the_tables(repeated):
     ]
 
 
-def test_pass_at_k_is_that_of_the_tables(repeated):
+def test_pass_at_k_matches_the_tables(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
     cells = defaultdict(list)
     for row in table(repeated, "results"):
@@ -197,9 +197,9 @@ def test_pass_at_k_is_that_of_the_tables(repeated):
             assert (figure.value, figure.interval) == (one.value, (one.low, one.high))
 
 
-def test_models_stand_beside_the_best_one_paired_by_case(repeated):
+def test_models_are_compared_with_the_best_one_paired_by_case(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
-    (look,) = figures.beside_best
+    (look,) = figures.compared_with_best
     asked = defaultdict(dict)
     for row in table(repeated, "results"):
         if row["outcome"] in {"solved", "unsolved"}:
@@ -210,11 +210,11 @@ def test_models_stand_beside_the_best_one_paired_by_case(repeated):
     assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
     assert look.low <= look.difference <= 0 <= look.high
     page = render(repeated).decode()
-    assert "Models beside m2: none of them solved" in page
+    assert "Comparison with m2, which solved the largest share" in page
     assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
 
 
-def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tmp_path):
+def test_time_of_a_case_is_the_sum_of_its_parts_and_has_a_timeline(tmp_path):
     run = make_run(tmp_path / "r", [case(0), case(1)])
     first = attempt(10.1, 11.0, rate_wait_s=8.0, seat_wait_s=1.0)
     sent = [
@@ -222,7 +222,7 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tm
         replace(attempt(13.0, 13.5, 1, "rate"), t_ready_s=11.0, rate_wait_s=2.0),
         attempt(14.5, 16.0, 2),
     ]
-    # Of four requests at once three wait, longer than the whole case takes.
+    # Four requests at the same time: three wait, in total longer than the case takes.
     at_once = [replace(attempt(2.0, 3.0, n), t_ready_s=1.0, seat_wait_s=1.0) for n in range(4)]
     write_journal(
         run,
@@ -244,7 +244,7 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tm
 
 
 @pytest.mark.parametrize(("outcomes", "said"), [("ss", "equal"), ("su", "may be chance")])
-def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcomes, said):
+def test_equal_results_are_not_called_chance(tmp_path, outcomes, said):
     cases = [case(2 * n + m, f"m{m + 1}", level=n) for n in range(4) for m in range(2)]
     run = make_run(tmp_path / "r", cases)
     for n in range(8):
@@ -254,10 +254,10 @@ def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcome
     page = render(run.path).decode()
     (verdict,) = re.findall(r"<td>[^<]*</td><td>(equal|may be chance|not known|yes)</td>", page)
     assert verdict == said
-    assert "Models beside m1: none of them solved a larger share" in page
+    assert "Comparison with m1, which solved the largest share" in page
 
 
-def test_first_tokens_are_those_of_the_tables(repeated):
+def test_first_token_times_match_the_tables(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
     model_of = {row["case_id"]: row["model"] for row in table(repeated, "results")}
     waits = defaultdict(list)
@@ -273,7 +273,7 @@ def test_first_tokens_are_those_of_the_tables(repeated):
     }
 
 
-def test_limits_and_pauses_are_those_of_the_run(repeated):
+def test_limits_and_pauses_match_the_tables(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
     (limit,) = figures.limits
     rows = table(repeated, "limits")
@@ -300,7 +300,7 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
 
 
 def figures_of(directory, cases):
-    """Figures of a run in which all these cases were solved."""
+    """The figures of a run that solved all these cases."""
     run = make_run(directory, cases, models=tuple({one.model for one in cases}))
     for number in range(len(cases)):
         write_journal(run, f"gw{number}", episode(number, 1.0, 2.0), grade(number))
@@ -308,12 +308,12 @@ def figures_of(directory, cases):
     return read_figures(run.path, read_manifest(run.path))
 
 
-def test_tests_are_a_dimension_and_reasons_stand_with_their_cases(tmp_path):
+def test_tests_are_a_dimension_and_cases_show_their_reasons(tmp_path):
     cases = [replace(case(n), nodeid=f"t/test_x.py::test_{'ab'[n % 2]}[{n}]") for n in range(6)]
     run = make_run(tmp_path / "r", cases)
     for n in range(6):
         how = {"reason": f"reason {n}"} if n < 3 else {"error": "assert 1"} if n == 3 else {}
-        # The page has failures first.
+        # The page lists failures first.
         outcome = "solved" if n < 2 else "unsolved"
         write_journal(run, f"gw{n}", episode(n, 1, 2), grade(n, outcome, **how))
     compact(run.path)
@@ -329,7 +329,7 @@ def test_tests_are_a_dimension_and_reasons_stand_with_their_cases(tmp_path):
     }
 
 
-def test_names_that_look_alike_are_told_apart(tmp_path):
+def test_names_that_look_the_same_get_a_number(tmp_path):
     figures = figures_of(
         tmp_path / "r",
         [
@@ -346,7 +346,7 @@ def test_names_that_look_alike_are_told_apart(tmp_path):
     assert max(map(len, figures.cases["name"])) < 400
 
 
-def test_errors_have_a_bound(tmp_path):
+def test_long_errors_are_shortened(tmp_path):
     run = make_run(tmp_path / "r", [case(0)])
     error = "line\n" * 400_000
     write_journal(run, "gw0", episode(0, 1, 2), grade(0, "error", kind="E", error=error))
@@ -356,7 +356,7 @@ def test_errors_have_a_bound(tmp_path):
     assert line.error.endswith(" characters]")
 
 
-def test_transcripts_are_packed_as_far_as_there_is_room(run, monkeypatch):
+def test_transcripts_are_packed_until_the_page_is_full(run, monkeypatch):
     ids = [f"case{n}" for n in range(6)]
     monkeypatch.setattr(transcripts, "CASES_OF_A_PART", 2)
     packed = transcripts.pack(run, ids)
@@ -369,7 +369,7 @@ def test_transcripts_are_packed_as_far_as_there_is_room(run, monkeypatch):
     assert transcripts.pack(run, ids).n_left_out == 4
 
 
-def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
+def test_unpacked_size_of_transcripts_is_limited(tmp_path, monkeypatch):
     run = make_run(tmp_path / "r", [case(0), case(1)])
     messages = [TurnMessage(n, "assistant", "x" * 100_000) for n in range(20)]
     for number in range(2):
@@ -386,13 +386,13 @@ def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
     assert transcripts.pack(run.path, ["case0", "case1"]).n_left_out == 1
 
 
-def test_nothing_ends_the_element_that_holds_the_data():
+def test_data_cannot_close_its_script_element():
     said = {"a": "</script><!--", "b": "\u2028"}
     assert b"<" not in embedded(said)
     assert json.loads(embedded(said)) == said
 
 
-def test_page_runs_its_own_scripts_alone(run):
+def test_page_allows_only_its_own_scripts(run):
     page = render(run).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
@@ -403,7 +403,7 @@ def test_page_runs_its_own_scripts_alone(run):
         assert digest in policy.replace("&#43;", "+")
 
 
-def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
+def test_report_is_written_to_the_run_or_to_out(run, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     assert (run / "report.html").is_file()
     assert main(["report", str(run), "--out", str(tmp_path / "a.html")]) == 0
@@ -415,7 +415,7 @@ def test_command_writes_the_page_where_it_is_wanted(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("how", ["no run", "no folder", "no plan", "newer"])
-def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, refused, how):
+def test_report_that_cannot_be_made_is_refused_in_one_line(run, tmp_path, refused, how):
     out = tmp_path / "there" / "a.html" if how == "no folder" else tmp_path / "a.html"
     name = str(tmp_path / "nowhere") if how == "no run" else str(run)
     if how == "no plan":
@@ -431,12 +431,12 @@ def test_what_cannot_be_made_is_said_in_one_sentence(run, tmp_path, refused, how
 
 @pytest.fixture
 def killed(tmp_path):
-    """Of its seven cases one has no grade yet; nobody made tables."""
+    """A run of seven cases without tables. One case has no grade yet."""
     return run_of_seven(tmp_path / "killed").path
 
 
 def shown(run, capsys):
-    """The page of a run, which is left as it was."""
+    """The HTML and Markdown reports of a run. The reports change no file of the run."""
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     out = run.parent / "page.html"
     assert main(["report", str(run), "--out", str(out)]) == 0
@@ -447,30 +447,30 @@ def shown(run, capsys):
 
 
 @pytest.mark.slow
-def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
+def test_run_in_progress_can_be_reported_repeatedly(killed, capsys):
     going_on = RunDirectory.open_existing(killed)
     try:
         (segment, *_) = segments(killed / "journal")
         pages = []
         for number in range(3):
-            # A record that is being written.
+            # The worker is still writing a record.
             with segment.open("ab") as file:
                 file.write(b"half of a rec" if number == 1 else b"ord")
             pages.append(shown(killed, capsys))
     finally:
         going_on.close()
     for page, markdown in pages:
-        assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
-        assert "This run goes on" in markdown
+        assert re.search(r"This run is in progress: 6 of 7 cases done at 2\d{3}-.* UTC", page)
+        assert "This run is in progress" in markdown
         for told in (page, markdown):
             assert "1 waiting" in told
             assert not re.search("interrupted|never ran", told)
-        assert tiles(page)["solved"][1].endswith("; cases that take long end last")
-        assert tiles(page)["requests"][1].endswith(" refused for rate limits")
+        assert tiles(page)["solved"][1].endswith("; slow cases finish last")
+        assert tiles(page)["requests"][1].endswith(" rate limited")
         assert "gap" not in markdown
 
 
-def test_run_that_ends_while_it_is_looked_at_is_shown_with_its_own_tables(run, capsys, monkeypatch):
+def test_run_that_ends_during_the_report_is_shown_from_its_tables(run, capsys, monkeypatch):
     going_on = RunDirectory.open_existing(run)
     copy = snapshot._copy
 
@@ -480,13 +480,14 @@ def test_run_that_ends_while_it_is_looked_at_is_shown_with_its_own_tables(run, c
 
     monkeypatch.setattr(snapshot, "_copy", copy_while_it_ends)
     page, _ = shown(run, capsys)
-    assert "This run goes on" not in page
+    assert "This run is in progress" not in page
 
 
 @pytest.mark.parametrize(
-    "how", ["a folder", "a pipe", "a device", "in the run", "in another run", "to be in the run"]
+    "how",
+    ["a folder", "a pipe", "a device", "in the run", "in another run", "a future file of the run"],
 )
-def test_what_is_no_page_is_not_replaced(run, tmp_path, refused, how):
+def test_only_pages_are_replaced(run, tmp_path, refused, how):
     out = tmp_path / "out"
     if how == "a pipe":
         os.mkfifo(out)
@@ -497,14 +498,16 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, refused, how):
     elif how == "in another run":
         shutil.copytree(run, tmp_path / "other")
         out = next((tmp_path / "other" / "journal").iterdir())
-    elif how == "to be in the run":
-        # A run that goes on will put it there.
+    elif how == "a future file of the run":
+        # The run is in progress and writes this file later.
         out = run / "summary.json"
         out.unlink()
     else:
         out.mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    kind = {"a folder": how, "a pipe": "no file", "a device": "no file"}.get(how, "in the run")
+    kind = {"a folder": how, "a pipe": "not a file", "a device": "not a file"}.get(
+        how, "in the run"
+    )
     for words in ([], ["--markdown"]):
         (line,) = refused("report", str(run), "--out", str(out), *words).splitlines()
         assert line.startswith(f"ultrapar report: error: --out {out} is {kind}")
@@ -512,7 +515,7 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, refused, how):
     assert out.is_fifo() == (how == "a pipe")
 
 
-def test_pauses_of_a_run_that_was_killed_are_those_of_its_history(repeated):
+def test_pauses_of_a_killed_run_come_from_the_pause_records(repeated):
     before = read_figures(repeated, read_manifest(repeated)).lanes
     write_manifest(repeated, replace(read_manifest(repeated), lanes=[]))
     assert read_figures(repeated, read_manifest(repeated)).lanes == before
@@ -523,7 +526,7 @@ def tiles(page):
     return {label: (value, note) for label, value, note in re.findall(parts, page)}
 
 
-def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
+def test_page_shows_waits_by_limit_and_refused_requests(repeated):
     manifest = read_manifest(repeated)
     (lane,) = manifest.lanes
     waited = {"lab/key0 (qps)": 12.0, "pause": 90.0, "lab (workers)": 0.0}
@@ -532,14 +535,16 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
         replace(manifest, lanes=[replace(lane, waited_s=waited, n_failed=2, n_rate_limited=24)]),
     )
     page = render(repeated).decode()
-    assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
+    assert tiles(page)["requests"][1] == "24 rate limited, 2 failed"
     said = waits_line(read_manifest(repeated).lanes)
-    assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
+    assert said.endswith(
+        " waited longest, in total, for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
+    )
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
+    assert f"R{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
-def test_scores_of_a_case_stand_with_what_it_said(run):
+def test_scores_are_stored_with_the_transcript(run):
     packed = transcripts.pack(run, [f"case{n}" for n in range(6)])
     told = unpacked(packed.parts[0])
     for result in table(run, "results"):
@@ -552,7 +557,7 @@ def test_scores_of_a_case_stand_with_what_it_said(run):
         }
 
 
-def test_tab_and_heading_say_the_suite_and_what_became_of_it(run):
+def test_tab_and_heading_show_the_suite_and_its_result(run):
     page = render(run).decode()
     graded = [row["outcome"] for row in table(run, "results") if row["outcome"] in GRADED]
     said = f"{graded.count('solved')} of {len(graded)} solved"
@@ -561,17 +566,17 @@ def test_tab_and_heading_say_the_suite_and_what_became_of_it(run):
     assert f"<h1>phase53: {said}</h1>" in page
 
 
-def test_contents_name_each_part_once_and_lead_there(repeated):
+def test_contents_link_to_each_section_once(repeated):
     page = render(repeated).decode()
     (contents,) = re.findall(r'<nav id="contents".*?</nav>', page, re.DOTALL)
     parts = re.findall(r'<h2 id="(.*?)".*?>(.*?)</h2>', page)
     assert re.findall(r'<a href="#(.*?)">(.*?)</a>', contents) == parts
-    assert {"Figures", "Models", "Solved in one of k repetitions", "Cases"} <= {
+    assert {"Figures", "Models", "Solved in at least one of k repetitions", "Cases"} <= {
         title for _, title in parts
     }
 
 
-def test_scores_stand_at_the_top_and_by_model(run):
+def test_scores_are_shown_at_the_top_and_by_model(run):
     rows = [row for row in table(run, "results") if row["outcome"] in GRADED]
     scored = [row["score.workflow"] for row in rows if row["score.workflow"] is not None]
     page = render(run).decode()
@@ -594,7 +599,7 @@ def again(page):
     return json.loads(text)["again"]
 
 
-def test_page_says_how_a_run_and_each_of_its_cases_run_again(run):
+def test_page_shows_commands_that_repeat_the_run_and_each_case(run):
     given = ("s/phase53", "-k", "not slow", "--lf", "--ultrapar-pool", "a pool.toml")
     write_manifest(run, replace(read_manifest(run), arguments=given))
     page = render(run).decode()
@@ -602,14 +607,14 @@ def test_page_says_how_a_run_and_each_of_its_cases_run_again(run):
     assert again(page) == "pytest '--ultrapar-pool=a pool.toml'"
 
 
-def test_what_pytest_did_not_run_has_no_command(run):
+def test_run_without_pytest_has_no_command(run):
     write_manifest(run, replace(read_manifest(run), asked_by_others=True))
     page = render(run).decode()
     assert again(page) is None
     assert "<code>pytest" not in page
 
 
-def test_pass_at_k_has_a_point_and_an_interval_for_each_model_and_k_and_the_best_first(repeated):
+def test_pass_at_k_has_a_point_and_interval_for_each_model_and_k_best_model_first(repeated):
     plot = passes_plot(read_figures(repeated, read_manifest(repeated)).passes)
     assert plot.header == ("model", "k = 1", "k = 2", "k = 3")
     assert [row[0] for row in plot.rows] == ["m2", "m1"]
@@ -634,7 +639,7 @@ def test_page_of_a_few_cases_is_small_and_shows_its_plots_without_a_script(tmp_p
 PATH = ("azure/key0", "azure")
 
 
-def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
+def test_use_of_a_limit_counts_the_requests_on_its_lanes(tmp_path):
     lanes = [
         Lane(LaneId(f"azure/dep{n}/key0"), "azure", "m1", f"dep{n}", "key0", PATH, 0.0, 9.0)
         for n in range(2)
@@ -662,7 +667,7 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
     seconds = sum(workers.shares) * 4 * workers.slice_s
     assert seconds == pytest.approx(10.0 + 5.0 + 1.0, rel=0.01)
     assert max(workers.shares) == pytest.approx(3 / 4)
-    # Of a rate what was sent in its window.
+    # The use of a rate counts the requests sent in its window.
     assert found["azure/key0 (qps 2)"].shares[0] == 1 / 2
     assert found["azure/key0 (qps 2)"].shares[50] == 0
     assert found["azure (rpm 30)"].shares[-1] == pytest.approx(3 / 30)
@@ -670,9 +675,9 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
     assert (tokens[50], tokens[-1]) == pytest.approx((120 / 6000, 820 / 6000), abs=1e-4)
 
 
-def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
+def test_killed_run_is_shown_with_its_finished_cases(killed, capsys):
     page, markdown = shown(killed, capsys)
-    said = "This run was interrupted: it has 6 of 7 cases; --ultrapar-resume finishes it"
+    said = "This run was interrupted: 6 of 7 cases done; finish it with --ultrapar-resume"
     assert said in page
     assert said in markdown
     assert f"results in {killed}" in page
@@ -682,13 +687,13 @@ def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, refused):
     pool, new = tmp_path / "pool.toml", tmp_path / "page"
     pool.write_text("[defaults]")
     said = refused("report", str(run), "--out", str(pool))
-    assert f"--out {pool} exists and is no page" in said
+    assert f"--out {pool} exists and is not a page" in said
     assert pool.read_text() == "[defaults]"
     assert main(["report", str(run), "--out", str(new)]) == 0
     assert new.read_text().startswith("<!doctype html>")
 
 
-def test_run_without_any_result_has_a_page(tmp_path):
+def test_run_without_results_has_a_page(tmp_path):
     found = run_of_seven(tmp_path / "stopped")
     for path in segments(found.journal):
         graded = {line for line in path.read_bytes().splitlines(True) if b'"type":"grade"' in line}
@@ -700,7 +705,7 @@ def test_run_without_any_result_has_a_page(tmp_path):
     assert read_figures(found.path, read_manifest(found.path)).cases["case_id"] == []
 
 
-def test_score_of_any_name_stands_with_its_case(tmp_path):
+def test_score_of_any_name_is_shown_with_its_case(tmp_path):
     found = make_run(tmp_path / "scores", [case(0), case(1)])
     graded = [grade(n, scores={"case": 0.25, "columns": 1.0}) for n in (0, 1)]
     write_journal(found, "gw0", episode(0, 1.0, 2.0), episode(1, 1.0, 2.0), *graded)

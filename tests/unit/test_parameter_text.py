@@ -1,4 +1,4 @@
-"""What a run keeps of parameters: the same in every process, and another where the data are."""
+"""Texts and digests of parameters: equal in every process, different for different data."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def checker(right: str, least: float = 0.5):
 
 
 def made(text: str, lines: int = 0):
-    """A function as one from another file and line has it."""
+    """A function `f` compiled from this text, as if it were in a file of its own."""
     names: dict[str, object] = {}
     exec(compile("\n" * lines + text, f"file{lines}.py", "exec"), names)
     return names["f"]
 
 
 def unset():
-    """A function that closes over what has no value yet."""
+    """A function that closes over a variable without a value."""
     if sys is None:
         late = 1
     return lambda: late
@@ -150,7 +150,7 @@ def looped(value: object) -> Plain:
     ],
     ids=map(str, range(31)),
 )
-def test_value_is_kept_by_name_or_text_and_what_has_none_by_type(value, kept):
+def test_value_is_stored_as_name_or_text_or_else_by_type(value, kept):
     found = scalar(value)
     assert found == kept
     assert type(found) is type(kept)
@@ -175,7 +175,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_equal_content_has_one_digest_whoever_makes_it(name):
+def test_equal_content_has_the_same_digest(name):
     assert digest(ALIKE[name]()) == digest(ALIKE[name]())
 
 
@@ -189,16 +189,16 @@ DIFFERENT = [
 ]  # fmt: skip
 
 
-def test_other_content_has_another_digest():
+def test_different_content_has_a_different_digest():
     assert len({digest(value) for value in DIFFERENT}) == len(DIFFERENT)
 
 
-def test_order_says_nothing_where_it_is_none():
+def test_order_of_dicts_and_sets_does_not_change_the_digest():
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
     assert digest({"x", "y", "z"}) == digest({"z", "y", "x"})
 
 
-def test_edit_of_a_field_is_seen_and_the_object_is_as_it_was():
+def test_digest_sees_an_edited_field_and_does_not_change_the_object():
     item = Plain([{"question": "2 + 2"}], name="sum")
     before = copy.deepcopy(vars(item))
     first = digest(item)
@@ -207,7 +207,7 @@ def test_edit_of_a_field_is_seen_and_the_object_is_as_it_was():
     assert digest(item) != first
 
 
-def test_one_value_is_looked_at_once_for_all_its_tests():
+def test_digest_of_a_value_is_computed_once_for_all_tests():
     asked = []
 
     class Counted:
@@ -234,14 +234,14 @@ CODES = [
 ]  # fmt: skip
 
 
-def test_function_is_told_by_its_code_and_not_by_where_it_stands():
+def test_digest_of_a_function_depends_on_its_code_and_not_its_place():
     found = [digest(made(text)) for text in CODES]
     assert len(set(found)) == len(CODES)
     assert found == [digest(made(text, lines=7)) for text in CODES]
     assert digest([made(CODES[0])]) != digest([made(CODES[1])])
 
 
-def test_code_is_called_that_of_one_python():
+def test_digest_of_code_names_the_python_version():
     tag = f"{sys.implementation.cache_tag}:"
     assert digest(made(CODES[0])).startswith(tag)
     assert digest({"check": functools.partial(checker, "4")}).startswith(tag)
@@ -256,7 +256,7 @@ print([scalar(value) for value in DIFFERENT[:15]])
 
 
 @pytest.mark.slow
-def test_other_processes_say_the_same():
+def test_digests_are_the_same_in_every_process():
     root = pathlib.Path(__file__).parents[2]
     said = [
         subprocess.run(

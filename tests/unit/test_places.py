@@ -1,4 +1,4 @@
-"""Who gets a free seat: the cases that began first, others as far as it would be idle."""
+"""Free seats go to the cases that began first. Other cases get only seats that stay idle."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.pools import lane, pool
 
 
 def seats(n: int) -> Play:
-    """Two models on one key, as a case's own and one in a role."""
+    """Two models on one key: the model of the case and the model of a role."""
     lanes = [lane("a", "k", "k", model="m"), lane("b", "k", "k", model="u")]
     return Play(pool(lanes, Limit("k", "key", workers=n)), now_s=0.0)
 
 
 class Conversations:
-    """Cases of so many requests each, every second one to a role, with pauses between them."""
+    """Cases with these numbers of requests and a pause after each. Every second one is a role's."""
 
     def __init__(
         self, n_seats: int, lengths: list[int], *, pause_s: float, spread: float, seed: int = 43
@@ -30,7 +30,7 @@ class Conversations:
         self.took_s = 0.0
 
     def run(self) -> float:
-        """Seconds until the last answer."""
+        """Play to the end and return the seconds until the last answer."""
         n_cases = len(self.left)
         self.n_half = n_cases // 2
         for case in list(self.left):
@@ -66,13 +66,13 @@ LENGTHS = [12 + n % 3 for n in range(40)]
 
 
 def means(spread: float) -> tuple[float, float]:
-    """Seconds of three runs of 40 conversations on 20 seats, and the share at half of them."""
+    """The mean time of three runs, and the mean share of answers when half the cases are done."""
     runs = [Conversations(20, LENGTHS, pause_s=0.2, spread=spread, seed=seed) for seed in range(3)]
     took_s = mean(run.run() for run in runs)
     return took_s, mean(run.n_at_half / sum(LENGTHS) for run in runs)
 
 
-def test_conversations_that_have_begun_come_first():
+def test_conversations_that_began_are_served_first():
     took_s, share = means(spread=0.2)
     # First come, first served: 18.6 s, and half ended at 80 %.
     assert took_s < 0.87 * 18.6
@@ -80,39 +80,39 @@ def test_conversations_that_have_begun_come_first():
 
 
 def test_answers_that_take_equally_long_cost_little():
-    """All seats are free at once then, and those of all cases that think are kept."""
+    """All seats become free at the same time, and the seats of all thinking cases are kept."""
     took_s, share = means(spread=0.0)
     # First come, first served: 13.5 s, and half ended at 95 %.
     assert took_s < 1.18 * 13.5
     assert share < 0.65
 
 
-def test_last_conversations_are_under_way_when_the_first_are_over():
-    """Three times as many as seats: opened one after the other, the last ones have them alone."""
+def test_last_conversations_are_open_before_the_first_end():
+    """With three times as many cases as seats, opened in order, the last ones would run alone."""
     play = Conversations(8, [13] * 24, pause_s=0.2, spread=0.2)
     assert play.run() < 1.15 * 24 * 13 * 0.5 / 8
 
 
-def test_many_conversations_leave_hardly_a_seat_idle():
+def test_many_conversations_leave_few_seats_idle():
     play = Conversations(20, [13] * 200, pause_s=0.2, spread=0.2)
     work_s = 200 * 13 * 0.5 / 20
-    # The last of them have the seats for themselves, and pause.
+    # The last cases have all seats to themselves, and pause.
     assert play.run() < 1.1 * work_s
 
 
-def test_cases_of_one_request_wait_for_nobody():
+def test_cases_of_one_request_do_not_wait_for_others():
     play = Conversations(20, [1] * 400, pause_s=0.0, spread=0.0)
     assert play.run() < 400 / 20 * 0.5 + 0.02
 
 
-def test_cases_that_think_for_long_keep_no_seats():
-    """What comes back after more than half of an answer's time is no reason to wait."""
+def test_cases_with_long_pauses_keep_no_seats():
+    """A case that pauses for more than half an answer's time keeps no seat."""
     play = Conversations(4, [6] * 40, pause_s=8.0, spread=0.2)
-    # 30 s of answers for each seat, and the last to begin takes 27 s alone.
+    # Each seat serves answers for 30 s, and the last case alone takes 27 s.
     assert play.run() < 48.0
 
 
-def test_seat_is_kept_for_half_the_time_of_an_answer_and_then_a_case_begins():
+def test_seat_is_kept_for_half_the_time_of_an_answer_and_then_given_to_a_new_case():
     play = seats(1)
     first, new = play.ask(case_id="a"), play.ask(case_id="b")
     play.wait(1.0)
@@ -124,7 +124,7 @@ def test_seat_is_kept_for_half_the_time_of_an_answer_and_then_a_case_begins():
     assert play.status("p/a/k").waited_s.keys() == {"k (workers)"}
 
 
-def test_seat_is_kept_no_longer_when_its_case_ends_or_its_worker_dies():
+def test_seat_is_released_when_its_case_ends_or_its_worker_dies():
     for over in (lambda play: play.end("a"), lambda play: play.leave("gw0")):
         play = seats(1)
         first, new = play.ask(case_id="a"), play.ask("gw1", case_id="b")
@@ -135,7 +135,7 @@ def test_seat_is_kept_no_longer_when_its_case_ends_or_its_worker_dies():
         assert play.lane(new) == "p/a/k"
 
 
-def test_seat_goes_to_who_comes_back_in_any_role():
+def test_seat_goes_back_to_its_case_in_any_role():
     play = seats(1)
     first, new = play.ask(case_id="a"), play.ask(case_id="b")
     play.wait(1.0)
@@ -145,7 +145,7 @@ def test_seat_goes_to_who_comes_back_in_any_role():
     assert (play.lane(again), play.waiting) == ("p/b/k", {new})
 
 
-def test_free_seats_beyond_those_that_are_wanted_again_go_to_new_cases():
+def test_free_seats_that_no_open_case_needs_go_to_new_cases():
     play = seats(3)
     first = [play.ask(case_id=name) for name in "abc"]
     play.wait(1.0)
@@ -153,17 +153,17 @@ def test_free_seats_beyond_those_that_are_wanted_again_go_to_new_cases():
         play.back(request)
     new = play.ask(case_id="d")
     assert play.waiting == {new}
-    # Of two that are free, one is wanted by then, as the third may come back as well.
+    # Two cases came back to three free seats. The third may come back, too: one seat is kept.
     again = [play.ask(opens=False, case_id=name) for name in "ab"]
     assert (play.lane(again[0]), play.lane(again[1]), play.lane(new)) == ("p/a/k",) * 3
 
 
-def test_case_without_a_place_goes_behind_those_that_have_one():
+def test_case_without_a_place_waits_for_cases_with_one():
     play = seats(2)
     a, b = play.ask(case_id="a"), play.ask(case_id="b")
     play.wait(1.0)
     play.back(a)
-    # A third case has the seat that the first one left.
+    # The third case gets the seat of the first case.
     c = play.ask(case_id="c")
     assert play.lane(c) == "p/a/k"
     play.back(c)
@@ -178,7 +178,7 @@ def test_case_without_a_place_goes_behind_those_that_have_one():
     assert not play.waiting
 
 
-def test_open_cases_without_a_place_go_before_new_ones():
+def test_open_cases_without_a_place_come_before_new_ones():
     play = seats(1)
     play.back(play.ask(case_id="a"), "unsent")
     b = play.ask(case_id="b")
@@ -186,13 +186,13 @@ def test_open_cases_without_a_place_go_before_new_ones():
     play.back(b)
     assert play.lane(busy) == "p/a/k"
     extra, new = play.ask(opens=False, case_id="b"), play.ask(case_id="c")
-    # Two are open for the seat.
+    # Two cases are open for one seat.
     play.back(busy, "unsent")
     assert (play.lane(extra), play.waiting) == ("p/a/k", {new})
 
 
-def test_new_cases_go_before_those_without_a_place_while_few_are_open():
-    """Two for each seat at most, where cases think as here; else none."""
+def test_new_cases_come_before_cases_without_a_place_while_few_are_open():
+    """At most two cases are open for each seat if cases pause, else one."""
     play = seats(2)
     for request in [play.ask(case_id=name) for name in "ab"]:
         play.wait(1.0)
@@ -208,7 +208,7 @@ def test_new_cases_go_before_those_without_a_place_while_few_are_open():
     assert (play.lane(new), play.waiting) == ("p/a/k", {last})
 
 
-def test_hardly_more_cases_than_seats_are_open_without_pauses():
+def test_few_more_cases_than_seats_are_open_without_pauses():
     play = Conversations(20, [13] * 60, pause_s=0.001, spread=0.2)
     most_open = 0
 
@@ -223,7 +223,7 @@ def test_hardly_more_cases_than_seats_are_open_without_pauses():
     assert most_open < 25
 
 
-def test_requests_refused_or_unsent_keep_no_seat():
+def test_failed_or_unsent_requests_keep_no_seat():
     for outcome in ("unsent", "timeout"):
         play = seats(1)
         first, new = play.ask(case_id="a"), play.ask(case_id="b")

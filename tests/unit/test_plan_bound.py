@@ -14,7 +14,7 @@ import pytest
 from pytest_ultrapar.analysis.plan.load import resources
 from pytest_ultrapar.analysis.plan.lower_bound import (
     RequestClass,
-    alike,
+    group_similar,
     lower_bound,
     on_paths,
     request_classes,
@@ -26,12 +26,12 @@ from tests.unit.policy_play import pool
 
 
 def on(model, *limits):
-    """A lane of the model that no other has on these limits."""
+    """A lane of this model on these limits."""
     return lane(f"{model}-{'-'.join(limits)}", "k", *limits, model=model)
 
 
 def random_pool(seed):
-    """Providers with keys that several models share, and the services of these models' requests."""
+    """Providers whose models share keys, and the service times of these models' requests."""
     draw = random.Random(seed)
     lanes, limits, services = [], [], {}
     for provider in range(draw.randint(1, 3)):
@@ -59,7 +59,7 @@ def random_pool(seed):
 
 def linear_program_s(lanes, limits, requests):
     """The shortest fractional schedule: any part of a class to any lane of its model."""
-    from scipy.optimize import linprog  # 0.3 s, in every collection
+    from scipy.optimize import linprog  # the import takes 0.3 s, in every collection
     from scipy.sparse import lil_array
 
     parts = resources(limits)
@@ -92,7 +92,7 @@ def linear_program_s(lanes, limits, requests):
 
 
 def assert_optimal(lanes, limits, requests):
-    """Bound and prices are the linear program's, and prove it to who knows nothing of folding."""
+    """Bound and prices equal the linear program's, and prove the bound without the folding."""
     best = linear_program_s(lanes, limits, requests)
     found = lower_bound(lanes, limits, requests)
     assert found.seconds == pytest.approx(best, rel=1e-6)
@@ -109,7 +109,7 @@ def test_prices_prove_the_optimum_of_random_pools(eights):
 
 
 @pytest.mark.parametrize("amounts", [{"workers": 4}, {"qps": 2.0}, {"workers": 3, "rpm": 60.0}])
-def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
+def test_equal_limits_on_a_lane_bound_like_one_limit(amounts):
     lanes = [on("a", "k", "p"), on("b", "k", "p")]
     limits = [Limit("k", "key", **amounts), Limit("p", "provider", **amounts)]
     requests = request_classes({"a": [1.0] * 100, "b": [0.2] * 30})
@@ -118,7 +118,7 @@ def test_limits_of_one_number_on_one_lane_bound_as_one_does(amounts):
     assert lower_bound(lanes, limits, requests).seconds == pytest.approx(alone.seconds)
 
 
-def test_no_solver_is_loaded_where_requests_have_one_way_to_go():
+def test_no_solver_is_loaded_if_every_request_has_one_route():
     script = """
 import sys
 from pytest_ultrapar.analysis.plan.lower_bound import RequestClass, lower_bound
@@ -134,23 +134,23 @@ print(lower_bound(lanes, limits, [RequestClass("m", 0.5, 300)]).seconds, "scipy"
     assert done.stdout.split() == ["10.0", "False"]
 
 
-def test_seats_bound_by_the_work_that_they_hold():
+def test_bound_of_seats_is_the_service_time_per_seat():
     lanes = [on("m", "key")]
     found = lower_bound(lanes, [Limit("key", "key", workers=4)], [RequestClass("m", 0.5, 80)])
     assert found.seconds == pytest.approx(10.0)
     assert found.binding == "key (workers)"
 
 
-def test_rates_bound_by_the_last_start_and_its_service():
+def test_bound_of_rates_is_the_last_start_and_its_service():
     lanes = [on("m", "key")]
     limits = [Limit("key", "key", qps=10.0)]
-    # Ten at once, then ten a second: the last of 100 starts after 9 s at the earliest.
+    # Ten immediately, then ten a second: the last of 100 starts after 9 s at the earliest.
     found = lower_bound(lanes, limits, [RequestClass("m", 0.5, 100)])
     assert found.seconds == pytest.approx(9.5)
     assert found.binding == "key (qps)"
 
 
-def test_longest_episode_bounds_what_no_limit_does():
+def test_longest_episode_bounds_a_run_without_tight_limits():
     lanes = [on("m", "key")]
     requests = [RequestClass("m", 1.0, 4)]
     found = lower_bound(lanes, [Limit("key", "key", workers=50)], requests, longest_s=3.0)
@@ -160,16 +160,16 @@ def test_longest_episode_bounds_what_no_limit_does():
 
 
 def test_model_without_a_lane_is_refused():
-    with pytest.raises(ValueError, match="no lane answers for n"):
+    with pytest.raises(ValueError, match="no lane serves n"):
         lower_bound([on("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
 
 
 def repository_instance(name, mean_s, spread):
-    """A pool of this repository with 120 requests of each model, short and long ones in turn."""
+    """A pool of this repository with 120 requests to each model, short and long in turn."""
     own = pool(name)
     times = [mean_s * (1 + spread * math.sin(number)) for number in range(120)]
     limits = list(own.limits.values())
-    # Models differ, and the first ones are asked for more.
+    # Models differ: the first ones get more requests.
     services = {
         model: [time * (1 + n % 3) for time in times[: 120 - 10 * (n % 5)]]
         for n, model in enumerate(own.models)
@@ -187,7 +187,7 @@ def test_prices_prove_the_optimum_of_every_pool_of_the_repository(name, mean_s, 
     assert_optimal(*repository_instance(name, mean_s, spread))
 
 
-def test_classes_lose_half_a_percent_where_seats_bind():
+def test_classes_lose_half_a_percent_if_seats_bind():
     draw = random.Random(3)
     services = [2.0 * draw.lognormvariate(0, 0.5) for _ in range(12_200)]
     limits = [Limit("key", "key", workers=50)]
@@ -196,9 +196,9 @@ def test_classes_lose_half_a_percent_where_seats_bind():
 
 
 def classes(lanes, limits):
-    """How many classes the lanes make, and of each class of resources their number."""
+    """The number of lane classes, and the size of each class of resources."""
     parts = resources(limits)
-    of_lane, of_part = alike(lanes, parts, *on_paths(lanes, parts))
+    of_lane, of_part = group_similar(lanes, parts, *on_paths(lanes, parts))
     return len({*of_lane}), sorted(np.bincount(of_part))
 
 
@@ -207,6 +207,6 @@ def test_interchangeable_lanes_and_limits_share_a_class():
     limits += [Limit(f"i{number}", "instance", workers=2) for number in range(100)]
     lanes = [on("m", f"key{k}", f"i{number}") for number in range(100) for k in range(3)]
     assert classes(lanes, limits) == (1, [3, 3, 100])
-    # One key that is not like the others stands alone, and so do its lanes.
+    # A key that differs from the others is a class of its own, and its lanes are too.
     odd = [Limit("key0", "key", workers=6, qps=10.0), *limits[1:]]
     assert classes(lanes, odd) == (2, [1, 1, 2, 2, 100])

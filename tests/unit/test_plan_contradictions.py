@@ -1,4 +1,4 @@
-"""Pools that are inconsistent, and what of a pool is of no use."""
+"""Pools that contradict themselves, and settings of a pool without effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.run_plan import contradictions
 from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real
 
@@ -35,11 +35,11 @@ KEYS = '[{ name = "key0", env = "A" }, { name = "key1", env = "B" }, { name = "k
 INSTANCES = "instances = [" + ", ".join(f'"m-{n}"' for n in range(12)) + "]\n"
 
 
-def test_seats_that_a_rate_never_lets_fill_are_refused_with_the_sum(pool):
+def test_seats_that_a_rate_can_never_fill_are_refused_with_the_calculation(pool):
     (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
     assert said == (
-        "p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
+        "p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
+        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -55,11 +55,11 @@ def test_seats_that_a_rate_never_lets_fill_are_refused_with_the_sum(pool):
 )
 def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
     said = refused(pool(provider, **more))
-    assert any("600 workers on 5 requests per second at 2 s need 10" in one for one in said), said
+    assert any("2 s each can use only 10 of 600 workers" in one for one in said), said
 
 
 @pytest.mark.parametrize(("workers", "refusals", "warnings"), [(30, 0, 0), (31, 0, 1), (101, 1, 1)])
-def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
+def test_some_spare_seats_are_accepted_and_many_are_reported(pool, workers, refusals, warnings):
     made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
     assert len(refused(made)) == refusals
     assert len(waste(made, made.lanes, TWO_S)) == warnings
@@ -68,20 +68,20 @@ def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refus
 def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
     made = pool("timeout_s = 60")
     assert refused(made, {"m": Service(61.0)}) == (
-        "p/m: requests that take 61 s on average end at timeout_s = 60",
+        "p/m: requests that take 61 s on average are cut off by timeout_s = 60",
     )
     assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 20)) == (
-        "m: episodes that take 1200 s on average, waiting left out, end at "
+        "m: episodes that take 1200 s on average, excluding waits, are cut off by "
         "--ultrapar-episode-timeout 900",
     )
     assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 15)) == ()
 
 
-def test_more_seats_than_cases_are_waste(pool):
+def test_more_seats_than_cases_are_reported(pool):
     made = pool("per_key = { workers = 300 }")
     assert (*more_seats_than_cases(made, made.lanes, {"m": 20}),) == (
         "more seats than cases (a case uses one at a time): "
-        "m has 300 seats for 20 cases; lower workers, or add cases (--ultrapar-repeats)",
+        "m has 300 seats for 20 cases; reduce workers, or add cases (--ultrapar-repeats)",
     )
     assert (*more_seats_than_cases(made, made.lanes, {"m": 300}),) == ()
 

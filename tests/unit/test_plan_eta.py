@@ -1,4 +1,4 @@
-"""Estimates in mid-run against what became of the run, on a clock that costs no time."""
+"""Estimates during a run compared with its real end, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_ultrapar.analysis.plan.eta import (
     MOST_LOOKS,
     EndEstimates,
     Eta,
-    Looks,
     ToAsk,
+    UseSamples,
     estimate,
 )
-from pytest_ultrapar.analysis.plan.forecast import Course, Step, _Play
+from pytest_ultrapar.analysis.plan.forecast import ForecastEpisode, Step, _Play
 from pytest_ultrapar.broker.assignment import Assignment, Group
 
 FREE = Assignment()
@@ -24,7 +24,7 @@ TOLERANCE = 0.25
 
 
 class Watched(_Play):
-    """A forecast whose broker is looked at whenever an episode ends."""
+    """A forecast that records the broker's status whenever an episode ends."""
 
     def __init__(self, pool, courses, assignment=FREE, most_open=1_000_000, between_s=0.0):
         self.seen = []
@@ -36,9 +36,9 @@ class Watched(_Play):
 
 
 def estimates(pool, courses, **options):
-    """At each tenth of the run: what was estimated, and what was the truth."""
+    """The estimate and the true remaining time at each tenth of the run."""
     play = Watched(pool, courses, **options)
-    looks = Looks.at(0.0)
+    looks = UseSamples.at(0.0)
     end_s = play.run().makespan_s
     to_ask = ToAsk(
         Counter(course.model for course in courses),
@@ -62,7 +62,7 @@ def estimates(pool, courses, **options):
 def assert_true(found, slowest=None):
     assert len(found) >= 8
     wrong = [one for one in found if abs(one[1] / one[2] - 1) > TOLERANCE]
-    # The last episodes are few, and nobody knows which of them is the longest.
+    # Few episodes are left, and the longest of them is unknown.
     assert [one for one in wrong if one[0] < 9] == [], found
     if slowest is not None:
         assert all(one[3].startswith(slowest) for one in found if one[0] < 9), found
@@ -79,10 +79,10 @@ def provider(name, limits, *models, keys='[{ name = "key0" }]', more=""):
 
 
 def courses(model, n, n_turns, service_s, seed=1):
-    """Episodes of random length around these means."""
+    """Episodes with random lengths around these means."""
     draw = random.Random(seed)
     return [
-        Course(
+        ForecastEpisode(
             f"{model}{number}",
             model,
             "",
@@ -96,13 +96,13 @@ def courses(model, n, n_turns, service_s, seed=1):
 
 
 def mixed(*parts):
-    """Cases of several models, as pytest collects them: all mixed up."""
+    """Cases of several models in random order."""
     cases = [course for part in parts for course in part]
     random.Random(3).shuffle(cases)
     return cases
 
 
-def test_seats_decide(pool):
+def test_estimate_holds_if_seats_bind(pool):
     found = pool(
         provider("wide", "per_key = { workers = 100 }", "fast")
         + provider("narrow", "per_key = { workers = 8 }", "slow")
@@ -111,17 +111,17 @@ def test_seats_decide(pool):
     assert_true(estimates(found, cases), "narrow/key0 (workers)")
 
 
-def test_limit_that_is_not_declared_stretches_the_estimate(pool):
-    """A client that takes as long between two turns as an answer takes keeps seats empty."""
+def test_undeclared_limit_lengthens_the_estimate(pool):
+    """A client that pauses as long as an answer takes leaves seats empty."""
     found = pool(provider("p", "per_key = { workers = 50 }", "m"))
     cases = courses("m", 300, 6, 0.5)
     assert_true(estimates(found, cases, most_open=10, between_s=0.5), "p/key0 (workers)")
 
 
-def test_groups_that_follow_one_another(pool):
+def test_estimate_holds_for_groups_in_sequence(pool):
     found = pool(provider("p", "per_key = { workers = 10 }", "a", "b"))
     cases = [
-        Course(course.case_id, course.model, course.model, course.services_s)
+        ForecastEpisode(course.case_id, course.model, course.model, course.services_s)
         for course in (*courses("a", 300, 2, 1.0), *courses("b", 300, 2, 1.0, seed=2))
     ]
     groups = tuple(
@@ -132,7 +132,7 @@ def test_groups_that_follow_one_another(pool):
 
 
 def shapes(pool, seed):
-    """Runs of ten shapes: their pool, courses and what holds them back."""
+    """Ten kinds of runs: pool, courses and the limit that binds."""
     narrow = provider("wide", "per_key = { workers = 100 }", "fast")
     fast = courses("fast", 400, 6, 0.8, seed)
     yield (
@@ -160,7 +160,10 @@ def shapes(pool, seed):
         "workers = 60": (courses("m", 600, 6, 2.0, seed), {}),
         "workers = 4": (courses("m", 40, 8, 3.0, seed), {}),
         "rpm = 30": (courses("m", 120, 2, 1.0, seed), {}),
-        "tpm = 6000": ([Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)], {}),
+        "tpm = 6000": (
+            [ForecastEpisode(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)],
+            {},
+        ),
         "workers = 50": (courses("m", 300, 6, 0.5, seed), {"most_open": 10, "between_s": 0.5}),
         "workers = 51": (courses("m", 200, 3, 0.5, seed), {"most_open": 1, "between_s": 0.2}),
         "qps = 3": (courses("m", 100, 3, 2.0, seed), {}),
@@ -170,11 +173,11 @@ def shapes(pool, seed):
 
 
 @pytest.mark.slow
-def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool):
+def test_estimate_at_half_time_is_close_and_its_interval_contains_the_end(pool):
     errors, n_held = [], 0
     for found, cases, held in shapes(pool, 11):
         play = Watched(found, cases, **held)
-        looks, ends = Looks.at(0.0), EndEstimates()
+        looks, ends = UseSamples.at(0.0), EndEstimates()
         end_s = play.run().makespan_s
         to_ask = ToAsk(
             Counter(course.model for course in cases),
@@ -198,27 +201,27 @@ def test_at_half_time_the_estimate_is_near_and_its_interval_holds_the_end(pool):
                 left_s = end_s - status.now_s
         errors.append(abs(eta.seconds / left_s - 1))
         n_held += low_s <= left_s <= high_s
-        assert high_s - low_s < 2 * left_s, "an interval that says nothing"
+        assert high_s - low_s < 2 * left_s, "the interval is too wide"
     assert len(errors) == 10
     assert statistics.median(errors) <= 0.15, errors
     assert n_held >= 9
 
 
-def test_interval_narrows_as_cases_end_and_grows_with_what_was_said():
+def test_interval_narrows_as_cases_end_and_covers_recent_estimates():
     ends = EndEstimates()
     ends.note(0.0, Eta(100.0, ""))
     assert ends.interval(0.0, Eta(100.0, ""), 0) == (0.0, 250.0)
     ends.note(10.0, Eta(100.0, ""))
     low_s, high_s = ends.interval(10.0, Eta(100.0, ""), 10_000)
-    assert (low_s, high_s) == (98.5, 101.5), "what was said before half time is forgotten"
+    assert (low_s, high_s) == (98.5, 101.5), "estimates of the first half are forgotten"
     ends.note(11.0, Eta(50.0, ""))
     assert ends.interval(11.0, Eta(50.0, ""), 10_000) == (49.25, 99.75)
 
 
-def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
+def test_episodes_without_requests_lower_the_remaining_work(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
-    first = Looks.at(0.0).since
+    first = UseSamples.at(0.0).since
     play.broker.episodes_ended("forecast", [f"silent{n}" for n in range(100)], 0.0)
     end_s = play.run().makespan_s
     status = play.seen[len(play.seen) // 2]
@@ -231,13 +234,13 @@ def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
 
 
 @pytest.mark.slow
-def test_judges_that_decide_are_counted(pool):
+def test_requests_of_judges_are_counted(pool):
     two = pool(
         provider("p", "per_key = { workers = 20 }", "m")
         + provider("q", "per_key = { workers = 4 }", "j")
     )
     judged = [
-        Course(one.case_id, "m", "", one.services_s, beside=(Step("j", 0.5),) * 2)
+        ForecastEpisode(one.case_id, "m", "", one.services_s, beside=(Step("j", 0.5),) * 2)
         for one in courses("m", 600, 2, 0.5)
     ]
     assert_true(estimates(two, judged), "q/key0 (workers)")

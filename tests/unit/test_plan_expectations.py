@@ -1,4 +1,4 @@
-"""What is expected of each episode, and how far sums of that are known."""
+"""The expected requests of each episode, and the intervals of their sums."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def seen(number, *services, model="m", suite="s", tokens=(7, 3), test="t.py::tes
     return EarlierEpisode(name, suite, model, services, *tokens, test)
 
 
-def test_case_that_was_seen_goes_as_it_went():
+def test_measured_case_is_expected_to_run_as_before():
     found = expect([case(1)], [seen(0, 9.0), seen(1, 0.1, 0.2)], lambda _: FIXED)
     assert [(one.services_s, one.tokens_in, one.basis) for one in found] == [
         ((0.1, 0.2), 7, "case")
     ]
 
 
-def test_case_of_a_seen_test_and_model_takes_one_of_its_episodes_by_its_seed():
+def test_new_case_of_a_measured_test_and_model_gets_an_episode_by_its_seed():
     earlier = [seen(1000 + n, float(n)) for n in range(10)]
     cases = [case(number) for number in range(500)]
     found = expect(cases, earlier, lambda _: FIXED)
@@ -43,19 +43,19 @@ def test_case_of_a_seen_test_and_model_takes_one_of_its_episodes_by_its_seed():
     assert expect(list(reversed(cases)), earlier, lambda _: FIXED) == found[::-1]
 
 
-def test_what_was_never_seen_stands_on_hints():
+def test_case_of_an_unmeasured_model_uses_hints():
     (found,) = expect([case(0)], [seen(0, 9.0, model="n")], lambda _: FIXED)
     assert (found.services_s, found.tokens_in, found.basis) == ((0.5, 0.5), 100, "hint")
 
 
-def test_model_that_was_seen_in_another_suite_is_no_measurement():
+def test_model_measured_in_another_suite_gives_a_wide_interval():
     other = [seen(0, 9.0, suite="t", test="u.py::test"), seen(0, 5.0, model="n")]
     found = expect([case(0)], other, lambda _: FIXED)
     assert [(one.services_s, one.basis) for one in found] == [((9.0,), "model")]
     assert amount(found, other, service_s) == Amount(9.0, 4.5, 18.0)
 
 
-def test_episodes_of_another_function_say_nothing_certain_of_this_ones():
+def test_episodes_of_another_test_function_give_a_wide_interval():
     earlier = [seen(0, 1.0), seen(1, 1.0), seen(2, 1.0, 1.0, test="t.py::TestIt::test_two")]
     two = [case(9, test="t.py::TestIt::test_two"), case(8, test="t.py::TestIt::test_three")]
     found = expect(two, earlier, lambda _: FIXED)
@@ -80,7 +80,7 @@ def test_latencies_of_a_simulated_model_are_drawn():
     assert statistics.stdev(logs) == pytest.approx(0.5, rel=0.05)
 
 
-def test_hints_count_from_half_to_twice_beside_what_was_measured():
+def test_hints_count_from_half_to_twice_next_to_measurements():
     earlier = [seen(0, 1.0, 1.0), seen(1, 1.0, 1.0)]
     found = expect([case(0), case(1), case(0, model="n")], earlier, lambda _: FIXED)
     assert amount(found, earlier, calls) == Amount(
@@ -89,7 +89,7 @@ def test_hints_count_from_half_to_twice_beside_what_was_measured():
 
 
 @pytest.mark.slow
-def test_interval_holds_the_next_runs_sum_95_times_in_100():
+def test_interval_contains_the_next_runs_sum_95_times_in_100():
     draw = random.Random(7)
 
     def run(n, model, mean):
@@ -116,10 +116,10 @@ def shown(expected):
     return [(one.case_id, one.model, one.role, one.services_s, one.basis) for one in expected]
 
 
-def test_case_asks_roles_as_the_episode_did_that_it_goes_by():
+def test_case_sends_the_role_requests_of_its_earlier_episode():
     earlier = [seen(0, 1.0), judged(0, 0.1, 0.2), seen(1, 2.0)]
     found = expect([case(0), case(1)], earlier, lambda _: FIXED, roles=JUDGE, known=("judge",))
-    # The second case asked nobody, and that is known.
+    # The second case sent no request to the judge, and the plan expects none.
     assert shown(found) == [
         ("s-m-0", "m", "", (1.0,), "case"),
         ("s-m-0", "j", "judge", (0.1, 0.2), "case"),
@@ -130,7 +130,7 @@ def test_case_asks_roles_as_the_episode_did_that_it_goes_by():
 
 
 @pytest.mark.parametrize("earlier", [[], [seen(0, 1.0)]])
-def test_role_of_which_nothing_is_known_is_asked_once_by_each_case(earlier):
+def test_unmeasured_role_gets_one_request_from_each_case(earlier):
     own, asked = expect([case(0)], earlier, lambda _: FIXED, roles=JUDGE)
     assert own.role == ""
     assert shown([asked]) == [("s-m-0", "j", "judge", (0.3,), "hint")]

@@ -1,4 +1,4 @@
-"""Which earlier run a plan stands on, and what of it fits."""
+"""The earlier run that a plan is based on, and which of its cases count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.waste import Service
 from pytest_ultrapar.broker.protocol import EstimatedLimit
-from pytest_ultrapar.coordinator.check.answers import learned_limits
+from pytest_ultrapar.coordinator.check.lane_report import learned_limits
 from pytest_ultrapar.coordinator.earlier_run import find_history, newest_estimates
 from pytest_ultrapar.coordinator.header import known_services, pool_hints
 from pytest_ultrapar.coordinator.planning import hint_notes
@@ -54,7 +54,7 @@ def finished(tmp_path, pool, **fields):
 
 
 @pytest.mark.slow
-def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
+def test_all_cases_of_a_run_of_the_same_pool_count(sim, tmp_path):
     run = finished(tmp_path, sim(), data={"tasks": "abc"})
     found = find_history(str(run), sim(), {"tasks": "abc"})
     assert len(found.run.episodes) == 4
@@ -64,17 +64,17 @@ def test_run_of_the_same_pool_counts_whole(sim, tmp_path):
 
 
 @pytest.mark.slow
-def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
+def test_models_with_a_different_latency_or_answerer_are_left_out(sim, tmp_path):
     run = finished(tmp_path, sim())
     slower = find_history(str(run), sim(LATENCY.replace("0.25", "0.5")), {})
     assert {one.model for one in slower.run.episodes} == {"m2"}
-    assert slower.notes[1:] == ("m1 had another simulated latency",)
+    assert slower.notes[1:] == ("m1 had a different simulated latency",)
     skilled = find_history(str(run), sim(f"{LATENCY}\nskill = 0.5"), {})
     assert {one.model for one in skilled.run.episodes} == {"m2"}
     assert skilled.notes[1].startswith("m1 was answered by simulated echo of skill 1, ")
 
 
-def test_run_that_is_not_used_is_said_not_to_be(pool, sim, tmp_path, monkeypatch):
+def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     run = finished(tmp_path, sim())
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".ultrapar").mkdir(exist_ok=True)
@@ -82,19 +82,19 @@ def test_run_that_is_not_used_is_said_not_to_be(pool, sim, tmp_path, monkeypatch
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
     (note,) = found.notes
-    assert note.startswith("not from ")
+    assert " is not used: " in note
     assert note.endswith(": its answers were simulated, here they are real")
 
 
 @pytest.mark.slow
 def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="has no graded case of these models"):
+    with pytest.raises(ConfigError, match="has no graded cases for these models"):
         find_history(str(run), pool(simulated(named="m9")), {})
 
 
 def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
-    """A run whose cases of one test function were graded as far as that."""
+    """A run of one test function with this number of graded cases."""
     cases = [
         msgspec.structs.replace(case(number), nodeid=f"s/test_x.py::{name}[{number}]")
         for number in range(n_planned)
@@ -110,7 +110,7 @@ def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
 
 
 @pytest.mark.slow
-def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
+def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     parent = tmp_path / ".ultrapar"
     cases = graded_run(parent / "oldest", sim(), 8, 8, age_s=40)
     graded_run(parent / "bench-one" / "ultra", sim(), 8, 8, age_s=30)
@@ -126,32 +126,33 @@ def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
         "that covers most of these cases",
     )
     assert len(found.run.episodes) == 8
-    # What nothing covers is still told by the latest run.
+    # If no run covers the cases, the latest run is used.
     strange = [msgspec.structs.replace(case(99), nodeid="s/test_y.py::test[1]")]
     assert str(tmp_path / "elsewhere") in find_history(None, sim(), {}, strange).notes[0]
     slower = find_history(None, sim(LATENCY.replace("0.25", "0.5")), {}, cases)
-    assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: m1 had another simulated latency",)
+    why = "m1 had a different simulated latency"
+    assert slower.notes == (f"{tmp_path / 'elsewhere'} is not used: {why}",)
 
 
-def test_service_of_a_model_is_what_was_seen_else_what_the_pool_says(pool):
+def test_service_time_of_a_model_is_measured_or_else_the_pools_hint(pool):
     hints = pool_hints(pool(real()))
     assert known_services(hints, []) == {"m": Service(1.0, is_assumed=True)}
     own = [Expected("a", "s", "m", (2.0, 4.0), None, None, "case")]
     assert known_services(hints, own) == {"m": Service(3.0)}
 
 
-def test_what_is_supposed_is_said(pool):
+def test_plan_lists_its_assumptions(pool):
     hint = pool_hints(pool(real()))["m"]
     seen = Expected("a", "s", "m", (2.0,), None, None, "case")
     supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
-        "turns of an episode are assumed to be 1 (suite s)",
-        "1 s a request is assumed, as the pool has no latency_hint_s, for m",
+        "turns per episode are assumed to be 1 (suite s)",
+        "m: 1 s per request is assumed, because the pool states no latency_hint_s",
     )
 
 
-def test_no_run_at_all_is_said(sim):
+def test_plan_reports_a_missing_earlier_run(sim):
     found = find_history(None, sim(), {})
     assert (found.run.episodes, found.notes) == ((), ("there is no earlier run in .ultrapar",))
     assert find_history("none", sim(), {}).notes == ()
@@ -159,14 +160,14 @@ def test_no_run_at_all_is_said(sim):
         find_history("nowhere", sim(), {})
 
 
-def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
+def test_simulated_run_is_refused_for_a_real_pool(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
     with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
         find_history(str(run), pool(real()), {})
 
 
 def learned(pool, tmp_path, *found, **fields):
-    """What the newest run says of a pool's first lanes, after one that estimated nothing."""
+    """The limits that the newest run estimated for the first lanes of a pool."""
     at = tmp_path / ".ultrapar" / MANIFEST.run_id
     at.mkdir(parents=True, exist_ok=True)
     lanes = [
@@ -183,25 +184,27 @@ def learned(pool, tmp_path, *found, **fields):
     return run and list(learned_limits(pool, run))
 
 
-def test_limits_that_a_run_found_are_offered_as_the_pool_would_say_them(pool, tmp_path):
+def test_estimated_limits_are_offered_in_the_pools_syntax(pool, tmp_path):
     free = pool(simulated(named="m1"))
     name = free.lanes[0].lane_id
     assert learned(free, tmp_path, (9, 2.34567, 3)) == [
-        f"run {MANIFEST.run_id} found for {name} workers = 9, qps = 2.346 (declared: nothing); "
-        "to keep to it: per_lane = { workers = 9, qps = 2.346 }"
+        f"run {MANIFEST.run_id} estimated for {name}: workers = 9, qps = 2.346 (declared: nothing)"
+        "; to declare it: per_lane = { workers = 9, qps = 2.346 }"
     ]
     assert learned(free, tmp_path, (None, None, 0)) == [], "no limit was reached"
     assert learned(free, tmp_path, lanes=[lane(name)]) is None, "nothing was estimated"
-    assert learned(free, tmp_path, (9, None, 1), simulated=False) is None, "of other servers"
+    assert learned(free, tmp_path, (9, None, 1), simulated=False) is None, (
+        "estimates of other servers"
+    )
 
 
-def test_keys_that_bear_the_same_share_a_line_beside_what_is_declared(pool, tmp_path):
+def test_keys_with_equal_estimates_share_a_line_with_the_declared_limit(pool, tmp_path):
     keys = '[{ name = "key0" }, { name = "key1" }]'
     declared = pool(simulated("per_key = { workers = 4 }", keys=keys, named="m1"))
     (line,) = learned(declared, tmp_path, (7, None, 1), (7, None, 1))
     assert line.endswith(
-        " for sim/key0, sim/key1 workers = 7 (declared: workers = 4); to keep to it: "
+        " for sim/key0, sim/key1: workers = 7 (declared: workers = 4); to declare it: "
         "per_key = { workers = 7 }"
     )
     (line,) = learned(declared, tmp_path, (7, None, 1), (4, None, 1))
-    assert " for sim/key0 workers = 7 " in line, "what it declares already is not offered"
+    assert " for sim/key0: workers = 7 " in line, "declared limits are not offered"

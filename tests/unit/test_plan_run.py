@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun, Expected
 from pytest_ultrapar.analysis.plan.load import KeyLoad, LaneLoad, binding, limit_loads
-from pytest_ultrapar.analysis.plan.run_plan import Way, make_plan
+from pytest_ultrapar.analysis.plan.run_plan import ModeOption, make_plan
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import one_at_a_time
 from pytest_ultrapar.records import Case
@@ -41,7 +41,7 @@ def pool(load):
 
 
 def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
-    """Expected episodes, and the earlier ones that they stand on."""
+    """Expected episodes, and the earlier episodes that they are based on."""
     ids = [f"{model}{k}" for k in range(n)]
     expected = [Expected(one, "s", model, services, *tokens, basis) for one in ids]
     return expected, tuple(EarlierEpisode(one, "s", model, services, *tokens) for one in ids)
@@ -50,12 +50,14 @@ def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
 def ways(pool, expected, *, processes=()):
     cases = [Case(k, one.case_id, "", "s", one.model, 0, {}, 0) for k, one in enumerate(expected)]
     return [
-        Way(
+        ModeOption(
             "serial", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=False),))
         ),
-        Way("rotate", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=True),))),
-        Way("phase", "", None, "nobody says what its phases are"),
-        Way("ultra", "even", Assignment(), processes=processes),
+        ModeOption(
+            "rotate", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=True),))
+        ),
+        ModeOption("phase", "", None, "no conftest defines its phases"),
+        ModeOption("ultra", "even", Assignment(), processes=processes),
     ]
 
 
@@ -77,7 +79,7 @@ def text(plan, *, settings=(), sources=(), warnings=(), simulated=False, width=2
     )
 
 
-def test_load_of_a_limit_is_what_its_lanes_answer(pool):
+def test_load_of_a_limit_is_the_load_of_its_lanes(pool):
     lanes = [lane for lane in pool.lanes if lane.model == "m"]
     loads = {lanes[0].lane_id: LaneLoad(30, 45.0), lanes[1].lane_id: LaneLoad(10, 5.0)}
     found = {one.name: one for one in limit_loads(pool.lanes, pool.limits, loads)}
@@ -87,11 +89,11 @@ def test_load_of_a_limit_is_what_its_lanes_answer(pool):
     assert [one.alone_s for one in limit_loads(pool.lanes, pool.limits, loads)] == [9, 3, 1, 1]
 
 
-def test_plan_of_a_run_that_rates_bind(pool):
+def test_plan_shows_load_cost_and_bound_of_a_run_limited_by_rates(pool):
     plan = planned(pool, *run(200))
     assert (plan.n_cases, plan.calls.value, plan.service_s.value) == (200, 400, 100.0)
     assert plan.chosen.forecast.makespan_s == pytest.approx(400 / 20 * 1.02, rel=0.05)
-    assert binding(plan.chosen.limits) == "p/key0 (qps) and 1 alike"
+    assert binding(plan.chosen.limits) == "p/key0 (qps) and 1 like it"
     assert 0.85 <= plan.bound.seconds / plan.chosen.forecast.makespan_s <= 1
     serial, rotate, phase, _ = plan.predictions
     assert serial.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
@@ -109,7 +111,7 @@ def sent_on_keys(prediction):
 
 
 @pytest.mark.parametrize("measured", ["m", "n"])
-def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, measured):
+def test_interval_of_the_time_covers_every_equally_binding_limit(load, measured):
     one, other = POOL.split("[[provider.model]]")[:2]
     one = one.replace(', { name = "key1", env = "B" }', "") + f"[[provider.model]]{other}"
     two = one.removeprefix("schema = 1\n").replace('"p"', '"q"').replace('"A"', '"B"')
@@ -119,35 +121,35 @@ def test_time_is_known_no_better_than_each_of_the_limits_that_bind_alike(load, m
     plan = planned(pool, [*seen, *guessed], before)
     time = plan.chosen.makespan_s
     assert [load.alone_s for load in plan.chosen.limits[:2]] == pytest.approx([40.0, 40.0])
-    # The key that was measured needs its time; what the other is supposed to need may double.
+    # The measured key needs its time; the assumed time of the other key may double.
     assert (time.low, time.high) == pytest.approx((time.value, 2 * time.value), rel=0.01)
 
 
-def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
-    """Limits that bind alike stand in the order of the table, whose first row is what to change."""
+def test_bound_names_the_first_of_the_equally_binding_limits(pool):
+    """Limits that bind equally are in the table's order: change the limit in the first row."""
     plan = planned(pool, *run(200))
     top = plan.chosen.limits[0]
     line = next(line for line in text(plan) if line.startswith("lower bound"))
-    assert line.endswith(f", by {top.name} and 1 alike")
+    assert line.endswith(f", by {top.name} and 1 like it")
     first, second, *others = plan.bound.prices
     turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
     said = text(dataclasses.replace(plan, bound=turned))
     assert line in said
 
 
-def test_cost_is_that_of_the_models_with_a_price(pool):
+def test_cost_covers_the_models_with_a_price(pool):
     (priced, before), (other, _) = run(10), run(5, "n", basis="hint")
     plan = planned(pool, [*priced, *other], before)
     assert plan.cost.value == pytest.approx(10 * (1000 * 2 + 100 * 10) / 1e6)
     assert plan.unpriced == {"n": ("price_per_mtok_in", "price_per_mtok_out")}
-    left_out = "cost leaves out n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
+    left_out = "cost excludes n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
     assert left_out in text(plan)
     assert planned(pool, other).cost is None
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
 
 
 @pytest.mark.parametrize(("budget", "shown"), [(1.0, "1.00"), (0.02, "0.0200")])
-def test_cost_is_set_beside_the_budget(load, budget, shown):
+def test_cost_is_compared_with_the_budget(load, budget, shown):
     pool = load(POOL + f"\n[pool]\nbudget = {budget}\n")
     plan = planned(pool, *run(10))
     assert plan.budget == budget
@@ -157,7 +159,7 @@ def test_cost_is_set_beside_the_budget(load, budget, shown):
     assert all("raise --ultrapar-budget to 0.0300 USD or more" in one for one in warnings)
 
 
-def test_price_that_is_half_there_is_named(load):
+def test_incomplete_price_is_named(load):
     half = POOL.replace("price_per_mtok_out = 10\n", "")
     pool = load(half)
     plan = planned(pool, *run(3))
@@ -167,19 +169,19 @@ def test_price_that_is_half_there_is_named(load):
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
 
 
-def test_binding_key_is_told_from_another_limit_that_binds(load):
+def test_binding_key_and_binding_limit_are_both_named(load):
     text_of_pool = POOL.replace("qps = 10 }", "qps = 10 }\nper_key_model = { workers = 1 }")
     pool = load(text_of_pool)
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
-    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20.0 s; of all limits" in said
+    assert "binding key: p/key0 (qps) and 1 like it, alone needs 20.0 s; binding limit:" in said
     first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
     name = lines[first + 1].split()[0]
-    assert f"of all limits {name} (workers) and 1 alike binds, 50.0 s" in said
+    assert f"binding limit: {name} (workers) and 1 like it, 50.0 s" in said
 
 
-def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
+def test_text_fits_a_narrow_terminal_and_counts_omitted_limits(load):
     instances = ", ".join(f'"m-{n}"' for n in range(30))
     many = POOL.replace("latency_hint_s", f"instances = [{instances}]\nlatency_hint_s", 1)
     many = many.replace("latency_hint_s", "per_instance = { workers = 2 }\nlatency_hint_s", 1)
@@ -188,15 +190,15 @@ def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
     assert lines[table + MOST_ROWS + 1].startswith("(")
-    assert lines[table + MOST_ROWS + 1].endswith("more limits, which need less)")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits that would need less time)")
     assert max(len(line) for line in lines if line.startswith(("model ", "limit,"))) <= 80
 
 
-def test_cases_that_no_lane_takes_are_counted_as_refused(pool):
+def test_cases_without_a_lane_are_counted_as_refused(pool):
     expected, before = run(3)
     lanes = tuple(lane.lane_id for lane in pool.lanes if lane.model == "n")
     bound = Assignment(groups=(Group("g", tuple(one.case_id for one in expected), lanes),))
-    way = Way("ultra", "even", bound)
+    way = ModeOption("ultra", "even", bound)
     plan = make_plan(pool, pool.lanes, expected, EarlierRun(before, 0, 0), [way], mode="ultra")
     assert len(plan.chosen.forecast.refused) == 3
     assert text(plan)

@@ -1,4 +1,4 @@
-"""Groups that wait never keep back the cases that they wait for: in dispatch, in opening."""
+"""Waiting groups never block the cases that they wait for, in dispatch or in opening."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SECOND = tuple(case.case_id for case in OWN[200:])
     ids=["after", "exclusive", "at-once", "delay"],
 )
 @pytest.mark.parametrize("workers", [("gw0",), ("gw0", "gw1", "gw2")])
-def test_groups_in_any_order_come_to_an_end(groups, workers):
+def test_groups_in_any_order_finish(groups, workers):
     lanes = lanes_of(QUICK, [MODEL])
     moments = carry_out(QUICK, lanes, OWN, Assignment(groups=groups), workers)
     assert len([moment for moment in moments if moment]) == len(OWN)
 
 
-def test_feeding_counts_each_group_apart():
+def test_dispatch_counts_each_group_separately():
     items = [DispatchItem(n, "a", rank, f"g{rank}") for rank in (0, 1) for n in range(rank, 200, 2)]
     dispatch = Dispatch(items, seats_of={"a": 1}, home_of={})
     dispatch.add_worker("gw0")
@@ -49,7 +49,7 @@ def work(index, group):
     return Work(index, case_id=str(index), model="a", group=group, seed=0, start=None)
 
 
-def test_opener_lets_the_first_case_of_every_line_ask():
+def test_opener_admits_the_first_case_of_every_line():
     admission = Admission(most_open=10)
     for index in range(100):
         admission.add(work(index, "shut"))
@@ -61,7 +61,7 @@ def test_opener_lets_the_first_case_of_every_line_ask():
     admission.opened(line)
 
 
-def test_opener_lets_each_line_ask_as_if_it_were_alone_and_opens_no_more_than_it_may():
+def test_opener_admits_each_line_independently_up_to_the_limit():
     admission = Admission(most_open=10)
     lines = list(dict.fromkeys(admission.add(work(index, f"g{index % 3}")) for index in range(300)))
     asking = [line for line in lines for _ in range(MOST_ASKING) if admission.next_to_ask(line)]

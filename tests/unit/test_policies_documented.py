@@ -1,4 +1,4 @@
-"""The original scripts' policies and mode `phase`: as seeds 000 and 002, and that they run."""
+"""The original scripts' policies and mode `phase` match script seeds 000 and 002, and run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def keys_of(group):
 
 
 def together(made):
-    """The groups by what they wait for: waves, in order."""
+    """The names of the groups in waves: the groups of a wave wait for the same groups."""
     waves = {}
     for group in made.groups:
         waves.setdefault(group.after, []).append(group.name)
@@ -81,11 +81,11 @@ def together(made):
         ("mistral-7b", None),
     ],
 )
-def test_key_of_a_model_goes_by_its_size(model, key):
+def test_key_of_a_model_depends_on_its_size(model, key):
     assert key_of_model(model) == key
 
 
-def test_model_key_binds_each_qwen_to_its_key_and_leaves_the_others_free():
+def test_model_key_binds_each_qwen_to_its_key_and_no_other_model():
     made = groups_of(bound(cases(OPEN, repeats=2), model_key))
     assert list(made) == [
         f"{model} on ideallab/key{key}" for model, key in zip(QWENS, (0, 1, 2, 0, 1), strict=True)
@@ -94,7 +94,7 @@ def test_model_key_binds_each_qwen_to_its_key_and_leaves_the_others_free():
     assert all(group.at_once is None and not group.after for group in made.values())
 
 
-def test_rule_never_takes_the_last_lane_from_a_model():
+def test_rule_never_removes_the_last_lane_of_a_model():
     lanes = lanes_of(TWO_KEYS, ["kimi-k2"])
     assert lanes_on_key(TWO_KEYS, lanes, "kimi-k2", 1) == lanes
     assert [lane.key for lane in lanes] == ["key0"]
@@ -111,7 +111,7 @@ def test_group_key_puts_flaw_groups_of_a_model_on_different_keys():
             "key1",
             "key2",
         ]
-    # Where the groups begin differs, so that the larger first group is not always on key0.
+    # Models begin on different keys, so that the larger first group is not always on key0.
     assert [keys[model, "structure"] for model in QWENS[:3]] == [{"key0"}, {"key1"}, {"key2"}]
 
 
@@ -134,7 +134,7 @@ def test_phase52_starts_all_pairs_fifteen_seconds_apart_by_difficulty():
     made = phase(of_phase("phase52", QWENS))
     (wave,) = together(made)
     assert wave == [f"phase52 {m} {d}" for d in ("very_easy", "medium") for m in QWENS]
-    # Seed 000's time line: T+0 s to T+135 s.
+    # The timeline of script seed 000: T+0 s to T+135 s.
     assert [group.start_after_s for group in made.groups] == [15.0 * n for n in range(10)]
     scaled = phase(of_phase("phase52", QWENS), scale=0.1)
     assert [group.start_after_s for group in scaled.groups] == pytest.approx(
@@ -142,12 +142,12 @@ def test_phase52_starts_all_pairs_fifteen_seconds_apart_by_difficulty():
     )
 
 
-def test_phase53_runs_the_flaw_groups_of_a_model_together_and_models_one_by_one():
+def test_phase53_runs_flaw_groups_of_a_model_together_and_models_one_by_one():
     waves = together(phase(of_phase("phase53")))
     assert waves == [[f"phase53 {model} {group}" for group in GROUPS] for model in OPEN]
 
 
-def test_process_has_the_workers_of_its_shard_as_the_pool_says():
+def test_process_has_the_workers_of_its_shard_from_the_pool():
     own = of_phase("phase51")
     document = {g.name.split()[1]: g for g in phase(own).groups}
     ultra = {g.name.split()[1]: g for g in phase(own, variant="ultra-document").groups}
@@ -167,22 +167,25 @@ def test_process_has_the_workers_of_its_shard_as_the_pool_says():
     ]
 
 
-def test_suite_that_is_no_phase_is_refused_by_name():
+def test_suite_that_is_not_a_phase_is_refused_by_name():
     own = cases(QWENS[:1], "phase99")
     with pytest.raises(ConfigError) as caught:
         phase(own)
-    assert "no suite 'phase99' (phase99::qwen2.5-72b-instruct" in str(caught.value)
+    assert "cannot run suite 'phase99' (phase99::qwen2.5-72b-instruct" in str(caught.value)
     assert ", ".join(PART_OF) in str(caught.value)
 
 
 def test_case_without_the_parameter_of_its_phase_is_refused():
     own = cases(QWENS[:1], "phase54", prompt_type=("optimal",))
-    with pytest.raises(ConfigError, match=r"split by 'tool_success_rate', which .* prompt_type"):
+    with pytest.raises(
+        ConfigError,
+        match=r"by the parameter 'tool_success_rate', which .* lacks; it has prompt_type",
+    ):
         phase(own)
 
 
 @given(data=st.data())
-def test_any_cases_under_any_rule_are_sound_and_end(data):
+def test_any_cases_under_any_rule_are_sound_and_finish(data):
     found = data.draw(st.sampled_from([QUICK, TWO_KEYS]))
     models = data.draw(
         st.lists(st.sampled_from([m for m in OPEN if m in found.models]), min_size=1, unique=True)

@@ -1,4 +1,4 @@
-"""The load of each key: the scripts' sums by hand, and what the fixes make of them."""
+"""The load of each key: sums computed by hand from the scripts, and with each fix."""
 
 from __future__ import annotations
 
@@ -40,35 +40,35 @@ def in_phase(own, found):
 
 
 def sums(found):
-    """Processes at once and requests per second of each key, as the scripts counted them."""
+    """The processes in parallel and requests per second of each key, as the scripts count."""
     return [(load.most_at_once, load.qps) for load in found]
 
 
 @pytest.mark.parametrize(
     ("name", "sum_52", "sum_53", "limit"),
     [
-        # Seed 000 itself: 1 worker each.
+        # Script seed 000: 1 worker each.
         ("pools/seed000.toml", [(4, 4), (4, 4), (2, 2)], (3, 3), 5),
-        # Seed 002, whose scripts let a process send 2 QPS, on pools with 2 workers or more.
+        # Script seed 002, where a process sends 2 QPS, on pools with 2 workers or more.
         ("pools/seed001.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 10),
         ("pools/seed003.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 10),
         ("pool.toml", [(4, 8), (4, 8), (2, 4)], (3, 6), 18),
     ],
 )
-def test_pools_of_the_documents_have_the_documents_sums(name, sum_52, sum_53, limit):
+def test_pools_of_the_scripts_have_the_documented_sums(name, sum_52, sum_53, limit):
     found = pool(name)
     assert sums(in_phase(PHASE_52, found)) == sum_52
     assert sums(in_phase(PHASE_53, found)) == [sum_53] * 3
     assert {load.qps_limit for load in in_phase(PHASE_52, found)} == {limit}
 
 
-def test_sum_is_of_the_processes_that_send_most_together():
+def test_sum_is_the_largest_of_processes_that_run_together():
     closed = cases(("kimi-k2",), "phase53", 1, flaw_group=("structure", "operation", "logic"))
     closed = [msgspec.structs.replace(case, case_id=f"closed {case.index}") for case in closed]
     own = [*PHASE_53, *closed]
     lanes = lanes_of(SEED_003, {case.model for case in own})
     bound = bind(SEED_003, lanes, PHASE_53, model_key)
-    # Beside two Qwens with 3 groups of 2 workers each on key0, a model of one worker there.
+    # Two Qwens with 3 groups of 2 workers each are on key0, with a model of one worker.
     assert sums(loads(own, bound)) == [(9, 15), (6, 12), (3, 6)]
 
 
@@ -82,7 +82,7 @@ def test_sum_is_of_the_processes_that_send_most_together():
     ],
 )
 def test_fixes_lower_the_load_of_phase_52(word, expected):
-    # Two is the least here: the difficulties of one model.
+    # Two is the minimum here: the difficulties of one model.
     assert most(PHASE_52, shipped(word)) == expected
 
 
@@ -94,7 +94,7 @@ def test_fix_a_runs_all_models_at_a_difficulty_before_the_next():
     assert [group.after for group in made.groups] == [(), *((name,) for name in names[:-1])]
 
 
-def test_phases_without_concurrency_have_one_process_at_a_time():
+def test_phases_without_concurrency_run_one_process_at_a_time():
     own = cases(QWENS, "phase54", 2, tool_success_rate=(0.9, 0.7))
     assert most(own, phase_assignment(SEED_003, LANES, own, rule=model_key)) == [1, 1, 1]
     assert [len(load.processes) for load in loads(own, bind(SEED_003, LANES, own, model_key))] == [
@@ -104,9 +104,9 @@ def test_phases_without_concurrency_have_one_process_at_a_time():
     ]
 
 
-def test_load_follows_the_order_of_groups_exactly():
-    # Two chains of unequal length: the last of the longer one meets nothing of the shorter one's
-    # beginning only when that waits for it.
+def test_load_follows_the_order_of_groups():
+    # Two chains of unequal length: the end of the longer chain overlaps the other chain, unless
+    # the other chain waits for it.
     own = cases(QWENS[:1], "phase52", difficulty=("a", "b", "c"))
     a, b, c = ((case.case_id,) for case in own)
     chain = (Group("a", a), Group("b", b, after=("a",)), Group("c", c))

@@ -1,4 +1,4 @@
-"""The even split in advance: equal shares by number, whatever a lane can take."""
+"""The even split in advance: equal numbers of cases, regardless of the limits of a lane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ultrapar.session.collection import case_seed
 from tests.unit.policy_play import QWENS, cases, lanes_of, pool
 
 
-def test_each_lane_of_a_model_gets_an_equal_share_and_the_first_ones_the_rest():
+def test_each_lane_of_a_model_gets_an_equal_share_and_the_first_lanes_the_remainder():
     matrix = pool("pools/overhead-matrix.toml")
     planned = cases(matrix.models, repeats=20)
     assignment = split(matrix.lanes, planned)
@@ -43,10 +43,10 @@ def test_each_case_is_on_one_lane_of_its_model():
 
 
 @pytest.mark.parametrize("word", ["split", "exclusive"])
-def test_no_key_gets_one_difficulty_where_parts_are_as_many_as_keys(word):
+def test_each_key_gets_every_difficulty(word):
     own = cases(QWENS[:1], repeats=6, task=("a", "b"), difficulty=("easy", "medium", "hard"))
     found, by_seed = pool("pools/seed003.toml"), []
-    # The innermost parameter goes round as keys do.
+    # The innermost parameter cycles like the keys.
     own.sort(key=lambda case: (case.params["task"], case.repeat))
     for run_seed in (1, 2, 2):
         drawn = [

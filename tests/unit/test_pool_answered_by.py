@@ -8,7 +8,7 @@ from tests.unit.pool_texts import real, simulated
 from tests.unit.test_results_manifest import MANIFEST
 
 
-def test_skill_and_persona_are_told_limits_and_keys_are_not(load):
+def test_skill_and_persona_identify_a_model_and_limits_and_keys_do_not(load):
     pool = load(simulated(model='persona = "obedient"\nskill = 0.5'))
     assert answered_by(pool) == {"echo": "simulated obedient of skill 0.5, simulation seed 0"}
     more = simulated("per_key = { workers = 3 }", model='persona = "obedient"\nskill = 0.5')
@@ -17,13 +17,13 @@ def test_skill_and_persona_are_told_limits_and_keys_are_not(load):
     assert answered_by(load(other)) != answered_by(pool)
 
 
-def test_real_models_are_told_by_their_names_at_the_api_and_no_address(load):
+def test_real_models_are_identified_by_their_api_names_without_an_address(load):
     pool = load(real(model='api_name = "gpt-x"'))
     (who,) = answered_by(pool).values()
     assert who == "gpt-x at p (openai)"
 
 
-def test_run_answered_by_somebody_else_is_not_reused(load):
+def test_run_answered_by_a_different_model_is_not_reused(load):
     pool = load(simulated(model="skill = 0.5", named="m"))
     who = answered_by(pool)
     same = msgspec.structs.replace(MANIFEST, answered_by=who)
@@ -31,4 +31,4 @@ def test_run_answered_by_somebody_else_is_not_reused(load):
     better = {"m": who["m"].replace("0.5", "0.9")}
     other = msgspec.structs.replace(MANIFEST, answered_by=better)
     (found,) = differences(other, seed=MANIFEST.seed, data={}, pool=pool)
-    assert found == f"m was answered by {better['m']}, and is by {who['m']} now"
+    assert found == f"m was answered by {better['m']} and is answered by {who['m']} now"

@@ -1,10 +1,10 @@
-"""The pools that come with the repository load, and say what their comments promise."""
+"""The pools of the repository load, and have the limits that their comments promise."""
 
 from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.secret import read_secrets
 
@@ -33,18 +33,18 @@ def test_example_loads(path):
     "name",
     ["limits", "overhead-episodes", "overhead-many", "overhead-small", "overhead-wide", "seed004"],
 )
-def test_pool_for_measuring_needs_no_account(name):
+def test_benchmark_pool_needs_no_account(name):
     pool = example(name)
 
     assert pool.is_simulated
     assert read_secrets(pool, {}) == {}
 
 
-def test_quick_start_takes_about_a_minute_by_its_keys_rate():
+def test_quick_start_takes_about_a_minute_at_its_keys_rate():
     pool = load(QUICK_START)
     rates = [pool.limits[f"ideallab/key{k}"].qps for k in range(3)]
 
-    # 350 episodes of about 6.5 requests; the seats would allow more than the rate.
+    # 350 episodes of about 6.5 requests. The rate binds: the seats allow more.
     assert 40 <= 350 * 6.5 / sum(rates) <= 45
     slowest_s = max(mean_s(model.simulation.latency) for model in pool.providers[1].models)
     assert 5 / slowest_s > rates[0]
@@ -63,17 +63,17 @@ IDEALLAB_CLOSED = ("o3-0416-global", "gemini-2.5-flash-06-17", "kimi-k2", "claud
 @pytest.mark.parametrize(
     ("name", "mode", "open_models", "closed_models", "lab", "qwens"),
     [
-        # Seed 000: 3 instances of 100, 200 each, 1 per Qwen key, 1 for each closed model.
+        # Script seed 000: 3 instances of 100, 200 each, 1 per Qwen key, 1 for each closed model.
         ("seed000", "fixed", 300, 200, 7, 3),
-        # Seed 001: 300 in flight per open model, 15 (fixed mode: 9) per Qwen, 1 per closed one.
+        # Script seed 001: 300 per open model, 15 (fixed mode: 9) per Qwen, 1 per closed model.
         ("seed001", "fixed", 300, 200, 49, 9),
         ("seed001", "adaptive", 300, 200, 79, 15),
-        # Seed 003: 50 x 3 = 150, 100, 2 x 3 = 6, 1 for each closed model.
+        # Script seed 003: 50 x 3 = 150, 100, 2 x 3 = 6, 1 for each closed model.
         ("seed003", "fixed", 150, 100, 10, 6),
         ("seed003", "adaptive", 300, 200, 19, 15),
     ],
 )
-def test_documents_pools_have_the_documents_seats(  # noqa: PLR0917
+def test_pools_of_the_scripts_have_the_documented_seats(  # noqa: PLR0917
     name, mode, open_models, closed_models, lab, qwens
 ):
     path = ROOT / "pools" / f"{name}.toml"
@@ -111,6 +111,6 @@ def test_vllm_pool_follows_the_environment_of_seed004():
     assert read_secrets(ours, {}) == {}
 
 
-def test_local_servers_hear_when_a_request_is_given_up():
+def test_local_servers_learn_of_abandoned_requests():
     (provider,) = example("vllm").providers
     assert all(model.stream for model in provider.models)

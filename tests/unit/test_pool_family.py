@@ -1,4 +1,4 @@
-"""Models of one family share what a provider allows for each pair of key and model."""
+"""Models of one family share a provider's limit for each pair of key and model."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def test_models_of_a_family_share_the_limit_of_key_and_model(load):
     assert pool.seats((*pool.lanes_of("echo"), *pool.lanes_of("b"))) == 2
 
 
-def test_model_belongs_to_the_family_of_its_own_name(load):
+def test_model_belongs_to_the_family_with_its_name(load):
     pool = load(simulated(BOUNDS) + models(("b", 'family = "echo"')))
 
     assert list(pool.limits) == ["sim/key0/echo"]
     assert pool.seats(pool.lanes) == 2
 
 
-def test_family_is_of_one_provider(load):
+def test_family_belongs_to_one_provider(load):
     second = simulated(BOUNDS, model=FAMILY).replace("schema = 1", "").replace('"sim"', '"other"')
     pool = load(simulated(BOUNDS, model=FAMILY) + second)
 
@@ -47,11 +47,11 @@ def test_family_is_of_one_provider(load):
     [
         (
             simulated(model=FAMILY),
-            "provider[0].model[0].family shares nothing: the provider has no per_key_model",
+            "provider[0].model[0].family has no effect: the provider has no per_key_model to share",
         ),
         (
             simulated(BOUNDS, model='family = "a/b"'),
-            'provider[0].model[0].family must be made of letters, digits and . _ : - (got "a/b")',
+            'provider[0].model[0].family must consist of letters, digits and . _ : - (got "a/b")',
         ),
         (
             simulated(
@@ -60,12 +60,12 @@ def test_family_is_of_one_provider(load):
                 top="[pool]\nprompt_types = 3",
             )
             + models(("b", FAMILY)),
-            'provider[0].model[1].family = "small" is shared with "echo", so both must say the same'
-            " of multiply_by_prompt_types",
+            'provider[0].model[1].family = "small" is shared with "echo": both must have the same'
+            " multiply_by_prompt_types",
         ),
     ],
 )
-def test_family_that_cannot_be_is_refused(load, text, message):
+def test_invalid_family_is_refused(load, text, message):
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert str(caught.value) == f"pool.toml: {message}"

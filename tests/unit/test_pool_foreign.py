@@ -1,4 +1,4 @@
-"""What the pool file of somebody else can do with the environment, and what is said of it."""
+"""A pool file from another person: the variables that it may send, and the notes on them."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def keys(*names):
     [
         (real(keys=keys("KEY_0", "AWS_SECRET_ACCESS_KEY")), "keys[1].env names AWS_SECRET_A"),
         (real(keys=keys("TWINE_PASSWORD"), url='base_url = "http://localhost:1"'), "keys[0].env"),
-        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; if that is meant"),
+        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; to use it on purpose"),
         (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "send it to models.github.ai.example.c"),
         (real('ca_file = "ca.pem"', keys=keys("GITHUB_TOKEN"), url=GITHUB), "keys[0].env"),
         (
@@ -32,10 +32,13 @@ def keys(*names):
             "would send it to evil.example, models.github.ai",
         ),
         (real('proxy_env = "ULTRAPAR_CLUSTER"'), "provider[0].proxy_env names ULTRAPAR_CLUSTER"),
-        (real(model='ports_env = "PGPASSWORD"'), "model[0].ports_env names PGPASSWORD, where"),
+        (
+            real(model='ports_env = "PGPASSWORD"'),
+            "model[0].ports_env names PGPASSWORD, which holds",
+        ),
     ],
 )
-def test_variable_that_other_tools_know_is_refused(load, text, field):
+def test_variable_of_other_tools_is_refused(load, text, field):
     with pytest.raises(ConfigError) as refused:
         load(text)
     assert field in str(refused.value)
@@ -48,16 +51,16 @@ def test_variable_that_other_tools_know_is_refused(load, text, field):
         *("AWS_BEARER_TOKEN_BEDROCK", "HF_TOKEN", "CLOUDFLARE_API_TOKEN", "GITHUB_MODELS_TOKEN"),
     ],
 )
-def test_key_of_a_model_api_may_go_to_any_server(load, variable):
+def test_key_of_a_model_api_may_be_sent_to_any_server(load, variable):
     load(real(keys=keys(variable)))
 
 
-def test_githubs_token_may_go_to_githubs_models(load):
+def test_githubs_token_may_be_sent_to_githubs_models(load):
     load(real(keys=keys("GITHUB_TOKEN"), url=GITHUB))
     load(simulated(keys=keys("GITHUB_TOKEN")))
 
 
-def test_host_whose_letters_only_look_like_a_known_one_is_refused(load):
+def test_host_name_with_lookalike_letters_is_refused(load):
     with pytest.raises(ConfigError, match="base_url must name its host in ASCII"):
         load(real(url='base_url = "https://\u0430pi.openai.com/v1"'))
 
@@ -80,8 +83,8 @@ def test_host_whose_letters_only_look_like_a_known_one_is_refused(load):
                 'client_cert = "/me.pem"'
             ),
             [
-                "p sends KEY_0 to api.example.com, by the proxy http://proxy.example:3128, "
-                r"trusting /ca\x1b.pem, showing /me.pem"
+                "p sends KEY_0 to api.example.com, through the proxy http://proxy.example:3128, "
+                r"trusting /ca\x1b.pem, presenting /me.pem"
             ],
         ),
         (simulated(keys=keys("KEY_0")), []),

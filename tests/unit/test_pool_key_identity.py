@@ -1,11 +1,11 @@
-"""One identity of a key: the same secret at the same server, however its address is spelled."""
+"""The identity of a key: its secret and its server, in every spelling of the address."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.network import address_of, check_base_url, server_of
 
@@ -19,7 +19,7 @@ hosts = st.sampled_from(["localhost", "127.0.0.2", "api.example.com", "api.examp
 
 @st.composite
 def servers(draw):
-    """Scheme, host, port and path: an address as it is meant."""
+    """Scheme, host, port and path of an address."""
     host = draw(hosts)
     here = host in {"localhost", "127.0.0.2"}
     scheme = draw(st.sampled_from(["http", "https"])) if here else "https"
@@ -28,7 +28,7 @@ def servers(draw):
 
 @st.composite
 def spelled(draw, scheme, host, port, path):
-    """One of the ways to write that address."""
+    """A spelling of that address."""
 
     def cased(text):
         return draw(st.sampled_from([text, text.upper(), text.capitalize()]))
@@ -50,7 +50,7 @@ def test_every_spelling_of_an_address_is_one_server(data, server, secret):
 
 
 @given(st.data(), servers(), servers(), secrets, secrets)
-def test_keys_are_one_when_secret_host_and_port_are(data, here, there, secret, other):
+def test_keys_are_the_same_if_secret_host_and_port_are(data, here, there, secret, other):
     one, two = (check_base_url(Location("p"), data.draw(spelled(*of))) for of in (here, there))
     same_server = here[1:3] == there[1:3]
     same = key_identity(one, secret) == key_identity(two, other)
@@ -58,12 +58,12 @@ def test_keys_are_one_when_secret_host_and_port_are(data, here, there, secret, o
 
 
 @given(st.data(), servers(), servers())
-def test_servers_without_a_secret_are_told_apart_by_their_whole_address(data, here, there):
+def test_servers_without_a_secret_are_distinguished_by_their_full_address(data, here, there):
     one, two = (check_base_url(Location("p"), data.draw(spelled(*of))) for of in (here, there))
     assert (key_identity(one, "") == key_identity(two, "")) == (here == there)
 
 
-def test_nothing_else_is_a_spelling_of_this_machine():
+def test_other_addresses_are_not_spellings_of_this_machine():
     hosts = ["localhost", "127.0.0.2", "[::2]", "localhost.localdomain", "[::ffff:127.0.0.1]"]
     urls = [f"http://{host}:8000/v1" for host in hosts]
     urls += ["http://localhost:8001/v1", "https://localhost/v1", "http://localhost/v1"]

@@ -1,4 +1,4 @@
-"""A pool file's levels as limits, lanes and their paths."""
+"""The limits, lanes and paths that the levels of a pool file make."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_every_level_makes_its_limit(load):
     assert list(limits) == [limit.name for limit in limits.values()]
 
 
-def test_lanes_stand_in_the_order_of_model_instance_and_key(load):
+def test_lanes_are_ordered_by_model_instance_and_key(load):
     lanes = load(EVERY_LEVEL).lanes
 
     assert [lane.lane_id for lane in lanes] == [
@@ -90,7 +90,7 @@ def test_level_without_a_number_makes_no_limit(load):
     assert [lane.limits for lane in pool.lanes] == [()]
 
 
-def test_provider_models_and_instances_are_as_written(load):
+def test_provider_models_and_instances_match_the_file(load):
     (provider,) = load(EVERY_LEVEL).providers
     big, small = provider.models
 
@@ -114,7 +114,7 @@ def test_model_of_two_providers_has_the_lanes_of_both(load):
     assert [lane.lane_id for lane in pool.lanes_of("echo")] == ["sim/echo/key0", "other/echo/k"]
 
 
-def test_seat_of_a_lost_worker_stays_taken_as_long_as_its_request_may_run(load):
+def test_seat_of_a_lost_worker_stays_taken_while_its_request_may_run(load):
     hinted, unhinted = load(EVERY_LEVEL).lanes[0], load(EVERY_LEVEL).lanes[4]
 
     assert hinted.orphan_grace_s == 16
@@ -124,26 +124,26 @@ def test_seat_of_a_lost_worker_stays_taken_as_long_as_its_request_may_run(load):
     assert (of_simulator.orphan_grace_s, of_simulator.longest_grace_s) == (0.05, None)
 
 
-def test_azure_url_and_version_are_kept(load):
+def test_azure_api_version_is_read(load):
     text = real('api_version = "2024-10-21"', api="azure-openai")
 
     assert load(text).providers[0].api_version == "2024-10-21"
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8000/v1", "http://127.0.0.1", "http://[::1]:80"])
-def test_server_on_this_machine_may_do_without_encryption_and_key(load, url):
+def test_server_on_this_machine_needs_no_encryption_or_key(load, url):
     pool = load(real(url=f'base_url = "{url}"', keys='[{ name = "local" }]'))
 
     assert pool.providers[0].keys == (Key("local", None),)
 
 
-def test_api_name_of_a_model_goes_to_the_api_only(load):
+def test_api_name_of_a_model_is_used_only_in_requests(load):
     (model,) = load(real(model='api_name = "org/m"')).providers[0].models
 
     assert (model.instances[0].name, model.instances[0].api_name) == ("m", "org/m")
 
 
-def test_simulation_of_a_model_goes_before_that_of_its_provider(load):
+def test_simulation_of_a_model_overrides_its_providers(load):
     text = simulated(
         'latency = { kind = "fixed", median_s = 2 }\nsimulation_seed = 7',
         model='persona = "sloppy"\nskill = 0.5\n'
@@ -159,7 +159,7 @@ def test_simulation_of_a_model_goes_before_that_of_its_provider(load):
     assert second.simulation == Simulation("echo", 1, Latency("log-normal", 0.2, 0.4))
 
 
-def test_simulated_model_without_hint_is_hinted_by_its_mean_latency(load):
+def test_simulated_model_without_a_hint_uses_its_mean_latency(load):
     text = simulated(model='latency = { kind = "log-normal", median_s = 0.2, sigma = 0.5 }')
 
     # exp(0.5**2 / 2) = 1.1331
@@ -167,7 +167,7 @@ def test_simulated_model_without_hint_is_hinted_by_its_mean_latency(load):
     assert load(simulated(model="latency_hint_s = 3")).providers[0].models[0].latency_hint_s == 3
 
 
-def test_latency_with_a_knee_varies_only_where_it_says_so(load):
+def test_latency_with_a_knee_varies_only_with_a_sigma(load):
     text = simulated(
         'latency = { kind = "knee", median_s = 2, knee = 8 }',
         model='latency = { kind = "knee", median_s = 1, sigma = 0.5, knee = 64 }\n'

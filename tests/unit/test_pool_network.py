@@ -1,4 +1,4 @@
-"""TLS and proxies in a pool file: what is refused, which way an address is reached."""
+"""TLS and proxies in a pool file: refused settings, and the route to an address."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import serialization as pem
 
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.network import DIRECT, Proxy, check_routes, route_secrets, route_to
 from pytest_ultrapar.store.redact import Redactor
 from tests.unit.pool_texts import API_URL, real, simulated
@@ -43,9 +43,9 @@ def leaf():
     ("text", "said"),
     [
         (real('ca_file = ""'), "ca_file must be the path of a PEM file"),
-        (real('client_key = "k.pem"'), "client_key needs client_cert"),
-        (real('proxy = "http://p:1"\nproxy_env = "P"'), "proxy_env cannot stand beside proxy"),
-        (real(f'proxy = "{PROXY_URL}"'), "proxy must not hold a user name or password"),
+        (real('client_key = "k.pem"'), "client_key requires client_cert"),
+        (real('proxy = "http://p:1"\nproxy_env = "P"'), "proxy_env cannot be combined with proxy"),
+        (real(f'proxy = "{PROXY_URL}"'), "proxy must not contain a user name or password"),
         (real('proxy = "socks5://p:1"'), "proxy must be a proxy's URL such as"),
         (real('proxy = "http://"'), "proxy must be a proxy's URL such as"),
         (real('proxy = "http://p:1/path"'), "proxy must be a proxy's URL such as"),
@@ -54,11 +54,11 @@ def leaf():
         (real('proxy = "http://p:99999"'), "proxy must be a proxy's URL such as"),
         (real('proxy_env = "http://me:canary@p:1"'), "must be the name of an environment variable"),
         (real("trust_env = 1"), "trust_env must be true or false"),
-        (real('ca_file = "ca.pem"', url=LOCAL), "ca_file is for https:// addresses"),
-        (simulated("trust_env = true"), 'trust_env is not for api = "simulated"'),
+        (real('ca_file = "ca.pem"', url=LOCAL), "ca_file applies only to https:// addresses"),
+        (simulated("trust_env = true"), 'trust_env does not apply to api = "simulated"'),
     ],
 )
-def test_network_that_makes_no_sense_is_refused(load, text, said):
+def test_inconsistent_network_settings_are_refused(load, text, said):
     with pytest.raises(ConfigError) as refused:
         load(text)
     assert said in str(refused.value)
@@ -87,18 +87,24 @@ def files(folder, leaf):
     ("fields", "said"),
     [
         ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
-        ('ca_file = "text.pem"', "ca_file names a file that holds no certificate in PEM form"),
-        ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is no regular file)"),
-        ('client_cert = "cert.pem"', "hold no certificate with its key"),
-        ('client_cert = "cert.pem"\nclient_key = "other.pem"', "hold no certificate with its key"),
-        ('client_cert = "cert.pem"\nclient_key = "locked.pem"', "hold no certificate with its key"),
-        ('client_cert = "text.pem"\nclient_key = "key.pem"', "hold no certificate with its key"),
+        ('ca_file = "text.pem"', "ca_file names a file that contains no certificate in PEM format"),
+        ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is not a regular file)"),
+        ('client_cert = "cert.pem"', "contain no certificate with its key"),
+        (
+            'client_cert = "cert.pem"\nclient_key = "other.pem"',
+            "contain no certificate with its key",
+        ),
+        (
+            'client_cert = "cert.pem"\nclient_key = "locked.pem"',
+            "contain no certificate with its key",
+        ),
+        ('client_cert = "text.pem"\nclient_key = "key.pem"', "contain no certificate with its key"),
         ("trust_env = true", "environment: SSL_CERT_FILE names a file that cannot be read"),
-        ('proxy_env = "UNSET"', "names the environment variable UNSET, which is not set or empty"),
+        ('proxy_env = "UNSET"', "names the environment variable UNSET, which is unset or empty"),
         ('proxy_env = "BAD"', "environment: BAD must be a proxy's URL"),
     ],
 )
-def test_file_or_variable_that_cannot_be_used_is_named(load, tmp_path, leaf, fields, said):
+def test_unusable_file_or_variable_is_named(load, tmp_path, leaf, fields, said):
     environ = {"SSL_CERT_FILE": "/nowhere/ca.pem", "BAD": "ftp://me:canary@proxy:1"}
     pool = load(real(fields), **environ)
     files(tmp_path / "pools", leaf)
@@ -118,7 +124,7 @@ def test_file_or_variable_that_cannot_be_used_is_named(load, tmp_path, leaf, fie
         "trust_env = true",
     ],
 )
-def test_files_that_can_be_used_are_relative_to_the_pool_file(load, tmp_path, leaf, fields):
+def test_paths_of_files_are_relative_to_the_pool_file(load, tmp_path, leaf, fields):
     pool = load(real(fields))
     files(tmp_path / "pools", leaf)
     check_routes(pool, {})
@@ -128,11 +134,11 @@ def route(pool, url=f"{API_URL}/chat", **environ):
     return route_to(pool.providers[0].network, url, environ, Location("pool.toml"))
 
 
-def test_address_without_settings_is_reached_directly_whatever_the_environment_says(load):
+def test_address_without_settings_is_reached_directly_despite_the_environment(load):
     assert route(load(real()), HTTPS_PROXY=PROXY_URL, SSL_CERT_FILE="/ca") == DIRECT
 
 
-def test_pool_goes_before_the_environment(load):
+def test_pool_overrides_the_environment(load):
     pool = load(real('proxy = "http://mine:1"\nca_file = "/mine"\ntrust_env = true'))
     found = route(pool, HTTPS_PROXY=PROXY_URL, SSL_CERT_FILE="/ca", NO_PROXY="*")
     assert (found.proxy, found.trust.ca_file) == (Proxy("http://mine:1"), "/mine")
@@ -154,7 +160,7 @@ def test_exceptions_of_the_environment_are_reached_directly(load, exceptions, is
     assert found.proxy == (None if is_direct else Proxy("http://proxy:3128"))
 
 
-def test_this_machine_is_never_reached_through_a_proxy_in_the_clear(load):
+def test_unencrypted_requests_to_this_machine_never_use_a_proxy(load):
     instances = 'instances = [{ name = "i", base_url = "http://127.0.0.1:8000/v1" }]'
     pool = load(real('proxy = "http://proxy:1"', model=instances))
     assert route(pool, "http://127.0.0.1:8000/v1/chat/completions") == DIRECT
@@ -175,7 +181,7 @@ def test_password_of_a_proxy_is_a_secret_in_every_form(load):
     assert "canary" not in repr((pool, found))
 
 
-def test_process_that_asks_for_metrics_gets_the_variables_of_its_way_and_no_others(load):
+def test_process_that_reads_metrics_gets_only_the_variables_of_its_route(load):
     fields = 'metrics_url = "https://api.example.com/metrics"\nproxy_env = "MY_PROXY"\n'
     assert watch_variables(load(real(fields))) == set()
     adaptive = load(real(f'{fields}rate_mode = "adaptive"'))

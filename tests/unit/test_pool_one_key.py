@@ -1,4 +1,4 @@
-"""A key that the pool lists more than once: one limit, one count, names as they are declared."""
+"""A key that the pool lists more than once has one limit; lanes keep their declared names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.keys import key_identity
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
 from tests.unit.pool_texts import API_URL, real, simulated, without_schema
@@ -44,7 +44,7 @@ def paths(pool) -> list[tuple[str, ...]]:
     return [lane.limits for lane in pool.lanes]
 
 
-def test_rows_of_one_key_in_two_providers_are_one_row(load):
+def test_key_in_two_providers_has_one_limit(load):
     pool = load(
         real("per_key = { workers = 5 }"),
         other("per_key = { workers = 5 }", url='base_url = "https://API.example.com:443/x"'),
@@ -60,7 +60,7 @@ def test_rows_of_one_key_in_two_providers_are_one_row(load):
     assert CANARY not in repr(pool)
 
 
-def test_a_number_that_one_listing_leaves_out_is_that_of_the_other(load):
+def test_numbers_of_both_listings_are_combined(load):
     key = '[{ name = "k", env = "B", qps = 3 }]'
     pool = load(real("per_key = { workers = 5 }"), other("per_key = { rpm = 90 }", keys=key))
     (limit,) = pool.limits.values()
@@ -75,7 +75,7 @@ def test_a_number_that_one_listing_leaves_out_is_that_of_the_other(load):
         (f'rate_mode = "adaptive"\n{OF_MODES}', OF_MODES, "workers = 2 contradicts 5"),
     ],
 )
-def test_rows_of_one_key_that_differ_are_refused_naming_both(
+def test_contradictory_limits_of_one_key_are_refused_with_both_places(
     load, provider, other_provider, message
 ):
     said = refusal(load, real(provider), other(other_provider))
@@ -84,7 +84,7 @@ def test_rows_of_one_key_that_differ_are_refused_naming_both(
     assert CANARY not in said
 
 
-def test_key_listed_twice_in_a_provider_is_one_key(load):
+def test_key_listed_twice_in_a_provider_has_one_limit(load):
     bounds = "per_key = { workers = 5 }\nper_key_model = { workers = 3 }"
     pool = load(real(bounds, keys=TWICE, model="per_lane = { workers = 2 }"))
     assert paths(pool) == [("p/a + p/b", "p/a/m + p/b/m", "p/m/a + p/m/b lane")] * 2
@@ -94,7 +94,7 @@ def test_key_listed_twice_in_a_provider_is_one_key(load):
     assert "provider[0].keys[1].workers = 5 contradicts 1 of the same key" in said
 
 
-def test_rows_of_key_and_model_stay_apart(load):
+def test_limits_of_key_and_model_stay_separate(load):
     pool = load(
         real("per_key = { qps = 9 }\nper_key_model = { workers = 5 }"),
         other("per_key_model = { workers = 3 }"),
@@ -103,7 +103,7 @@ def test_rows_of_key_and_model_stay_apart(load):
     assert pool.seats(pool.lanes) == 8
 
 
-def test_keys_of_other_secrets_hosts_and_ports_are_others(load):
+def test_keys_with_different_secrets_hosts_or_ports_are_different(load):
     row = "per_key = { workers = 5 }"
     elsewhere = other(row, url='base_url = "https://api.example.org/v1"')
     assert len(load(real(row), elsewhere).limits) == 2
@@ -112,7 +112,7 @@ def test_keys_of_other_secrets_hosts_and_ports_are_others(load):
     assert len(load(real(row), port).limits) == 2
 
 
-def test_servers_without_a_secret_are_told_apart_by_address(load):
+def test_servers_without_a_secret_are_distinguished_by_address(load):
     none = '[{ name = "none" }]'
     row = "per_key = { workers = 5 }"
     one = real(row, url=LOCAL, keys=none)
@@ -125,7 +125,7 @@ def test_servers_without_a_secret_are_told_apart_by_address(load):
     assert "(same address)" in said
 
 
-def test_key_used_on_two_hosts_keeps_one_row_over_both(load):
+def test_key_used_on_two_hosts_keeps_one_limit(load):
     instances = f'instances = ["here", {{ name = "there", base_url = "{API_URL}" }}]'
     row = "per_key = { workers = 5 }"
     two_hosts = real(row, url='base_url = "https://api.example.org/v1"', model=instances)
@@ -135,7 +135,7 @@ def test_key_used_on_two_hosts_keeps_one_row_over_both(load):
     assert joined.seats(joined.lanes) == 5
 
 
-def test_instances_own_address_tells_which_key_it_is(load):
+def test_address_of_an_instance_decides_the_identity_of_its_key(load):
     instance = f'instances = [{{ name = "i", base_url = "{API_URL}" }}]'
     elsewhere = other(
         "per_key = { workers = 5 }",
@@ -145,20 +145,20 @@ def test_instances_own_address_tells_which_key_it_is(load):
     assert list(load(real("per_key = { workers = 5 }"), elsewhere).limits) == ["p/key0 + q/k"]
 
 
-def test_key_that_no_model_uses_is_joined_with_none(load):
+def test_unused_key_is_not_joined_with_another(load):
     model = 'keys = ["a"]'
     pool = load(real("per_key = { workers = 5 }", keys=TWICE, model=model))
     assert list(pool.limits) == ["p/a", "p/b"]
 
 
-def test_variables_stand_for_secrets_that_are_not_set(load):
+def test_variable_names_identify_unset_secrets(load):
     row = "per_key = { workers = 5 }"
     same = other(row, keys='[{ name = "k", env = "KEY_0" }]')
     assert list(load(real(row), same, environ={}).limits) == ["p/key0 + q/k"]
     assert list(load(real(row), other(row), environ={}).limits) == ["p/key0", "q/k"]
 
 
-def test_value_that_can_be_no_key_is_refused_where_keys_are_needed(load):
+def test_invalid_value_of_a_key_is_refused_when_keys_are_read(load):
     environ = {"KEY_0": f"{CANARY}\udcff", "B": f"{CANARY}\udcfe"}
     pool = load(real("workers = 5"), other(), environ=environ)
     with pytest.raises(ConfigError, match="names KEY_0, whose value cannot be an API key") as said:
@@ -166,14 +166,14 @@ def test_value_that_can_be_no_key_is_refused_where_keys_are_needed(load):
     assert CANARY not in str(said.value)
 
 
-def test_simulated_keys_are_told_apart_by_name(load):
+def test_simulated_keys_are_distinguished_by_name(load):
     row = "per_key = { workers = 5 }"
     keys = '[{ name = "a", env = "A" }, { name = "b", env = "A" }]'
     pool = load(simulated(row, keys=keys), simulated(row, name="r", keys=keys))
     assert list(pool.limits) == ["sim/a", "sim/b", "r/a", "r/b"]
 
 
-def test_many_names_are_shortened(load):
+def test_long_lists_of_names_are_shortened(load):
     keys = ", ".join(f'{{ name = "k{n}", env = "A" }}' for n in range(5))
     pool = load(real("per_key = { workers = 5 }", keys=f"[{keys}]"))
     assert list(pool.limits) == ["p/k0 + p/k1 + p/k2 + 2 more"]
@@ -193,7 +193,7 @@ providers = st.tuples(entries, st.lists(addresses, min_size=1, max_size=2))
 
 
 @given(st.lists(providers, min_size=1, max_size=3))
-def test_lanes_share_the_row_of_a_key_exactly_where_listings_lead_to_one(tmp_path_factory, drawn):
+def test_lanes_share_a_limit_exactly_if_their_keys_are_the_same(tmp_path_factory, drawn):
     text, ours = "schema = 1\n", []
     for p, (variables, urls) in enumerate(drawn):
         named = [("" if env is None else f', env = "{env}"') for env in variables]
@@ -215,7 +215,7 @@ def test_lanes_share_the_row_of_a_key_exactly_where_listings_lead_to_one(tmp_pat
     path.write_text(text)
     pool = load_pool(path, environ=SECRETS, overrides=Overrides())
 
-    # Merged until nothing changes, by brute force.
+    # Brute force: merge until nothing changes.
     groups = [({name}, set(identities)) for name, identities in ours]
     while (pair := _meeting(groups)) is not None:
         (names, identities), (more, others) = pair

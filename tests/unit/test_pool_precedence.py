@@ -1,4 +1,4 @@
-"""Command line over environment over file over default, with the origin of every value."""
+"""Command line overrides environment, file and default, in this order, with origins."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.pool_texts import real, simulated
 LOCAL = 'base_url = "http://localhost:1/v1"'
 
 
-def test_resolve_takes_false_and_zero_for_something():
+def test_resolve_treats_false_and_zero_as_values():
     falsy = resolve(Options.use_multi_vllm, command_line=None, environment=False, file=True)
     zero = resolve(Options.seed, command_line=0, environment=None, file=5)
 
@@ -27,7 +27,7 @@ def test_resolve_takes_false_and_zero_for_something():
         ("", "8", None, (8, "environment MAX_WORKERS")),
     ],
 )
-def test_max_workers_bounds_the_whole_pool(load, file, environ, override, effective):
+def test_max_workers_limits_the_whole_pool(load, file, environ, override, effective):
     pool = load(simulated(top=file), {"MAX_WORKERS": environ}, max_workers=override)
 
     assert pool.limits["pool"].workers == effective[0]
@@ -43,7 +43,7 @@ def test_max_workers_bounds_the_whole_pool(load, file, environ, override, effect
         ("fixed", {"RATE_MODE": "fixed"}, "adaptive", "command line --ultrapar-rate-mode"),
     ],
 )
-def test_adaptive_mode_holds_wherever_it_comes_from(load, file, environ, override, origin):
+def test_adaptive_mode_applies_from_every_origin(load, file, environ, override, origin):
     text = simulated(
         "per_key = { workers = { fixed = 2, adaptive = 5 } }",
         top=f'[pool]\nrate_mode = "{file}"',
@@ -56,7 +56,7 @@ def test_adaptive_mode_holds_wherever_it_comes_from(load, file, environ, overrid
     assert (limit.workers, pool.held[limit.name].workers) == (5, 2)
 
 
-def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
+def test_environment_overrides_the_rate_mode_of_a_provider(load):
     text = simulated('rate_mode = "adaptive"')
 
     assert load(text).providers[0].rate_mode == "adaptive"
@@ -64,7 +64,7 @@ def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
     assert load(text, {"RATE_MODE": "fixed"}).rate_mode == "fixed"
 
 
-def test_our_own_variable_goes_before_the_plain_one(load):
+def test_prefixed_variable_overrides_the_plain_one(load):
     environ = {"MAX_WORKERS": "8", "ULTRAPAR_MAX_WORKERS": "3", "ULTRAPAR_RATE_MODE": "adaptive"}
     pool = load(simulated(), environ)
 
@@ -73,8 +73,8 @@ def test_our_own_variable_goes_before_the_plain_one(load):
     assert pool.rate_mode == "adaptive"
 
 
-def test_real_provider_may_say_how_its_simulation_acts(load):
-    """One file serves the run and `ultrapar simulate`."""
+def test_real_provider_may_configure_its_simulation(load):
+    """The run and `ultrapar simulate` read the same file."""
     pool = load(
         real(
             'latency = { kind = "fixed", median_s = 2.0 }\nsimulation_seed = 3',
@@ -85,13 +85,13 @@ def test_real_provider_may_say_how_its_simulation_acts(load):
     simulation = pool.providers[0].models[0].simulation
     assert (simulation.latency.median_s, simulation.skill) == (2.0, 0.5)
     assert (simulation.persona, pool.providers[0].simulation_seed) == ("sloppy", 3)
-    # A run on the real one has nothing of it.
+    # A run on the real provider ignores the simulation.
     assert pool.providers[0].models[0].latency_hint_s is None
     plain = load(real())
     assert pool.effective == plain.effective
 
 
-def test_every_number_in_force_is_listed_with_its_origin(load):
+def test_every_effective_number_is_listed_with_its_origin(load):
     text = simulated(
         "per_key = { workers = 5, qps = 10 }\nsimulation_seed = 3",
         model="skill = 0.5\nlatency_hint_s = 2\nprice_per_mtok_in = 1",
@@ -133,7 +133,7 @@ def test_each_port_is_an_instance_on_the_providers_host(load, model, environ, po
         Instance(f"m:{port}", "org/m", f"http://localhost:{port}/v1") for port in ports.split(",")
     )
     assert EffectiveValue("p/m ports", ports, origin) in pool.effective
-    # However many they are, they are one server.
+    # All ports belong to one server.
     address = EffectiveValue("p/m address", "http://localhost:1/v1", "pool.toml")
     assert address in pool.effective
 

@@ -1,4 +1,4 @@
-"""Workers times the number of prompt types: what is multiplied, what is not, what is refused."""
+"""`workers` times the number of prompt types: multiplied, unchanged and refused values."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TWO, MANY = (f"per_instance = {{ workers = {n} }}" for n in (2, 50_000))
 HERE = "provider[0].model[0]"
 
 
-def test_own_workers_are_multiplied_and_rates_are_not(load):
+def test_workers_are_multiplied_and_rates_are_not(load):
     provider = "per_key = { workers = 900 }\nper_key_model = { workers = 4 }"
     model = f"per_instance = {{ workers = 200, qps = 5 }}\nper_lane = {{ workers = 2 }}\n{TIMES}"
     pool = load(simulated(provider, model=model, top=THREE))
@@ -25,7 +25,7 @@ def test_own_workers_are_multiplied_and_rates_are_not(load):
     }
 
 
-def test_product_says_where_it_comes_from(load):
+def test_origin_of_a_product_shows_its_factors(load):
     pool = load(simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=THREE))
 
     origin = "pool.toml, 200 x 3 prompt types"
@@ -34,7 +34,7 @@ def test_product_says_where_it_comes_from(load):
 
 
 @pytest.mark.parametrize(("top", "selected", "n"), [("", 2, 2), ("", None, 1), (THREE, 2, 3)])
-def test_number_is_what_the_run_selects_unless_the_pool_says_one(load, top, selected, n):
+def test_number_of_prompt_types_is_the_pools_or_else_the_runs(load, top, selected, n):
     text = simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=top)
     pool = load(text, prompt_types=lambda: selected)
 
@@ -43,7 +43,7 @@ def test_number_is_what_the_run_selects_unless_the_pool_says_one(load, top, sele
     assert (EffectiveValue("prompt_types", 2, origin) in pool.effective) == (n == 2)
 
 
-def test_nobody_counts_where_nothing_is_multiplied(load):
+def test_prompt_types_are_not_counted_if_nothing_is_multiplied(load):
     load(simulated(model=TWO), prompt_types=lambda: 1 / 0)
 
 
@@ -54,7 +54,7 @@ def test_one_prompt_type_multiplies_nothing(load):
     assert EffectiveValue("sim/echo workers", 200, "pool.toml") in pool.effective
 
 
-def test_models_that_do_not_ask_for_it_keep_their_workers(load):
+def test_models_without_the_setting_keep_their_workers(load):
     other = '[[provider.model]]\nname = "other"\nper_instance = { workers = 7 }\n'
     text = simulated(model=f"per_instance = {{ workers = 2 }}\n{TIMES}", top=THREE)
     pool = load(text + other)
@@ -66,13 +66,13 @@ def test_models_that_do_not_ask_for_it_keep_their_workers(load):
 @pytest.mark.parametrize(
     ("top", "model", "message"),
     [
-        (THREE, TWO, f"pool.prompt_types multiplies nothing: no model has {TIMES}"),
-        (THREE, TIMES, f"{HERE}.{TIMES} multiplies nothing: there are no workers in per_instance,"),
+        (THREE, TWO, f"pool.prompt_types has no effect: no model has {TIMES}"),
+        (THREE, TIMES, f"{HERE}.{TIMES} has no effect: set workers in per_instance,"),
         (THREE, f"{MANY}\n{TIMES}", f"{HERE}.per_instance.workers times 3 prompt types must be"),
         ("[pool]\nprompt_types = 1001", TIMES, "pool.prompt_types must be <= 1000 (got 1001)"),
     ],
 )
-def test_multiplication_that_cannot_be_is_refused(load, top, model, message):
+def test_invalid_multiplication_is_refused(load, top, model, message):
     with pytest.raises(ConfigError) as refusal:
         load(simulated(model=model, top=top))
 

@@ -1,4 +1,4 @@
-"""What no pool file may say, each refused by one message that names the place."""
+"""Mistakes in pool files, each refused by one message that names the place."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pytest_ultrapar.errors import ConfigError
 from tests.unit.pool_texts import real, simulated, without_schema
 
 REFUSED = [
-    # No TOML.
+    # Invalid TOML.
     ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
     ('schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n', "line 2 is not TOML"),
     ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value"),
@@ -21,7 +21,7 @@ REFUSED = [
     (simulated("per_key = { worker = 3 }"), "provider[0].per_key.worker is not a known field; did"),
     (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
     (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
-    (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has a field called "a\\x1b[31m b", which is'),
+    (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has an unknown field "a\\x1b[31m b"'),
     (simulated("price_per_mtok_in = 3"), "provider[0].price_per_mtok_in is not a known field; did"),
     (simulated(model="per_model = { workers = 3 }"), "provider[0].model[0].per_model is not a"),
     (simulated('per_key = { workers = "five" }'), "provider[0].per_key.workers must be an integer"),
@@ -36,16 +36,19 @@ REFUSED = [
     (simulated('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
     (
         simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
-        'provider[0].latency.sigma is for kind = "log-normal" or "knee" only (got kind = "fixed")',
+        'provider[0].latency.sigma requires kind = "log-normal" or "knee" (got kind = "fixed")',
     ),
-    ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
+    ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; results, lim"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
     (real(api="openia"), 'provider[0].api must be "openai" or "azure-openai" or'),
     (real("patterns = { contxt_length = [] }"), 'provider[0].patterns must be "too_large" or "con'),
     (real("patterns = { quota = 'x' }"), "provider[0].patterns.quota must be a list (got a str"),
     (real("patterns = { quota = ['(b'] }"), "provider[0].patterns.quota[0] must be a regular expr"),
-    (real("patterns = { quota = ['b*'] }"), "provider[0].patterns.quota[0] must not fit an empty"),
-    # Numbers out of their bounds.
+    (
+        real("patterns = { quota = ['b*'] }"),
+        "provider[0].patterns.quota[0] must not match the empty",
+    ),
+    # Numbers out of range.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),
     (simulated("per_key = { qps = 1e-9 }"), "provider[0].per_key.qps must be >= 1e-06 (got 1e-09)"),
@@ -60,14 +63,14 @@ REFUSED = [
     (simulated(top="[pool]\nworkers = 0"), "pool.workers must be >= 1 (got 0)"),
     (simulated("timeout_s = 86401"), "provider[0].timeout_s must be <= 86400 (got 86401)"),
     (simulated(model="price_per_mtok_in = -1"), "provider[0].model[0].price_per_mtok_in must be"),
-    # Names that are empty, broken, there twice or in no list.
+    # Names that are empty, invalid, duplicate or unknown.
     (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
     (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
-    (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
-    (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
+    (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] "key0" is also'),
+    (simulated(name="pool"), 'provider[0].name must not be "pool": the limit of the whole pool'),
     (simulated(name=""), "provider[0].name must not be empty"),
-    (simulated(name="a/b"), "provider[0].name must be made of letters, digits and . _ : - (got"),
+    (simulated(name="a/b"), "provider[0].name must consist of letters, digits and . _ : - (got"),
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
     (simulated(keys='[{ name = "sk-abcdef" }]'), "provider[0].keys[0].name looks like a secret"),
     (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
@@ -78,9 +81,9 @@ REFUSED = [
     ),
     (
         real(model='api_name = "a"\ninstances = ["m"]'),
-        "provider[0].model[0].api_name stands beside",
+        "provider[0].model[0].api_name cannot be combined with instances",
     ),
-    (real(model='api_name = "a b"'), "provider[0].model[0].api_name must be made of letters,"),
+    (real(model='api_name = "a b"'), "provider[0].model[0].api_name must consist of letters,"),
     (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
     (real(model="keys = []"), "provider[0].model[0].keys must name at least one key (got none);"),
     (
@@ -90,33 +93,36 @@ REFUSED = [
         ),
         "provider[0] brings the pool above 10000 lanes (instances times keys)",
     ),
-    # Addresses, ports and what belongs to one API only.
-    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),
-    (real(url=""), 'provider[0].base_url is missing: api = "openai" needs it'),
+    # Addresses, ports and settings of one API.
+    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" requires'),
+    (real(url=""), 'provider[0].base_url is missing: api = "openai" requires it'),
     (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
     *(
         (real(url=f'base_url = "{url}"'), f"provider[0].base_url must {what}")
         for url, what in (
-            ("https://me:canary@api.example.com/v1", "not hold a user name or password: secrets"),
-            ("http://api.example.com/v1", "begin with https://: http:// would send the key in"),
+            (
+                "https://me:canary@api.example.com/v1",
+                "not contain a user name or password: secrets",
+            ),
+            ("http://api.example.com/v1", "begin with https://: http:// would send the key un"),
             ("ftp://api.example.com/v1", 'begin with https:// (got scheme "ftp")'),
             ("https://a.example:99999/v1", 'be a URL such as "https://api.example.com/v1" (its h'),
-            ("https://a.example/v1?key=canary", "not hold a query or fragment (`?` or `#`)"),
+            ("https://a.example/v1?key=canary", "not contain a query or fragment (`?` or `#`)"),
             ("https://169.254.169.254/v1", "not be a link-local address (got"),
             ("https://[::1/v1", "be a URL such as"),
         )
     ),
     (simulated('base_url = "http://127.0.0.1:8000"'), "provider[0].base_url is not used by api ="),
-    (simulated('api_version = "2024-10-21"'), "provider[0].api_version is for api ="),
-    (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" needs'),
+    (simulated('api_version = "2024-10-21"'), "provider[0].api_version requires api ="),
+    (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" requires'),
     (real(model="skill = 1.5"), "provider[0].model[0].skill must be <= 1 (got 1.5)"),
     (real('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
-    (simulated(model="ports = [8001]"), "provider[0].model[0].ports needs a base_url, which a"),
+    (simulated(model="ports = [8001]"), "provider[0].model[0].ports requires a base_url; a"),
     (real(model="ports = [0]"), "provider[0].model[0].ports[0] must be >= 1 (got 0)"),
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
     (
         real(model='ports = [8001]\ninstances = ["m"]'),
-        "provider[0].model[0].instances stands beside",
+        "provider[0].model[0].instances cannot be combined with ports",
     ),
     (real(model='ports_env = "VLLM_PORTS"'), "provider[0].model[0].ports_env names the"),
     (real(model='ports_env = "sk-canary"'), "provider[0].model[0].ports_env must be the name of"),
@@ -124,17 +130,20 @@ REFUSED = [
         simulated(model='instances = [{ name = "a", base_url = "https://x.example" }]'),
         "provider[0].model[0].instances[0].base_url is not used by a simulated provider; leave it",
     ),
-    # Secrets, contradictions, nesting without end.
+    # Secrets, contradictions, endless nesting.
     ("schema = 1\n" + ".".join("a" * 200) + " = 1", "is nested more than 8 levels deep"),
-    ("schema = 1" + "0" * 5000, "holds a number that is too long"),
+    ("schema = 1" + "0" * 5000, "contains a number with too many digits"),
     (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
     (simulated(keys='[{ name = "k", env = "sk-canary" }]'), "provider[0].keys[0].env must be the"),
-    (simulated('key = "sk-canary"'), "provider[0].key is refused: a secret never stands in the"),
+    (
+        simulated('key = "sk-canary"'),
+        "provider[0].key is refused: the pool file must not contain secr",
+    ),
     (simulated(keys='[{ name = "k", env = "" }]'), "provider[0].keys[0].env must be the name of"),
     (simulated(keys='[{ name = "k", env = 5 }]'), "provider[0].keys[0].env must be the name of an"),
     (
         simulated("per_key = { workers = { fixed = 2 } }", top='[pool]\nrate_mode = "adaptive"'),
-        "provider[0].per_key.workers.adaptive is missing: adaptive mode needs a value of its own",
+        "provider[0].per_key.workers.adaptive is missing: adaptive mode requires its own value",
     ),
     (
         simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),
@@ -142,7 +151,7 @@ REFUSED = [
     ),
     (simulated("per_key = { qps = 10, rpm = 5 }"), "provider[0].per_key.rpm = 5 contradicts"),
     (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be an integer or a table"),
-    (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day means nothing"),
+    (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day has no effect"),
     (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
     (simulated("per_key = { workers = { adaptive = 5 } }"), "provider[0].per_key.workers.fixed is"),
     (simulated(model="multiply_by_prompt_types = true"), "provider[0].model[0].multiply_by_prompt"),
@@ -157,7 +166,7 @@ REFUSED = [
     ("text", "message"), REFUSED, ids=[f"{at} {said[:40]}" for at, (_, said) in enumerate(REFUSED)]
 )
 def test_mistake_is_refused_with_one_clear_message(load, text, message):
-    """The message, or the beginning of a long one."""
+    """`message` is the message, or its beginning if it is long."""
     with pytest.raises(ConfigError) as refusal:
         load(text)
 
@@ -215,18 +224,18 @@ def test_refusal_never_shows_a_secret(load, text):
     ],
     ids=["provider", "key", "model", "instance", "role"],
 )
-def test_name_like_a_folder_or_an_option_is_refused(load, text, name):
-    with pytest.raises(ConfigError, match=r"must begin with a letter|has a field called"):
+def test_name_that_looks_like_a_folder_or_option_is_refused(load, text, name):
+    with pytest.raises(ConfigError, match=r"must begin with a letter|has an unknown field"):
         load(text(name))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
-def test_name_at_an_api_stays_in_its_place(load, name):
-    with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or hold"):
+def test_api_name_cannot_change_the_url(load, name):
+    with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or contain"):
         load(real(model=f'api_name = "{name}"'))
 
 
 @pytest.mark.parametrize("name", ["org/model", "@cf/meta/x", "/models/x", "./x", "a..b"])
-def test_name_at_an_api_may_be_a_path(load, name):
+def test_api_name_may_be_a_path(load, name):
     pool = load(real(model=f'api_name = "{name}"'))
     assert pool.providers[0].models[0].instances[0].api_name == name

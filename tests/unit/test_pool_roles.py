@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.session.settings import selected_models
 
 JUDGE = '[role.judge]\nmodel = "j"\n'
@@ -14,7 +14,7 @@ NAMED = "role.judge.model must name a model of the pool"
 
 
 def text(roles="", *, subject=None, names=("m", "j")):
-    """A pool file of these models; `subject` says that of some of them."""
+    """A pool file with these models. `subject` gives the field `subject` of some models."""
     said = {name: f"subject = {str(word).lower()}" for name, word in (subject or {}).items()}
     models = "".join(
         f'[[provider.model]]\nname = "{name}"\n{said.get(name, "")}\n' for name in names
@@ -23,7 +23,7 @@ def text(roles="", *, subject=None, names=("m", "j")):
     return f'schema = 1\n{roles}\n[[provider]]\nname = "sim"\napi = "simulated"\n{keys}\n{models}'
 
 
-def test_model_with_a_role_makes_no_cases_unless_it_says_so(load):
+def test_model_with_a_role_makes_no_cases_unless_it_is_a_subject(load):
     pool = load(text(JUDGE))
     assert (pool.roles, pool.models, pool.subjects) == ({"judge": "j"}, ("m", "j"), ("m",))
     assert load(text(JUDGE, subject={"j": True})).subjects == ("m", "j")
@@ -33,7 +33,7 @@ def test_model_with_a_role_makes_no_cases_unless_it_says_so(load):
     ]
 
 
-def test_model_of_two_providers_says_once_whether_it_makes_cases(load):
+def test_model_of_two_providers_has_one_value_of_subject(load):
     other = text(names=("j",)).replace("schema = 1", "").replace('"sim"', '"other"')
     assert load(text(subject={"j": False}) + other).subjects == ("m",)
     with pytest.raises(ConfigError) as refusal:
@@ -47,26 +47,26 @@ def test_model_of_two_providers_says_once_whether_it_makes_cases(load):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that has"),
+        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that plays"),
         ('[role.judge]\nmodle = "j"', "role.judge.modle is not a known field; did you mean model?"),
         ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model of the pool"),
         ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); it has m, j'),
-        ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that makes cases:"),
+        ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that gets cases:"),
     ],
 )
-def test_role_that_cannot_be_is_refused_with_one_sentence(load, roles, message):
+def test_invalid_role_is_refused_with_one_sentence(load, roles, message):
     with pytest.raises(ConfigError) as refusal:
         load(text(roles))
     assert str(refusal.value).startswith(f"pool.toml: {message}")
 
 
-def test_models_of_roles_are_no_models_to_select(load):
+def test_models_of_roles_cannot_be_selected(load):
     pool = load(text(JUDGE))
     assert selected_models(pool, ["*"], pool.subjects) == ("m",)
     with pytest.raises(ConfigError) as refusal:
         selected_models(pool, ["j"], pool.subjects)
     assert str(refusal.value) == (
-        "--ultrapar-model 'j' matches no model of pool.toml that makes cases; it has m"
+        "--ultrapar-model 'j' matches no model in pool.toml that gets cases; it has m"
     )
 
 
@@ -74,7 +74,7 @@ def test_models_of_roles_are_no_models_to_select(load):
     roles=st.dictionaries(st.sampled_from(["judge", "critic", "user"]), st.sampled_from(NAMES)),
     subject=st.dictionaries(st.sampled_from(NAMES), st.booleans()),
 )
-def test_models_make_cases_as_they_say_or_else_where_they_have_no_role(
+def test_models_make_cases_if_subject_is_true_or_else_without_a_role(
     tmp_path_factory, roles, subject
 ):
     path = tmp_path_factory.getbasetemp() / "roles.toml"
@@ -85,5 +85,5 @@ def test_models_make_cases_as_they_say_or_else_where_they_have_no_role(
         pool = load_pool(path, environ={}, overrides=Overrides())
         assert (pool.roles, pool.subjects, pool.models) == (roles, wanted, NAMES)
     else:
-        with pytest.raises(ConfigError, match="no model that makes cases"):
+        with pytest.raises(ConfigError, match="no model that gets cases"):
             load_pool(path, environ={}, overrides=Overrides())

@@ -1,4 +1,4 @@
-"""Secrets come from the environment and are shown to nobody."""
+"""Secrets come from the environment and are never shown."""
 
 import pickle
 
@@ -11,10 +11,10 @@ from tests.unit.pool_texts import real, simulated, without_schema
 CANARY = "sk-canary-0123456789"
 TWO_KEYS = '[{ name = "key0", env = "KEY_0" }, { name = "key1", env = "KEY_1" }]'
 SET = {"KEY_0": "a", "KEY_1": "b"}
-NO_KEY = "cannot be an API key: it holds blanks, line ends or characters outside ASCII"
+NO_KEY = "cannot be an API key: it contains blanks, line breaks or non-ASCII characters"
 
 
-def test_secret_is_shown_by_reveal_only():
+def test_only_reveal_shows_a_secret():
     secret = Secret(CANARY)
 
     assert secret.reveal() == CANARY
@@ -46,12 +46,12 @@ def test_simulated_provider_and_local_server_need_no_secret(load):
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({}, "the environment variable KEY_0, which is not set or empty; so is KEY_1"),
-        ({**SET, "KEY_0": " \n"}, "the environment variable KEY_0, which is not set or empty"),
+        ({}, "the environment variable KEY_0, which is unset or empty; so is KEY_1"),
+        ({**SET, "KEY_0": " \n"}, "the environment variable KEY_0, which is unset or empty"),
         ({**SET, "KEY_0": f"{CANARY}\r\nX-Header: 1"}, f"KEY_0, whose value {NO_KEY}"),
     ],
 )
-def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
+def test_missing_or_unusable_secret_is_refused(load, environ, message):
     with pytest.raises(ConfigError) as refusal:
         read_secrets(load(real(keys=TWO_KEYS)), environ)
 

@@ -1,4 +1,4 @@
-"""Which items come back when the engine ends early."""
+"""The order of episodes, and the items that return when the engine ends early."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from pytest_ultrapar.session.answer_source import PoolLanes
 from pytest_ultrapar.session.collection import Collected
 from pytest_ultrapar.session.prefetcher import Prefetcher
-from pytest_ultrapar.session.source import PoolLanes
 
 
 class StillPrefetcher(Prefetcher):
-    """On an engine that ends one case and leaves the others to the test."""
+    """A prefetcher whose engine ends one case; the test ends the others."""
 
     n_open, lag_s = 0, 0.0
 
@@ -42,12 +42,12 @@ def prefetcher() -> StillPrefetcher:
     return StillPrefetcher(items, Collected(case_ids=cases), runtime, settings, PoolLanes())  # type: ignore[arg-type]
 
 
-def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetcher):
+def test_item_is_not_run_again_if_its_episode_ends_after_the_engine_is_lost(prefetcher):
     prefetcher.put([0, 1, 2])
     prefetcher.close()
     assert prefetcher.take() == 1
 
-    # An engine that ends early says so first; its last episodes end while it winds down.
+    # An engine that ends early reports the loss first; its last episodes end later.
     prefetcher._on_lost(ConnectionError("the broker is gone"))
     prefetcher._on_ended([(SimpleNamespace(index=2), "journal")])
     prefetcher._on_ended([(SimpleNamespace(index=0), "journal")])
@@ -55,7 +55,7 @@ def test_item_given_up_is_not_run_again_when_its_episode_ends_after_all(prefetch
     assert prefetcher.take() is None
 
 
-def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(prefetcher):
+def test_item_whose_episode_ends_after_it_was_taken_is_returned_once(prefetcher):
     prefetcher.put([0, 1])
     prefetcher.close()
     assert prefetcher.take() == 1
@@ -65,7 +65,7 @@ def test_item_whose_episode_ends_after_it_was_given_up_comes_back_once(prefetche
     assert prefetcher.take() is None
 
 
-def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher):
+def test_cases_with_finished_episodes_are_counted_until_they_are_taken(prefetcher):
     prefetcher.put([0, 1, 2])
     assert prefetcher.n_ready() == {}
     assert prefetcher.take() == 1
@@ -75,7 +75,7 @@ def test_cases_whose_episodes_ended_are_counted_until_they_are_taken(prefetcher)
     assert prefetcher.n_ready() == {"2": 1}
 
 
-def test_first_cases_are_asked_while_the_last_are_still_made_ready(prefetcher, monkeypatch):
+def test_first_cases_are_submitted_before_the_last_are_prepared(prefetcher, monkeypatch):
     events = []
 
     def made_ready(index):
@@ -95,8 +95,8 @@ def test_first_cases_are_asked_while_the_last_are_still_made_ready(prefetcher, m
     assert events == [0, 1, "asked", 2, "asked"]
 
 
-def test_first_episodes_have_begun_before_anything_else_is_prepared(prefetcher, monkeypatch):
-    # As in a worker, and where the first cases have ended before: the engine runs already.
+def test_first_episodes_begin_before_more_cases_are_prepared(prefetcher, monkeypatch):
+    # As in a worker whose first cases have ended: the engine runs already.
     prefetcher.start()
     monkeypatch.setattr("pytest_ultrapar.session.prefetcher._AT_ONCE", 1)
     monkeypatch.setattr("pytest_ultrapar.session.prefetcher._YIELD_S", 0.0)

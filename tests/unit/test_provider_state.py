@@ -1,4 +1,4 @@
-"""Which state of a provider requests name and answers make."""
+"""The provider state that requests name and that answers create."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.provider_state import flaw_of_request, state_made, state_named
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.state import flaw_of_request, state_made, state_named
 
 
 def encoded(value: object) -> bytes:
@@ -41,11 +41,11 @@ REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_conten
         ([], set()),
     ],
 )
-def test_state_that_a_request_names(body, named):
+def test_state_named_by_a_request_is_found(body, named):
     assert state_named(encoded(body)) == named
 
 
-def test_response_is_named_as_it_was_made():
+def test_state_of_a_response_is_recognised_in_later_requests():
     output = [REASONING, {"type": "message", "id": "msg_1", "content": []}]
     response = {"id": "resp_1", "object": "response", "output": output, "conversation": None}
     made = state_made(encoded(response))
@@ -57,7 +57,7 @@ def test_response_is_named_as_it_was_made():
         {"previous_response_id": "resp_1"},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},
         {"input": [REASONING]},
-        # SDKs may leave the id out: what is encrypted tells it.
+        # SDKs may leave the id out: the encrypted content identifies the item.
         {"input": [{**REASONING, "id": None}]},
     ):
         named = state_named(encoded(later))
@@ -80,12 +80,12 @@ def test_response_is_named_as_it_was_made():
         ({"response": 5, "object": "response"}, set()),
     ],
 )
-def test_state_that_an_answer_makes(answer, made):
+def test_state_created_by_an_answer_is_found(answer, made):
     assert state_made(encoded(answer)) >= made
     assert bool(state_made(encoded(answer))) == bool(made)
 
 
-def test_reasoning_that_chat_sends_back_is_bound_to_where_it_was_encrypted():
+def test_encrypted_reasoning_in_a_chat_is_tied_to_its_answer():
     api = api_named("openai-responses")
     answer = encoded({"status": "completed", "output": [REASONING]})
     reply = api.reply(answer, "p/i/k", 1.0)
@@ -96,7 +96,7 @@ def test_reasoning_that_chat_sends_back_is_bound_to_where_it_was_encrypted():
     assert not state_named(api.request("m", [user], {}))
 
 
-def test_background_mode_is_a_flaw():
+def test_background_mode_is_refused():
     assert "background mode" in flaw_of_request({"input": "Hi", "background": True})
     for body in ({"background": False}, {"background": None}, {"metadata": {"background": True}}):
         assert flaw_of_request(body) is None
@@ -109,10 +109,10 @@ def test_any_bytes_are_read(content, words):
         assert isinstance(state_made(body), frozenset)
 
 
-def test_answer_of_too_many_objects_is_not_read():
+def test_answer_with_too_many_objects_is_not_read():
     answer = b'{"object": "response", "id": "resp_1", "output": [' + b"{}," * 200_000 + b"{}]}"
     assert state_made(answer) == frozenset()
 
 
-def test_deep_nesting_is_read_over():
+def test_deep_nesting_is_ignored():
     assert state_named(b'{"file_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}") == frozenset()

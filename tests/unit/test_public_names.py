@@ -34,20 +34,20 @@ def test_public_names_are_these():
 
 
 @pytest.mark.parametrize("name", pytest_ultrapar.__all__)
-def test_public_name_is_there_and_has_a_docstring(name):
+def test_public_name_exists_and_has_a_docstring(name):
     assert getattr(pytest_ultrapar, name).__doc__
 
 
-def test_version_is_the_distributions():
+def test_version_matches_the_distribution():
     assert pytest_ultrapar.__version__ == importlib.metadata.version("pytest-ultrapar")
 
 
-def test_unknown_name_is_an_attribute_error_that_names_it():
+def test_unknown_name_raises_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = pytest_ultrapar.nonsense
 
 
-def test_plugin_gives_these_fixtures():
+def test_plugin_provides_these_fixtures():
     assert plugin.__all__ == ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
 
@@ -68,9 +68,9 @@ def test_hooks_are_these():
 
 
 @pytest.mark.parametrize("name", ["Reply", "ToolCall"])
-def test_annotations_of_what_an_episode_may_return_resolve(name):
-    # msgspec stores a returned reply by its annotations; an import for type checkers alone breaks
-    # that.
+def test_annotations_of_types_that_episodes_return_resolve(name):
+    # msgspec stores a returned reply by its annotations. An import for type checkers alone
+    # breaks that.
     public = getattr(pytest_ultrapar, name)
     hints = typing.get_type_hints(public)
     assert set(hints) == {field.name for field in dataclasses.fields(public)}

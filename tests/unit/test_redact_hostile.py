@@ -1,4 +1,4 @@
-"""Texts made to hide a secret, or to keep whoever looks for one busy."""
+"""Texts written to hide a secret, or to make the search for secrets slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar.store.redact import Redactor
 
 SECRET = "sk-proj-AbCdEf0123456789ZyXwVu"
-# Begin with what can be escaped, or repeat themselves.
+# Texts that begin with an escape, or repeat themselves.
 ODD = ["-/+dash-slash-0123456789", "\\-\\back-slash-0123", '""""""""quoted-0123', "a" * 12]
 KEYS = [SECRET, *ODD]
 
@@ -42,7 +42,7 @@ _UNITS = {
     "entity-whole": "&#115;",
     "letter-in-json": "\\u0073",
     "letter-in-json-in-url": "%5Cu0073",
-    # One of the keys is of this letter alone.
+    # One key contains only this letter.
     "letter": pytest.param("a", marks=pytest.mark.slow),
     "dash": "-",
     "invisible": "\u3164",
@@ -57,7 +57,7 @@ def _seconds(redactor: Redactor, text: str) -> float:
 
 @pytest.fixture(scope="module")
 def warmed():
-    """A redactor, and a text for which it has compiled the patterns of every form of every key."""
+    """A redactor that has compiled the patterns of all forms of all keys, and a text for it."""
     redactor = Redactor(KEYS)
     beginning = "sk-proj- "
     for key in KEYS:
@@ -76,7 +76,7 @@ def test_time_is_linear_in_the_text(warmed, unit):
     def text(n: int) -> str:
         return beginning + unit * (n // len(unit)) + beginning
 
-    # 4 is linear, 16 quadratic; another process may spoil a try, not all of them.
+    # 4 is linear, 16 quadratic. Another process can slow down one try, but not all.
     ratios = (
         _seconds(redactor, text(32 * 1024)) / max(_seconds(redactor, text(8 * 1024)), 1e-6)
         for _ in range(6)

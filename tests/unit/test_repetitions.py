@@ -1,4 +1,4 @@
-"""Repetitions of a cell: estimates by brute force, and how often intervals hold the truth."""
+"""Repetitions of a cell: estimates by brute force, and the coverage of intervals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def rows(*cells, clusters=None):
-    """Rows of cells given as words of the first letters of outcomes; `k` is skipped."""
+    """Rows of cells. Each cell is a word of first letters of outcomes; `k` is skipped."""
     outcomes = dict(zip("spuiek", OUTCOMES, strict=True))
     return [
         Row(f"{at}/{turn}", outcomes[letter], f"cell {at}", clusters and clusters[at].format(turn))
@@ -63,7 +63,7 @@ def solved(found):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 7])
-def test_estimates_are_those_of_all_draws_of_k(n):
+def test_estimates_are_means_over_all_draws_of_k(n):
     for c in range(n + 1):
         given_outcomes = [True] * c + [False] * (n - c)
         for k in range(1, n + 1):
@@ -76,11 +76,11 @@ def test_estimates_are_those_of_all_draws_of_k(n):
     ("figure", "k"),
     [("pass@3", 3), ("pass^12", 12), (MAJORITY, 1), ("pass@0", None), ("pass@", None)],
 )
-def test_figure_says_how_many_repetitions_it_takes(figure, k):
+def test_figure_has_a_number_of_repetitions(figure, k):
     assert repetitions_of(figure) == k
 
 
-# -- what counts -----------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------------------
 
 
 def test_each_cell_counts_once_and_partial_is_not_solved():
@@ -92,28 +92,28 @@ def test_each_cell_counts_once_and_partial_is_not_solved():
 
 
 @pytest.mark.parametrize("letter", "iek")
-def test_repetition_without_grade_is_in_no_n(letter):
+def test_repetition_without_a_grade_is_not_counted(letter):
     found = rows("s" + letter + "u", "sus")
-    # Of two graded repetitions one is solved; pass@3 has the second cell alone.
+    # One of two graded repetitions is solved; pass@3 counts the second cell only.
     assert cell_share("pass@2", found)[:3] == (1.0, 2, 0)
     assert cell_share("pass^2", found).value == pytest.approx((0 + 1 / 3) / 2)
     assert cell_share("pass@3", found)[:3] == (1.0, 1, 1)
     assert cell_share("pass@1", found).value == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
-def test_majority_needs_more_than_half_of_the_repetitions_and_no_tie():
+def test_majority_is_more_than_half_of_the_graded_repetitions():
     found = rows("ssuu", "sssu", "ssii", "ssui", "iiii")
-    # A tie is none; two of four graded are too few; two of three graded will do.
+    # A tie does not count as a majority. Two of four graded are too few; two of three are enough.
     assert cell_share(MAJORITY, found)[:3] == (pytest.approx(2 / 3), 3, 2)
 
 
-def test_no_cell_with_enough_grades_has_no_figure():
+def test_run_without_enough_grades_has_no_figure():
     found = rows("sii", "uie")
     assert cell_share("pass@2", found) is None
     assert cell_change("pass@2", list(zip(found, found, strict=True))) is None
 
 
-def test_cells_are_told_apart_by_test_parameters_and_model():
+def test_cells_are_distinguished_by_test_parameters_and_model():
     def case(index, nodeid, model, repeat, params):
         return Case(index, f"{index}", nodeid, "s", model, repeat, params, index)
 
@@ -123,18 +123,18 @@ def test_cells_are_told_apart_by_test_parameters_and_model():
         case(2, "t.py::a[n-1-r0]", "n", 0, {"x": 1}),
         case(3, "t.py::b[m-1-r0]", "m", 0, {"x": 1}),
         case(4, "t.py::a[m-True-r0]", "m", 0, {"x": True}),
-        # Another object of the same name: a cell of its own with the same repetitions.
+        # A different object with the same name has a cell of its own.
         case(5, "t.py::a[m-other-r0]", "m", 0, {"x": 1}),
         case(6, "t.py::a[m-other-r1]", "m", 1, {"x": 1}),
     ]
     found = cells_of(cases)
     assert found["0"] == found["1"] != found["5"] == found["6"]
-    # Each of these is alone in its cell.
+    # Each of these cases has a cell of its own.
     assert {found[name] for name in "234"} == {""}
     assert n_repetitions(found.values()) == 2
 
 
-def test_repetitions_of_one_cell_alone_are_independent_draws_of_it():
+def test_repetitions_of_a_single_cell_are_independent_draws():
     found = rows("ssssssuuuu")
     low, high = wilson_interval(6, 10)
     share = share_of(found, solved(found))
@@ -143,11 +143,11 @@ def test_repetitions_of_one_cell_alone_are_independent_draws_of_it():
         (1 - (1 - low) ** 3, 1 - (1 - high) ** 3)
     )
     assert cell_share("pass^3", found).interval == pytest.approx((low**3, high**3))
-    # All of ten: one was solved, whatever its chance.
+    # With all ten: one was solved, so any chance up to 1 is possible.
     assert cell_share("pass@10", found).interval.high == 1.0
 
 
-def test_draws_of_a_marked_suite_say_how_sure_small_k_is():
+def test_draws_of_case_clusters_give_intervals_for_small_k():
     marked = rows("ssuu", "susu", "uuus", clusters=["task{}"] * 3)
     once, twice = (cell_share(f"pass@{k}", marked) for k in (1, 2))
     values = [sum(word[at] == "s" for word in ("ssuu", "susu", "uuus")) / 3 for at in range(4)]
@@ -166,13 +166,13 @@ def test_draws_of_a_marked_suite_say_how_sure_small_k_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("figure", ["pass@2", "pass^2"])
-def test_interval_of_draws_holds_the_truth(figure):
-    """Two questions of five kinds each, eight tasks of each kind: 300 runs, 2 ms each."""
+def test_interval_of_draws_covers_the_truth(figure):
+    """Two questions of five kinds, eight tasks of each kind: 300 runs, 2 ms each."""
     draw, n_held = np.random.default_rng(20), 0
     levels = np.linspace(0.2, 0.8, 10).reshape(5, 2, 1)
     for _ in range(300):
         luck = draw.random((5, 1, 8))
-        # Half of the time the luck of the common task decides, else its own.
+        # Half of the results are drawn for the common task, half for each case.
         own = draw.random((5, 2, 8))
         chosen = np.where(draw.random((5, 2, 8)) < 0.5, luck, own) < levels
         found = [
@@ -189,7 +189,7 @@ def test_interval_of_draws_holds_the_truth(figure):
 
 
 @given(st.lists(st.sampled_from("spu"), min_size=1, max_size=40), st.booleans())
-def test_without_repetitions_the_interval_is_the_one_of_ever(letters, marked):
+def test_interval_without_repetitions_is_the_interval_of_cases(letters, marked):
     clusters = [f"{at % 3}" for at in range(len(letters))] if marked else None
     found = rows(*letters, clusters=clusters)
     keys = clusters or range(len(letters))
@@ -201,7 +201,7 @@ def test_without_repetitions_the_interval_is_the_one_of_ever(letters, marked):
 
 
 @given(st.lists(st.text("su", min_size=2, max_size=5), min_size=2, max_size=20))
-def test_interval_is_never_narrower_than_of_independent_cases_or_beyond_the_shares(words):
+def test_interval_is_at_least_as_wide_as_for_independent_cases_and_within_0_to_1(words):
     found = rows(*words)
     share = share_of(found, solved(found))
     low, high = wilson_interval(sum(solved(found)), len(found))
@@ -214,14 +214,14 @@ def test_interval_is_never_narrower_than_of_independent_cases_or_beyond_the_shar
 
 
 def drawn(draw, n_cells, n_repeats, share, correlation):
-    """Solved repetitions of each cell, in `DRAWS` runs: beta-binomial."""
+    """The solved repetitions of each cell in `DRAWS` runs, beta-binomial."""
     spread = (1 - correlation) / correlation
     chances = draw.beta(share * spread, (1 - share) * spread, (DRAWS, n_cells))
     return draw.binomial(n_repeats, chances)
 
 
 def held(counts, n_repeats, truth, value, interval):
-    """In how many of the runs the interval holds the truth; `value` is that of a cell."""
+    """The share of runs whose interval contains the truth; `value` is the value of a cell."""
     values = value(counts)
     kept = [
         low <= truth <= high for low, high in (interval(run.tolist(), n_repeats) for run in values)
@@ -243,8 +243,8 @@ def unclustered(values, n_repeats):
 @pytest.mark.parametrize("correlation", [0.2, 0.5])
 @pytest.mark.parametrize("share", [0.3, 0.8])
 @pytest.mark.parametrize("n_cells", [50])
-def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, correlation):
-    """95 % +- 1.5 in 2,000 runs; the interval of independent cases holds it far less often."""
+def test_interval_covers_the_truth_of_correlated_repetitions(n_cells, share, correlation):
+    """95 % +- 1.5 in 2,000 runs. The interval of independent cases covers far less."""
     counts = drawn(np.random.default_rng(15), n_cells, 5, share, correlation)
     given_ = (counts, 5, share, lambda counts: counts / 5)
     assert 0.935 <= held(*given_, clustered) <= 0.965
@@ -252,8 +252,8 @@ def test_interval_holds_the_truth_of_correlated_repetitions(n_cells, share, corr
 
 
 @pytest.mark.slow
-def test_change_of_cells_holds_the_truth_and_is_paired():
-    """Two runs of 30 cells of which 3 in 10 get worse; 400 draws, for each takes a millisecond."""
+def test_change_of_cells_covers_the_truth_and_is_paired():
+    """Two runs of 30 cells, of which 3 in 10 get worse: 400 draws, 1 ms each."""
     draw, n_held, widths = np.random.default_rng(19), 0, []
     for _ in range(400):
         before = draw.beta(1.0, 1.0, 30)
@@ -270,19 +270,19 @@ def test_change_of_cells_holds_the_truth_and_is_paired():
 
 
 def clustered_width(share, n):
-    """Of a difference of two runs whose cells have nothing in common."""
+    """The width of the interval of a difference between two runs without common cells."""
     return 2 * 1.96 * math.sqrt(2 * (1 / 12 + share / 3 / 5) / n)
 
 
-def test_change_counts_cells_that_have_enough_grades_in_both_runs():
+def test_change_counts_cells_with_enough_grades_in_both_runs():
     before, after = rows("sss", "ssu", "uui"), rows("suu", "sii", "sss")
     found = cell_change("pass@2", list(zip(before, after, strict=True)))
-    # In the second cell of the new run and in none else fewer than two were graded.
+    # Only the second cell of the new run has fewer than two grades.
     assert (found.n, found.n_left_out) == (2, 1)
     assert (found.base, found.new) == pytest.approx(((1 + 0) / 2, (2 / 3 + 1) / 2))
 
 
-def test_change_of_one_cell_is_that_of_its_repetitions():
+def test_change_of_one_cell_is_the_change_of_its_repetitions():
     before, after = rows("sssssuuuuu"), rows("suuuuuuuuu")
     found = cell_change("pass@1", list(zip(before, after, strict=True)))
     assert (found.base, found.new, found.n) == (0.5, 0.1, 1)

@@ -1,4 +1,4 @@
-"""What runs with repetitions show: end table, benchmark file, comparison and gate."""
+"""Runs with repetitions: end table, benchmark file, comparison and gate."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_end_table_has_the_interval_over_cells(run):
     assert share.low < low < high < share.high
 
 
-def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
+def test_summary_shows_figures_of_repetitions_with_their_cells(run):
     lines = told_of(run.summary)
     at = next(i for i, line in enumerate(lines) if line.startswith("figure"))
     assert lines[at].split() == ["figure", "model", "cells", "mean", "95", "%", "interval"]
@@ -73,7 +73,7 @@ def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
     assert list(shown)[::3] == [
         (figure, "alpha") for figure in ("pass@1", "pass@3", "pass^3", "majority")
     ]
-    # alpha: of six cells one has two grades only; the partial ones are not solved.
+    # alpha: one of six cells has only two grades. Partial repetitions are not solved.
     found = cell_share("pass@3", rows_of(run, "alpha"))
     low, high = found.interval
     assert shown["pass@3", "alpha"] == f"5 of 6 80.0 % {low * 100:.1f} to {high * 100:.1f}"
@@ -82,9 +82,12 @@ def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
     assert shown["pass@1", "beta"].startswith("5 of 6 46.7 %")
     assert shown["majority", "all"] == "11 of 12 45.5 % -"
     legend = lines[at + 13]
-    assert "pass@3: of 3 repetitions of a cell one is solved; pass^3: all are; majority" in legend
-    assert "cells are left out where too few repetitions were graded" in legend
-    assert any("repetitions of a cell" in line and "Wilson's" in line for line in lines)
+    assert (
+        "pass@3: at least one of 3 repetitions of a cell is solved; pass^3: all are; majority"
+        in legend
+    )
+    assert "a cell is left out if fewer than k of its repetitions were graded" in legend
+    assert any("repetitions of a cell" in line and "Wilson interval" in line for line in lines)
 
 
 def test_benchmark_file_has_each_figure_with_its_cells(run):
@@ -122,12 +125,12 @@ def test_gate_judges_figures_of_cells(run):
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("pass@4>=0.8", "pass@4 takes 4 repetitions of a cell, and the run has 3"),
-        ("pass^9[model=beta]>=-0.1", "and the run and its baseline have in common 3"),
-        ("pass@2[repeat=1]>=0.5", "and the run has 1 (--ultrapar-repeats)"),
+        ("pass@4>=0.8", "pass@4 needs 4 repetitions of a cell, but the run has 3"),
+        ("pass^9[model=beta]>=-0.1", "but the run and its baseline have in common 3"),
+        ("pass@2[repeat=1]>=0.5", "but the run has 1 (--ultrapar-repeats)"),
     ],
 )
-def test_more_repetitions_than_there_are_are_refused(run, tmp_path, rule, says):
+def test_rule_with_more_repetitions_than_the_run_is_refused(run, tmp_path, rule, says):
     base = written(tmp_path / "base")
     with pytest.raises(ConfigError) as refused:
         judge([parse_rule(rule)], run, base)
@@ -145,9 +148,9 @@ def better(tmp_path_factory):
     return written(tmp_path_factory.mktemp("better") / "run", alpha=BETTER)
 
 
-def test_gate_compares_figures_of_cells_pair_by_pair(run, better):
+def test_gate_compares_figures_of_cells_in_pairs(run, better):
     found = judged("pass@3[model=alpha]>=-0.1", better, run).figure
-    # The cell with an unanswered repetition is in neither figure.
+    # No figure counts the cell with an unanswered repetition.
     assert (found.base, found.new, found.n) == (0.8, 1.0, 5)
     assert found.interval.low < 0.2 < found.interval.high
     assert found.left_out.startswith("1 of 6 cells left out")
@@ -174,8 +177,8 @@ def test_comparison_lists_figures_of_cells_and_their_n(run, better):
     assert "pass^3" in text
 
 
-def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
-    """Half of 20 cells got worse in all ten repetitions, so 20 cells changed and not 200 cases."""
+def test_change_of_a_rate_allows_for_repetitions_in_all_tables(tmp_path):
+    """Half of 20 cells got worse in all ten repetitions: n is 20 cells, not 200 cases."""
     worse = ["s" * 10] * 10 + ["u" * 10] * 10
     runs = []
     for name, cells in (("base", ["s" * 10] * 20), ("new", worse)):
@@ -193,12 +196,12 @@ def test_change_of_a_rate_allows_for_repetitions_in_every_table(tmp_path):
     assert judged("changed<=0.4", new, base).verdict == "undecided"
 
 
-def test_figure_of_no_cell_fails_the_rule(tmp_path):
+def test_figure_without_a_cell_fails_the_rule(tmp_path):
     run = written(tmp_path / "run", alpha=("sui", "sii"), beta=("uii", "iis"))
     found = judged("pass@3>=0.1", run)
     assert (found.verdict, found.note) == (
         "no figure",
-        "none of its cells has 3 graded repetitions",
+        "no selected cell has 3 graded repetitions",
     )
     found = judged("majority[model=beta]>=0.1", run)
-    assert "of none of its cells more than half" in found.note
+    assert "no selected cell has more than half" in found.note

@@ -1,4 +1,4 @@
-"""What a request of an episode gets out of an earlier run's record of its case."""
+"""The answer of a replayed request, from an earlier run's record of its case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def attempt(outcome="ok", turn=0):
 
 
 class Chat:
-    """A request whose body may be refused by lanes of some API."""
+    """A request whose body some APIs refuse."""
 
     tokens, most, pieces = 0, None, None
     messages = ({"role": "user", "content": "a"},)
@@ -72,7 +72,7 @@ def said(status=200, came=ANSWER, **more):
     return Exchange(0, "openai", "", status, BODY.decode(), came=came, **more)
 
 
-def test_answer_is_that_of_the_lane_and_the_time_of_then():
+def test_answer_has_the_lane_and_time_of_the_earlier_run():
     conversation = Conversation()
     found = answer(replay(episode(said(), attempts=[attempt()])), Chat(), conversation)
     assert found is not None
@@ -83,7 +83,7 @@ def test_answer_is_that_of_the_lane_and_the_time_of_then():
     assert (noted.replayed, noted.t_send_s, noted.t_end_s) == ("match", 7.0, 7.0)
 
 
-def test_lanes_that_refuse_a_request_leave_it_to_the_others():
+def test_request_refused_by_one_lane_is_replayed_by_another():
     stored = episode(said(), attempts=[attempt()])
     lanes = (lane("anthropic"), lane("openai"))
     assert answer(replay(stored, *lanes), Chat({"anthropic"}), Conversation()) is not None
@@ -91,7 +91,7 @@ def test_lanes_that_refuse_a_request_leave_it_to_the_others():
         answer(replay(stored, *lanes), Chat({"anthropic", "openai"}), Conversation())
 
 
-def test_what_was_never_sent_then_is_the_same_failure_now():
+def test_request_that_was_never_sent_fails_as_before():
     stored = episode(ending="infra", kind="no_lane", detail="all lanes are out")
     with pytest.raises(InfraError, match="all lanes are out") as caught:
         answer(replay(stored), Chat(), Conversation())
@@ -104,7 +104,7 @@ def test_what_was_never_sent_then_is_the_same_failure_now():
 
 
 @pytest.mark.parametrize("outcome", ["timeout", "transport", "server"])
-def test_request_without_an_answer_then_has_none_now(outcome):
+def test_request_without_an_earlier_answer_fails_as_before(outcome):
     stored = episode(said(None, ""), attempts=[attempt(outcome)], ending="infra", kind=outcome)
     with pytest.raises(InfraError) as caught:
         answer(replay(stored), Chat(), Conversation())
@@ -112,7 +112,7 @@ def test_request_without_an_answer_then_has_none_now(outcome):
     assert answer(replay(stored, asks=True), Chat(), Conversation()) is None
 
 
-def test_stream_that_ended_in_a_refusal_is_refused_again_though_nothing_of_it_is_kept():
+def test_stream_that_ended_in_a_refusal_is_refused_again_without_a_stored_body():
     stored = episode(
         said(200, ""), attempts=[attempt("refused")], ending="refused", kind="content_filter"
     )
@@ -121,7 +121,7 @@ def test_stream_that_ended_in_a_refusal_is_refused_again_though_nothing_of_it_is
     assert caught.value.kind == "content_filter"
 
 
-def test_case_that_has_nothing_says_why():
+def test_replay_miss_says_why():
     with pytest.raises(ReplayMissError, match="run1 has no answer to this request: no such case"):
         answer(replay(None, missing="no such case"), Chat(), Conversation())
     damaged = episode(Exchange(0, "openai", "", 200, "", base=3), attempts=[attempt()])
@@ -129,7 +129,7 @@ def test_case_that_has_nothing_says_why():
         answer(replay(damaged), Chat(), Conversation())
 
 
-def test_secret_in_a_request_is_masked_as_it_was():
+def test_masked_secret_in_a_request_still_matches():
     masked = msgspec.structs.replace(said(), sent='{"messages":["***"]}')
     case = StoredCase(episode(masked, attempts=[attempt()]), lambda _: b"")
     settings = ReplaySettings(
@@ -139,8 +139,8 @@ def test_secret_in_a_request_is_masked_as_it_was():
     assert answer(one, Chat(body=b'{"messages":["sk-1"]}'), Conversation()) is not None
 
 
-def test_request_that_its_episode_left_is_left_again_and_else_fails(monkeypatch):
-    # It was left after 2.5 s.
+def test_cancelled_request_is_cancelled_again_or_else_fails(monkeypatch):
+    # The episode cancelled the request after 2.5 s.
     stored = episode(said(None, ""), attempts=[attempt("cancelled")])
     conversation = Conversation()
 

@@ -24,11 +24,11 @@ def reply_to(**message: object) -> Reply:
     return reply
 
 
-def test_message_of_a_text_is_the_text():
+def test_message_of_a_text_contains_the_text():
     assert reply_to(content="Yes.").message == {"role": "assistant", "content": "Yes."}
 
 
-def test_message_with_calls_is_the_one_that_came():
+def test_message_with_calls_equals_the_answers_message():
     came = {
         "content": None,
         "tool_calls": [
@@ -39,7 +39,7 @@ def test_message_with_calls_is_the_one_that_came():
     assert reply_to(**came).message == {"role": "assistant", **came}
 
 
-def test_message_keeps_words_beside_calls_and_leaves_out_an_id_that_is_not_there():
+def test_message_keeps_text_next_to_calls_and_omits_a_missing_id():
     call = {"function": {"name": "look", "arguments": {"x": 1}}}
     assert reply_to(content="I look.", tool_calls=[call]).message == {
         "role": "assistant",
@@ -48,7 +48,7 @@ def test_message_keeps_words_beside_calls_and_leaves_out_an_id_that_is_not_there
     }
 
 
-def test_message_holds_what_was_said_and_not_what_was_thought():
+def test_message_contains_the_content_without_the_reasoning():
     reply = reply_to(content="Yes.", reasoning_content="Hm.")
     assert reply.message == {"role": "assistant", "content": "Yes."}
     refusal = reply_to(content=None, refusal="I will not.")
@@ -62,13 +62,13 @@ def test_message_can_be_sent_and_changed_without_changing_the_reply():
     assert b"Yes." in encode_request("m", [reply.message], {})
 
 
-def test_reply_that_was_stored_has_its_message_again():
+def test_stored_reply_has_the_same_message():
     reply = Reply("", None, (ToolCall("a1", "look", "{}"),), "tool_calls", 1, 2, LANE, 0.1)
     stored = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
     assert stored.message == reply.message
 
 
-# -- what else an answer holds ---------------------------------------------------------------------
+# -- other fields of an answer ---------------------------------------------------------------------
 
 ANSWER = {
     "id": "chatcmpl-7",
@@ -110,7 +110,7 @@ def as_whole(answer):
 
 
 @pytest.mark.parametrize("read", [as_whole, as_stream])
-def test_reply_has_all_choices_and_what_the_provider_says_of_the_answer(read):
+def test_reply_has_all_choices_and_metadata_of_the_answer(read):
     reply = read(ANSWER)
     said = [(one.text, one.finish_reason, one.tokens_out) for one in reply.choices]
     assert said == [("one", "stop", 3), ("two", "length", 3), ("six", "stop", 3)]
@@ -126,7 +126,7 @@ def test_reply_has_its_body_as_plain_data():
     assert Reply("", None, (), "stop", 1, 2, LANE, 0.1).raw is None
 
 
-def test_log_probabilities_of_a_stream_are_put_together():
+def test_log_probabilities_of_a_stream_are_joined():
     pieces = [{**ANSWER["choices"][0], "logprobs": {"content": [n]}} for n in range(3)]
     assert as_stream({**ANSWER, "choices": pieces}).logprobs == {"content": [0, 1, 2]}
     odd = {**ANSWER, "choices": [{**pieces[0], "index": "0"}]}
@@ -135,7 +135,7 @@ def test_log_probabilities_of_a_stream_are_put_together():
     assert (as_whole(plain).logprobs, as_stream(plain).logprobs) == (None, None)
 
 
-def test_reply_that_an_episode_returns_comes_back_with_all_it_has():
+def test_returned_reply_is_restored_with_all_fields():
     reply = as_whole(ANSWER)
     back = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
     assert back == reply
@@ -143,12 +143,12 @@ def test_reply_that_an_episode_returns_comes_back_with_all_it_has():
 
 
 @pytest.mark.parametrize("odd", [7, None, ["x"]])
-def test_odd_id_spoils_no_answer(odd):
+def test_invalid_id_does_not_invalidate_the_answer(odd):
     reply = as_whole({**ANSWER, "id": odd, "model": odd})
     assert (reply.text, reply.id, reply.model) == ("one", None, None)
 
 
-def test_choice_without_a_message_is_an_empty_one_unless_it_is_the_first():
+def test_choice_without_a_message_is_empty_unless_it_is_the_first():
     choices = [ANSWER["choices"][0], {"index": 1, "finish_reason": "content_filter"}]
     reply = as_whole({**ANSWER, "choices": choices})
     assert [(one.text, one.finish_reason) for one in reply.choices] == [
@@ -158,7 +158,7 @@ def test_choice_without_a_message_is_an_empty_one_unless_it_is_the_first():
 
 
 @pytest.mark.parametrize("text", [rb"\ud800", b"\xff", b"\\u0000"])
-def test_body_of_any_bytes_is_text_that_can_be_kept(text):
+def test_body_with_any_bytes_can_be_stored(text):
     body = json.dumps(ANSWER).encode().replace(b"flex", text)
     reply = as_whole(body)
     back = msgspec.json.decode(msgspec.json.encode(reply), type=Reply)
@@ -173,7 +173,7 @@ def test_stream_of_choices_without_end_is_malformed():
     assert chat.reply(LANE, 0.5).outcome == "malformed"
 
 
-def test_repr_has_what_there_is():
+def test_repr_shows_the_fields_that_are_set():
     reply = Reply("hi", None, (), "stop", 1, None, LANE, 0.1, body="{}")
     assert (
         repr(reply)

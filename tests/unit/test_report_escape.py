@@ -25,23 +25,23 @@ from pytest_ultrapar.session.options import usage_errors
         ),
     ],
 )
-def test_visible_shows_what_could_steer_a_terminal(text, shown):
+def test_visible_escapes_terminal_sequences(text, shown):
     assert visible(text) == shown
 
 
-def test_what_is_shortened_counts_what_is_gone():
+def test_shortened_text_counts_the_removed_characters():
     assert shortened("abc\x1bef", 4) == r"abc\x1b[+2 characters]"
     assert shortened("abcd", 4) == "abcd"
 
 
 @given(st.text("\x1b\x9b[0123456789;:<?m 8\r\n", max_size=20))
-def test_harmless_lets_no_sequence_stand(text):
+def test_harmless_removes_all_terminal_sequences(text):
     left = harmless(text).replace("\r\n", "")
     assert not set(left) & {"\x1b", "\x9b", "\r"}
     assert harmless(left) == left
 
 
-def test_error_that_quotes_foreign_text_steers_no_terminal():
+def test_error_that_quotes_foreign_text_cannot_control_the_terminal():
     error = ConfigError("pool \x1b[2J.toml: there is no such file")
     with pytest.raises(pytest.UsageError) as refused, usage_errors():
         raise error

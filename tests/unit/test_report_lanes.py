@@ -17,21 +17,21 @@ def lines(*lanes):
     return list(lane_lines(lanes))
 
 
-def test_lane_whose_requests_failed_has_a_line_with_the_kinds():
+def test_lane_with_failed_requests_has_a_line_with_the_kinds():
     failed = lane(outcomes={"ok": 40, "timeout": 5, "malformed": 6, "refused": 3, "cancelled": 2})
     assert lines(failed, lane()) == ["lane p/a/k: 11 failed requests (6 malformed, 5 timeout)"]
 
 
-def test_lane_whose_requests_time_out_says_where_giving_up_does_not_reach_the_server():
+def test_lane_with_timeouts_warns_if_its_server_keeps_computing():
     given_up = lane(outcomes={"ok": 40, "timeout": 5}, is_whole=True)
     (line,) = lines(given_up, lane(is_whole=True), lane(outcomes={"ok": 9}, is_whole=True))
     assert line == (
         "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true` "
-        "a server may go on computing what was given up"
+        "a server may keep computing abandoned answers"
     )
 
 
-def test_lane_whose_answers_were_cut_says_how_many_and_where():
+def test_lane_with_cut_answers_shows_their_share_and_max_tokens():
     cut = lane(outcomes={"ok": 40, "timeout": 1}, cut=(10, 4096))
     assert lines(cut, lane(outcomes={"ok": 9})) == [
         "lane p/a/k: 1 failed request (1 timeout); "
@@ -41,13 +41,13 @@ def test_lane_whose_answers_were_cut_says_how_many_and_where():
     assert line.endswith("100.0 % of the answers were cut off at max_tokens = unknown")
 
 
-def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():
+def test_lane_paused_at_the_end_shows_its_total_pause():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
-    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in all"]
+    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in total"]
 
 
-def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others():
+def test_lanes_removed_for_the_same_reason_share_the_first_line():
     reason = f"key p/k was refused (401){OUT}"
     dead = [
         lane(f"p/i{n}/k", "out", reason, removed_after_s=3.0 + n, outcomes={"auth": 1})
@@ -60,33 +60,33 @@ def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others()
     ]
 
 
-def test_lanes_with_trouble_have_a_bounded_number_of_lines():
+def test_lines_about_lanes_are_limited():
     many = [lane(f"p/i{n}/k", outcomes={"timeout": 1}) for n in range(MOST_LANES + 5)]
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
-    assert found[-1] == "... and 5 more lines of lanes, all in the manifest"
+    assert found[-1] == "... and 5 more lines on lanes; the manifest lists all lanes"
 
 
-def test_fields_that_are_not_understood_are_said_once_per_instance():
+def test_ignored_fields_are_reported_once_per_instance():
     odd = ("message.reasoning (object)", "message.refusal (bool)")
     lanes = [lane(f"p/{name}", left_out=odd) for name in ("a/k", "a/l", "b/k")]
     assert lines(*lanes, lane("p/c/k", left_out=odd[:1]), lane()) == [
-        "answers of p/a, p/b have fields that are not understood, and are read without them: "
+        "answers of p/a, p/b have fields of unexpected types, which were ignored: "
         "message.reasoning (object), message.refusal (bool)",
-        "answers of p/c have fields that are not understood, and are read without them: "
+        "answers of p/c have fields of unexpected types, which were ignored: "
         "message.reasoning (object)",
     ]
 
 
-def test_metrics_that_told_nothing_are_said_once_per_instance():
+def test_metrics_url_without_effect_is_reported_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
-        "metrics_url of p/a, p/b told nothing that is known, and had no effect: known are vLLM, "
-        "SGLang, TGI and llama.cpp"
+        "metrics_url of p/a, p/b had no effect: it returned no known metric; the run "
+        "knows the metrics of vLLM, SGLang, TGI and llama.cpp"
     ]
 
 
-def test_wider_sends_are_said_once_per_limit():
+def test_wider_spacing_is_reported_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)
-    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")
+    assert line.startswith("requests on p/k were spaced 5 % wider after refusals")

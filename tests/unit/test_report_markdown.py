@@ -1,4 +1,4 @@
-"""Markdown as GitHub's own renderer reads it: whatever was said is shown, and links nowhere."""
+"""Markdown as GitHub renders it: any text is shown literally and makes no link."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rendered(markdown):
 
 
 def assert_shown(html, tag, text):
-    """The only element of a kind holds exactly this text."""
+    """Check that the only element of this kind contains exactly this text."""
     (inner,) = re.findall(f"<{tag}[^>]*>(.*?)</{tag}>", html, re.DOTALL)
     assert "<" not in inner, inner
     assert words(unescape(inner)) == words(visible(text).replace("\x00", "\ufffd"))
@@ -66,7 +66,7 @@ def in_all_places(check):
 
 
 @in_all_places
-def test_cell_shows_what_was_said(text):
+def test_cell_shows_any_text_literally(text):
     section = Section("t", ("name", "n"), ((text, "1"),))
     html = rendered("\n".join(markdown_lines([section])))
     assert html.count("<td") == 2
@@ -74,7 +74,7 @@ def test_cell_shows_what_was_said(text):
 
 
 @in_all_places
-def test_sentence_and_title_show_what_was_said(text):
+def test_sentence_and_title_show_any_text_literally(text):
     (title, _, note) = markdown_lines([Section(text, notes=(text,))])
     if text.strip():
         assert_shown(rendered(note), "li", text)
@@ -84,7 +84,7 @@ def test_sentence_and_title_show_what_was_said(text):
 
 
 @pytest.mark.parametrize("most_bytes", [9_000, 65_536])
-def test_what_matters_comes_first_however_long_names_are(most_bytes):
+def test_important_lines_come_first_even_with_long_names(most_bytes):
     name = "n" * 70_000
     first = Section(f"Run {name}", notes=("SIMULATED: so it is", "2 cases: 1 solved", name))
     wide = Section("cells", tuple(f"score {n}" for n in range(8000)), (("1",) * 8000,) * 3)
@@ -92,5 +92,5 @@ def test_what_matters_comes_first_however_long_names_are(most_bytes):
     text = markdown_within([first, wide, long], most_bytes)
     assert len(text.encode()) <= most_bytes
     assert "- SIMULATED: so it is\n- 2 cases: 1 solved\n" in text
-    assert text.endswith("Left out for its size: cells")
+    assert text.endswith("Left out, too large: cells")
     assert "### names" in text

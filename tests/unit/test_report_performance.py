@@ -25,46 +25,46 @@ def lines(summary, *lanes):
     return list(performance_lines(summary, lanes))
 
 
-def test_bound_is_shown_with_the_parts_beyond_it():
+def test_bound_is_shown_with_the_parts_of_the_remaining_time():
     assert lines(MEASURED, lane()) == [
         "lower bound 6.00 s (p/k (qps)); efficiency 60.0 %",
         "where the time went: bound 6.00 s (60.0 %), client 3.00 s, uneven end 1.00 s",
     ]
 
 
-def test_whole_run_is_shown_in_its_parts():
+def test_total_time_is_shown_in_parts():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=7.5, tables_s=0.5)
     assert lines(whole, lane())[1] == (
-        "the run and its tables took 20.0 s: start 2.00 s, asking 10.0 s, after the last"
-        " answer 7.50 s, tables 0.50 s; efficiency of the whole 30.0 %"
+        "total time 20.0 s: start 2.00 s, requests 10.0 s, after the last"
+        " answer 7.50 s, tables 0.50 s; efficiency of the whole run 30.0 %"
     )
 
 
-def test_what_takes_long_after_the_last_answer_is_said_with_what_helps():
+def test_long_work_after_the_last_answer_is_reported_with_a_remedy():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=20.0, tables_s=4.5)
     said = [line for line in lines(whole, lane()) if line.startswith("CLIENT-BOUND")]
     assert [line.partition(":")[2].partition(":")[0] for line in said] == [
-        " after the last answer 54.8 % of the run",
-        " tables 12.3 % of the run",
+        " 'after the last answer' took 54.8 % of the run",
+        " 'tables' took 12.3 % of the run",
     ]
     few = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=2.9, tables_s=2.9)
     small = msgspec.structs.replace(MEASURED, start_s=200.0, behind_s=20.0, tables_s=4.5)
     assert not any("CLIENT-BOUND" in line for one in (few, small) for line in lines(one, lane()))
 
 
-def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
+def test_empty_seats_of_removed_lanes_are_not_blamed_on_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 
 
-def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
+def test_waits_are_shown_with_the_kind_of_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
-    said = "all requests together waited longest for pauses of lanes (90.0 s), p/k0 (qps) (12.0 s)"
+    said = "requests waited longest, in total, for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
     assert waits_line(lanes) == said
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
 
-def test_waits_name_limits_that_are_alike_as_the_bound_does():
+def test_waits_group_equal_limits_like_the_bound():
     audited = [
         LimitAudit(limit=name, n=3, in_flight=2, workers=workers, sends_1s=3, qps=qps, passed=())
         for name, workers, qps in (
@@ -73,12 +73,12 @@ def test_waits_name_limits_that_are_alike_as_the_bound_does():
     ]  # fmt: skip
     waited = {"p/k2 (qps)": 30.0, "p/k0 (qps)": 20.0, "p/k1 (workers)": 4.0, "q/k (qps)": 1.0}
     assert waits_line([lane(waited_s=waited)], audit=audited) == (
-        "all requests together waited longest for p/k0 (qps) and 2 alike (50.0 s),"
+        "requests waited longest, in total, for p/k0 (qps) and 2 like it (50.0 s),"
         " p/k1 (workers) (4.00 s), q/k (qps) (1.00 s)"
     )
 
 
-def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
+def test_run_that_estimated_limits_has_no_bound_and_names_the_provider():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", estimated=found), lane("ideallab/b/k", estimated=found), lane()]
@@ -96,7 +96,7 @@ def fell(**more):
     )
 
 
-def test_audit_says_how_many_tokens_a_minute_had_at_most():
+def test_audit_shows_the_most_tokens_in_a_minute():
     limited = fell(tokens_60s=12_345, tpm=60_000)
     (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
     assert line.endswith(
@@ -111,25 +111,23 @@ AUDITED = msgspec.structs.replace(
 )
 
 
-def test_audit_speaks_of_what_was_seen():
+def test_audit_shows_the_highest_use_of_limits():
     (line,) = lines(AUDITED)
     assert line == (
-        "2 requests in flight at most; no request through llm exceeded a limit, by our"
-        " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+        "at most 2 requests in flight; no request through llm exceeded a limit; highest use in"
+        " this run's records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 
 
-def test_nothing_is_said_of_how_well_one_case_ran():
+def test_single_case_gets_no_efficiency_or_percentiles():
     statistics = msgspec.structs.replace(MEASURED.statistics, n_timed=1)
     one = msgspec.structs.replace(MEASURED, statistics=statistics, start_s=2.0, tables_s=0.5)
-    assert lines(one, lane()) == [
-        "the run and its tables took 12.5 s: start 2.00 s, asking 10.0 s, tables 0.50 s"
-    ]
+    assert lines(one, lane()) == ["total time 12.5 s: start 2.00 s, requests 10.0 s, tables 0.50 s"]
     alone = msgspec.structs.replace(statistics, latency=None)
     assert pace(msgspec.structs.replace(one, statistics=alone)) == "ultra: 1 case in 10.0 s"
 
 
-def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
+def test_code_that_blocked_the_loop_is_named_with_its_time():
     places = {
         "fetched (evals/a.py:3)": 3.2,
         "b (b.py:4)": 0.5,
@@ -140,12 +138,12 @@ def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
         line for line in lines(msgspec.structs.replace(SUMMARY, stalls=places)) if "BLO" in line
     ]
     assert line.startswith(
-        "BLOCKED: all episodes of a process stood still for 3.20 s in fetched (evals/a.py:3), "
+        "BLOCKED: a call stopped all episodes of a process for 3.20 s in fetched (evals/a.py:3), "
         "0.50 s in b (b.py:4), 0.20 s in c (c.py:1)"
     )
 
 
-def test_place_that_made_the_client_the_limit_is_said_once():
+def test_code_that_made_the_run_client_bound_is_named_once():
     places = {"fetched (evals/a.py:3)": 3.2, "b (b.py:4)": 0.5}
     said = client_bound(
         Attribution(10.0, PARTS, ()), [EngineSpent("w", 9, 1, 9, 0, 0, stalls=places)], 0.0

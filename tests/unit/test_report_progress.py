@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.broker.protocol import BrokerStatus
+from pytest_ultrapar.report.cluster_progress import ClusterProgress
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
@@ -23,14 +24,13 @@ from pytest_ultrapar.report.progress import (
     tables_line,
 )
 from pytest_ultrapar.report.text import duration
-from pytest_ultrapar.report.whole_run import WholeRun
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
 KEY = Eta(15.0, "lab/key0 (qps)")
 
 
 def after(*looks, total=100, in_flight=15, eta=KEY, counts=None, all_answered=False):
-    """Looks at a run: time, answered cases, graded ones."""
+    """The progress state after these looks: time, answered cases and graded cases."""
     state = ProgressState(total, eta=eta, eta_at_s=looks[-1][0])
     for now_s, answered, *graded in looks:
         n_graded = graded[0] if graded else answered
@@ -45,10 +45,10 @@ def after(*looks, total=100, in_flight=15, eta=KEY, counts=None, all_answered=Fa
     return state
 
 
-def test_progress_line_says_everything_where_there_is_room():
+def test_progress_line_shows_everything_if_it_fits():
     state = after((0.0, 0), (10.0, 40), counts=COUNTS)
     assert progress_line(state, 10.0, 200) == (
-        "asking: 38/100 graded, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight,"
+        "running: 38/100 graded, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight,"
         " 4.0/s, ETA 15.0 s, slowest: lab/key0 (qps)"
     )
 
@@ -62,7 +62,7 @@ def test_progress_line_fits_any_width(width, done, more, seconds):
 
 
 @given(st.integers(0, 200))
-def test_what_is_waited_for_is_cut_and_not_left_out(width):
+def test_reason_for_waiting_is_cut_and_not_omitted(width):
     state = replace(after((0.0, 0), (9.0, 0)), waits="waiting: instance lab/m cannot be reached")
     line = progress_line(state, 9.0, width)
     assert len(line) <= width
@@ -80,27 +80,25 @@ def test_what_is_waited_for_is_cut_and_not_left_out(width):
         (0, 0, 0, ""),
     ],
 )
-def test_progress_says_that_only_cases_are_left_that_wait_after_refusals(
-    in_flight, waiting, trying, said
-):
+def test_progress_says_if_only_refused_cases_are_left(in_flight, waiting, trying, said):
     status = BrokerStatus(1.0, in_flight, 4, 2, 28, [], waiting=waiting, trying=trying)
     assert awaited(status) == said
 
 
-def test_progress_says_no_rate_and_no_end_before_anything_is_known():
+def test_progress_shows_no_rate_or_eta_before_the_first_answer():
     state = after((0.0, 0), (3.0, 0), counts={}, eta=None)
     line = progress_line(state, 3.0, 200)
-    assert line == "asking: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
+    assert line == "running: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
 
 
-def test_grading_that_trails_behind_decides_when_all_is_over():
-    # 60 answers wait to be graded, three a second.
+def test_slow_grading_decides_the_eta():
+    # 60 answers wait for grading at three a second.
     assert seconds_left(after((0.0, 0, 0), (10.0, 90, 30)), 10.0) == pytest.approx(70 / 3)
-    # A few that wait are on their way.
+    # A few waiting answers do not count as a delay.
     assert seconds_left(after((0.0, 0, 0), (10.0, 40, 35)), 10.0) == pytest.approx(15)
 
 
-def test_grading_is_a_step_of_its_own_with_its_own_end():
+def test_grading_is_a_separate_step_with_its_own_eta():
     state = after((0.0, 100, 10), (10.0, 100, 40), all_answered=True, in_flight=0)
     assert progress_line(state, 10.0, 200) == (
         "grading: 40/100 graded, 40 solved, 0 partial, 0 unsolved, 3.0/s, ETA 20.0 s"
@@ -115,7 +113,7 @@ def test_log_of_a_long_run_has_few_lines(seconds, most):
     assert 5 <= n <= most
 
 
-def test_progress_rate_is_that_of_the_recent_past():
+def test_progress_rate_covers_the_recent_past():
     looks = [(float(t), 10 * t, 5 * t) for t in range(61)]
     slow = [(60.0 + t, 600, 600) for t in range(1, 91)]
     state = after(*looks, *slow, total=10_000)
@@ -139,11 +137,11 @@ def test_progress_rate_is_that_of_the_recent_past():
         (190_000, "2 d 04 h"),
     ],
 )
-def test_duration_has_few_digits(seconds, text):
+def test_duration_is_short(seconds, text):
     assert duration(seconds) == text
 
 
-WHOLE = WholeRun(3, 560, 120, 9, {"m": 431})
+WHOLE = ClusterProgress(3, 560, 120, 9, {"m": 431})
 
 
 def of_several(waits="", n_before=100):
@@ -155,25 +153,25 @@ def of_several(waits="", n_before=100):
     return state
 
 
-def test_progress_of_several_hosts_is_that_of_all_of_them():
+def test_progress_of_a_cluster_covers_all_hosts():
     assert progress_line(of_several(), 10.0, 200) == (
-        "asking on 3 hosts: 120/560 done, 2.0/s in all, ETA 3 min 40 s, here 32 graded, 30 solved, "
-        "2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
+        "running on 3 hosts: 120/560 done, 2.0/s in total, ETA 3 min 40 s, here 32 graded, "
+        "30 solved, 2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
     )
     assert progress_line(of_several(), 10.0, 80) == (
-        "asking on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
+        "running on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
     )
 
 
-def test_host_that_waits_says_so_before_anything_else():
-    state = of_several("waits: key0's qps = 2 is with other hosts", n_before=120)
+def test_waiting_host_shows_its_reason_first():
+    state = of_several("waits: other hosts have key0's qps = 2", n_before=120)
     line = progress_line(state, 10.0, 80)
-    assert line == "asking on 3 hosts: 120/560 done, waits: key0's qps = 2 is with other hosts"
+    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have key0's qps = 2"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 
 def pace(looks, **fields):
-    """Looks of a host at a run of the models a and b: seconds, cases done, and left of each."""
+    """The progress line after a host's looks: seconds, cases done, and cases left per model."""
     state = ProgressState(200)
     for now_s, n_done, *unclaimed in looks:
         left = dict(zip("ab", unclaimed, strict=True))
@@ -182,23 +180,23 @@ def pace(looks, **fields):
     return progress_line(state, looks[-1][0], 200)
 
 
-def test_end_of_several_hosts_is_that_of_the_model_that_is_done_last():
-    # In 10 s 40 cases ended; of the slow model 4 were begun, and 150 are left.
+def test_eta_of_a_cluster_is_the_eta_of_its_last_model():
+    # In 10 s, 40 cases ended. Four of them began on the slow model, which has 150 left.
     looks = [(0.0, 60, 276, 154), (10.0, 100, 240, 150)]
     assert f"ETA {duration(150 / 0.4)}" in pace(looks)
-    # It is slow for as long as it is seldom begun.
+    # The model stays slow while few of its cases begin.
     looks += [(20.0 + n, 140 + n, 200 - n, 150) for n in range(40)]
     assert f"ETA {duration(150 / (4 / 59))}" in pace(looks)
 
 
-def test_pace_of_a_model_is_that_since_its_first_case():
+def test_pace_of_a_model_counts_from_its_first_case():
     looks = [(float(n), 60 + n, 276 - n, 154) for n in range(40)]
     assert f"ETA {duration((560 - 99) / 1.0)}" in pace(looks)
-    # It has gone on for a second, at two a second.
+    # The model has run for a second, at two cases a second.
     looks.append((40.0, 100, 236, 152))
     assert f"ETA {duration((560 - 100) / 1.0)}" in pace(looks)
 
 
-def test_where_groups_wait_for_each_other_models_have_no_pace():
+def test_models_have_no_pace_if_groups_wait_for_each_other():
     looks = [(0.0, 60, 276, 154), (10.0, 100, 240, 150)]
     assert f"ETA {duration((560 - 100) / 4.0)}" in pace(looks, in_groups=True)

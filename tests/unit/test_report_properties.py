@@ -1,4 +1,4 @@
-"""What tests record with `record_property` stays what it was, but for the secrets in it."""
+"""Values of `record_property` stay unchanged, except for the secrets in them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def nested(depth, innermost):
 
 
 def masked(value):
-    """A property's value after it was redacted."""
+    """The value of a property after redaction."""
     report = pytest.TestReport(
         "test_a.py::test_a",
         ("test_a.py", 1, "test_a"),
@@ -96,11 +96,11 @@ def test_value_without_secrets_is_the_same_object(value):
     ],
     ids=lambda one: f"{type(one).__name__}-{one}",
 )
-def test_secrets_are_taken_out_of_values_of_any_kind(value):
+def test_secrets_are_removed_from_values_of_any_type(value):
     assert CANARY not in str(masked(value))
 
 
-def test_tuples_with_names_stay_tuples():
+def test_named_tuples_stay_tuples():
     assert masked(Score(0.5, f"with {CANARY}")) == (0.5, "with ***")
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, RunSummary
+from pytest_ultrapar.analysis.slowdown import Slowdown
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
-from pytest_ultrapar.analysis.stretch import Stretch
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines
@@ -77,7 +77,7 @@ def lane(state="up", reason="", n_rate_limited=0):
 
 
 def lines(summary=SUMMARY, lanes=()):
-    """All that is said of a run, notes as they are."""
+    """All lines of a summary, with notes unfolded."""
     told = text_lines(summary_sections(summary, lanes, directory="out"))
     return [line.removeprefix("  ") for line in told]
 
@@ -86,7 +86,7 @@ def below(title, told):
     return told[told.index(title) + 1 :]
 
 
-def test_summary_table_counts_by_the_two_names():
+def test_summary_table_has_a_row_for_each_pair_of_names():
     table = below("Results", lines())[:4]
     assert table == [
         "model  flaw    n  solved  95 % interval  workflow  partial  unsolved  not graded",
@@ -119,12 +119,12 @@ def test_each_test_has_a_table_of_its_own():
     ]
 
 
-def test_one_test_says_nothing_twice():
+def test_single_test_has_no_second_table():
     one = ResultsOfTest("test_a", SUMMARY.summary_by, SUMMARY.cells)
     assert lines(msgspec.structs.replace(SUMMARY, tests=[one], n_tests=1)) == lines()
 
 
-def test_one_case_is_not_compared_with_itself():
+def test_single_case_has_no_speedup():
     some = msgspec.structs.replace(SUMMARY, client_bound="the client was busy")
     assert "speed-up" in "\n".join(lines(some))
     assert "CLIENT-BOUND" in "\n".join(lines(some))
@@ -135,7 +135,7 @@ def test_one_case_is_not_compared_with_itself():
     assert "CLIENT-BOUND" not in text
 
 
-def test_summary_says_what_came_out_with_its_counts():
+def test_summary_shows_results_with_their_counts():
     text = "\n".join(lines())
     assert (
         "30 cases: 12 solved, 4 partial, 8 unsolved, 3 infra, 1 error, 2 never ran;"
@@ -143,9 +143,9 @@ def test_summary_says_what_came_out_with_its_counts():
     )
     assert "mean scores: workflow 0.625 (n = 24)" in text
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
-    assert "\nspeed-up 30.0x over one after another (5 min 00 s, estimated, usually too" in text
+    assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 requests more, in episodes that do not count (yet)\n" in text
+    assert "\n11 more requests in episodes that are not counted (yet)\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
@@ -155,80 +155,78 @@ def of_own_times(interval, stretch=None):
     return lines(msgspec.structs.replace(SUMMARY, **changed, efficiency=0.8))
 
 
-def test_without_a_sample_the_speedup_is_what_it_is_at_most():
-    most = (
-        "speed-up at most 30.0x over one after another: 30.0 cases under way at a time on average"
-    )
-    measures = "; --ultrapar-baseline=7 measures it"
+def test_speedup_without_a_sample_is_an_upper_bound():
+    most = "speed-up at most 30.0x over a serial run: 30.0 cases in progress on average"
+    measures = "; measure it with --ultrapar-baseline=7"
     for interval in (None, (0.0, 33.0)):
         assert f"{most}{measures}" in of_own_times(interval)
-    slow = Stretch(4.2, 39.6, 2.31, 2.1, 2.5, None)
+    slow = Slowdown(4.2, 39.6, 2.31, 2.1, 2.5, None)
     took = "answers took 2.3x as long with 40 in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
-    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % of these times, and {took}"
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these answer times, and {took}"
     assert bound in told
 
 
-def test_speedup_is_claimed_where_answers_took_no_longer_beside_others():
-    told = of_own_times((25.0, 33.0), Stretch(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
+def test_speedup_is_reported_if_load_did_not_slow_answers_down():
+    told = of_own_times((25.0, 33.0), Slowdown(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
     assert (
-        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over one after another"
-        " (5 min 00 s, by its own answer times, which did not rise with requests in flight)"
+        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over a serial run"
+        " (5 min 00 s, from answer times, which did not rise with the number of requests in flight)"
     ) in told
     assert not [line for line in told if "took" in line]
 
 
-def test_summary_says_which_cases_without_a_grade_were_answered():
+def test_summary_counts_finished_and_interrupted_cases_without_a_grade():
     stopped = msgspec.structs.replace(SUMMARY, n_ungraded=1, n_interrupted=1, never_ran=[])
     text = "\n".join(lines(stopped))
     assert " 1 error, 1 finished but not graded, 1 interrupted; coverage" in text
     assert "never ran" not in text
     assert stopped_early(stopped) == (
         "stopped early: 25 of 30 cases have a result; 1 episode finished and will be graded on"
-        " resume; 1 interrupted and will be asked again"
+        " resume; 1 interrupted and will be sent again"
     )
     assert stopped_early(SUMMARY) == "stopped early: 25 of 30 cases have a result"
 
 
-def test_summary_marks_simulated_answers_first_and_only_those():
+def test_summary_of_a_simulated_run_begins_with_a_mark():
     assert lines()[1] == SIMULATED
     real = msgspec.structs.replace(SUMMARY, simulated=False)
     assert not [line for line in lines(real) if "SIMULATED" in line]
 
 
-def test_summary_has_a_sentence_for_each_lane_that_was_out_or_paused():
+def test_summary_has_a_sentence_for_each_removed_or_paused_lane():
     removed = "key azure/key0 was refused (401\x07): removed for the rest of the run"
     paused = "lane azure/dep0/key0 failed once (timeout): paused 1.00 s"
     text = "\n".join(lines(lanes=[lane("out", removed), lane("paused", paused), lane()]))
     assert "\nkey azure/key0 was refused (401\\x07): removed for the rest of the run\n" in text
     assert f"\n{paused}\n" in text
-    assert "were refused" not in text
-    assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
+    assert "were rate limited" not in text
+    assert "7 of 80 requests were rate" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
 
-def test_summary_shows_troubles_safely_and_on_one_line_each():
+def test_summary_shows_each_problem_escaped_on_one_line():
     damaged = msgspec.structs.replace(SUMMARY, damage=[Damage("w-gw0-1-0.jsonl", 5, 9, "broken")])
     found = lines(damaged)
     assert "kinds: 3 infra/timeout, 1 error/ValueError" in found
     assert r"  error: t.py::test[1]: ValueError: \x1b[31mno" in found
     assert "  never ran: t.py::test[7]" in found
-    assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
+    assert any("w-gw0-1-0.jsonl, 9 bytes from byte 5: broken" in line for line in found)
     assert not [line for line in found if "\n" in line or "\x1b" in line]
 
 
-def test_kinds_of_cases_are_not_taken_for_requests():
+def test_kinds_of_cases_are_not_mixed_with_requests():
     failed = msgspec.structs.replace(lane(), n_failed=2, n_rate_limited=7)
     sections = {
         one.title: one.notes for one in summary_sections(SUMMARY, [failed], directory="out")
     }
     kinds, said = sections["Cases by kind"]
     assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
-    assert said.endswith(" requests 2 failed, 7 refused for rate limits")
-    assert not [note for note in sections["Trouble"] if "kinds" in note]
+    assert said.endswith(" requests, 2 failed, 7 rate limited")
+    assert not [note for note in sections["Failures"] if "kinds" in note]
 
 
-def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
+def test_text_table_names_the_width_that_shows_its_hidden_columns():
     table = (["name", "a", "b", "c", "d"], [["m", "1", "2", "3", "4000"]])
     narrow = text_table(*table, n_names=1, width=15)
     assert narrow == ["name  a  b  c", "m     1  2  3", "(1 more column hidden; set COLUMNS=19)"]
@@ -237,7 +235,7 @@ def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():
     assert text_table(*table, n_names=1, width=5)[2:] == ["(2 more columns hidden; set COLUMNS=19)"]
 
 
-def test_cases_that_ended_for_one_reason_are_told_of_once_with_their_number():
+def test_cases_with_the_same_reason_share_a_line_with_their_number():
     notes = [
         CaseNote(f"t.py::test[{n}]", "infra", "daily_quota", "daily limit of k (rpd = 3) used up")
         for n in range(7)
@@ -249,7 +247,7 @@ def test_cases_that_ended_for_one_reason_are_told_of_once_with_their_number():
     assert told[at + 1 : at + 3] == ["  infra: t.py::other: no answer", "  ... and 1 more"]
 
 
-def test_replay_that_is_graded_anew_says_who_sent_its_requests():
+def test_regraded_replay_names_the_run_that_sent_its_requests():
     replay = msgspec.structs.replace(SUMMARY, replayed="first", n_replayed=7)
     said = "replay of run first: 7 answers replayed, 51 requests sent"
     assert said in lines(replay)

@@ -1,4 +1,4 @@
-"""What requests of all APIs ask for, as far as it decides what they take."""
+"""The fields of requests of all APIs that decide their load."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
         ({"generationConfig": 5}, None, 1),
     ],
 )
-def test_bound_and_number_of_answers(fields, bound, n_answers):
+def test_bound_and_number_of_answers_are_read(fields, bound, n_answers):
     asked = asked_of(fields)
     assert (asked.bound, asked.n_answers) == (bound, n_answers)
 
@@ -46,7 +46,7 @@ def test_bound_and_number_of_answers(fields, bound, n_answers):
     ("fields", "leaves"),
     [({}, True), ({"max_tokens": None}, False), ({"max_tokens": 5}, False)],
 )
-def test_bound_of_the_pool_holds_where_none_is_named(fields, leaves):
+def test_pools_bound_applies_to_requests_without_one(fields, leaves):
     assert asked_of(fields).leaves_bound is leaves
 
 
@@ -76,7 +76,7 @@ def test_instructions_of_all_apis_are_messages():
         ({"text": "https://a.example"}, 0),
     ],
 )
-def test_attachments_that_are_only_named(part, n):
+def test_attachments_given_by_reference_are_counted(part, n):
     for fields in ({"messages": [{"role": "user", "content": [part]}]}, {"input": [part]}):
         assert asked_of(fields).n_named == n
 
@@ -92,7 +92,7 @@ def test_attachments_that_are_only_named(part, n):
         ({"conversation": {"id": 5}}, None),
     ],
 )
-def test_state_that_a_request_goes_on_with(fields, name):
+def test_state_that_a_request_continues_is_named(fields, name):
     assert asked_of(fields).goes_on == name
 
 
@@ -106,7 +106,7 @@ def test_state_that_a_request_goes_on_with(fields, name):
     ],
     ids=["chat", "messages", "responses", "gemini"],
 )
-def test_simulated_provider_reads_the_same(resource, fields):
+def test_simulated_provider_reads_the_same_fields(resource, fields):
     there = resource.read(encoded({"model": "m", **fields}), name="m", scope=SCOPE)
     asked = asked_of(fields)
     assert (asked.bound, asked.n_answers) == (there.max_tokens, there.n)

@@ -1,4 +1,4 @@
-"""What can be sent of what a suite hands over."""
+"""The checks of a request before it is sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN = "half \\ud83d of it"
         ),
     ],
 )
-def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent):
+def test_half_a_surrogate_pair_is_sent_and_stored_as_an_escape(said, sent):
     stage = Stage(fine())
     stage.play(lambda llm: llm.chat([said], user=HALF))
     (body,) = map(json.loads, stage.server.bodies)
@@ -38,7 +38,7 @@ def test_half_a_surrogate_pair_is_sent_and_kept_as_text_that_shows_it(said, sent
     assert kept.encode().decode() == kept
 
 
-def test_body_shows_half_a_surrogate_pair():
+def test_body_escapes_half_a_surrogate_pair():
     endpoint = Endpoint(
         LaneId("p/a/k0"), "p", "a", "k0", "http://127.0.0.1:1", "sk-secret", "m", 5.0
     )
@@ -57,7 +57,7 @@ def test_body_shows_half_a_surrogate_pair():
     ],
 )
 @pytest.mark.parametrize("system", [None, "Be brief."])
-def test_text_is_a_message_of_the_user_and_system_goes_before_it(messages, sent, system):
+def test_text_is_a_user_message_after_the_system_message(messages, sent, system):
     stage = Stage(fine())
     stage.play(lambda llm: llm.chat(messages, system=system))
     (body,) = map(json.loads, stage.server.bodies)
@@ -67,7 +67,7 @@ def test_text_is_a_message_of_the_user_and_system_goes_before_it(messages, sent,
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_system_is_said_once(role):
+def test_system_is_given_once(role):
     said = [{"role": role, "content": "Be long."}, {"role": "user", "content": "Hi"}]
-    with pytest.raises(TypeError, match="system= beside a message of the system"):
+    with pytest.raises(TypeError, match="both system= and a system message"):
         conversation_of(said, "Be brief.")

@@ -1,4 +1,4 @@
-"""The internals of pytest and xdist that a run uses are those that it looks up."""
+"""A run looks up all internals of pytest and xdist that it uses, before it starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE = Path(pytest_ultrapar.__file__).parent
 
 
 def at_run_time(node: ast.AST):
-    """All nodes below one, without what only type checkers read."""
+    """All nodes below this one, without imports for type checkers."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             continue
@@ -49,7 +49,7 @@ def test_every_name_that_is_imported_is_looked_up():
 
 
 @pytest.mark.parametrize("project", required_internals.TESTED)
-def test_releases_from_the_oldest_tested_on_can_be_installed(project):
+def test_releases_since_the_oldest_tested_one_can_be_installed(project):
     oldest, newest = map(Version, required_internals.TESTED[project])
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = next(one for one in map(Requirement, known["dependencies"]) if one.name == project)
@@ -59,12 +59,12 @@ def test_releases_from_the_oldest_tested_on_can_be_installed(project):
     assert installed.release[:2] <= newest.release
 
 
-def test_a_release_that_is_newer_than_the_tested_ones_is_said(monkeypatch):
+def test_release_newer_than_the_tested_ones_is_reported(monkeypatch):
     assert [*required_internals.untested()] == []
     releases = {"pytest": "9.2.7", "pytest-xdist": "3.10.0.dev1"}
     monkeypatch.setattr(required_internals, "version", releases.get)
     assert [*required_internals.untested()] == [
-        "pytest-xdist 3.10.0.dev1 is newer than what is tested: 3.6 to 3.8"
+        "pytest-xdist 3.10.0.dev1 is newer than the tested releases: 3.6 to 3.8"
     ]
 
 
@@ -85,8 +85,8 @@ def test_a_release_that_is_newer_than_the_tested_ones_is_said(monkeypatch):
         ),
     ],
 )
-def test_a_name_that_is_missing_is_one_sentence(monkeypatch, module, name, missing):
-    # It imports what is deleted next.
+def test_missing_name_is_reported_in_one_sentence(monkeypatch, module, name, missing):
+    # Import the module whose name is deleted next.
     import_module("xdist.dsession")
     monkeypatch.delattr(f"{module}.{name}")
     with pytest.raises(pytest.UsageError) as refused:
@@ -94,12 +94,12 @@ def test_a_name_that_is_missing_is_one_sentence(monkeypatch, module, name, missi
     project = "pytest-xdist" if missing.startswith("xdist") else "pytest"
     tested = " to ".join(required_internals.TESTED[project])
     assert str(refused.value) == (
-        f"{project} {version(project)} has no {missing}, which a run of pytest-ultrapar on a pool "
-        f"relies on; tested: {project} {tested}"
+        f"{project} {version(project)} has no {missing}, which pytest-ultrapar needs for a run "
+        f"with a pool; tested: {project} {tested}"
     )
 
 
-def test_an_attribute_of_an_instance_counts_as_there_where_a_method_sets_it():
+def test_instance_attribute_counts_if_a_method_sets_it():
     class Known:
         def __init__(self):
             self._set = 1

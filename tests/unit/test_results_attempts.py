@@ -1,4 +1,4 @@
-"""`attempts` says by itself whose requests they are."""
+"""The table `attempts` identifies the case of each request without other tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
 
 
-def test_each_request_has_its_cases_model_and_suite_at_the_end(tmp_path):
+def test_each_request_has_its_cases_model_and_suite_in_the_last_columns(tmp_path):
     cases = [case(0, "a"), msgspec.structs.replace(case(1, "b"), suite="phase54")]
     run = make_run(tmp_path / "run", cases=cases)
     judged = attempt(2.0, 3.0, role="judge")
@@ -17,7 +17,7 @@ def test_each_request_has_its_cases_model_and_suite_at_the_end(tmp_path):
     records = [
         *(episode(0, 0.0, 3.0, attempts=[*own, judged]), grade(0)),
         *(episode(1, 0.0, 1.0, attempts=own), grade(1)),
-        # Of a case that is not planned any more.
+        # An episode of a case that is no longer planned.
         episode(2, 0.0, 1.0, attempts=own),
     ]
     write_journal(run, "gw0", *records)

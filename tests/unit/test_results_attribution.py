@@ -1,4 +1,4 @@
-"""Where the makespan went: each cause alone, and that parts always add up."""
+"""The parts of the makespan: each cause alone, and the sum of all parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def total_s(parts):
 
 
 def seconds(parts):
-    """The parts that are more than 1 % of a second, without the bound."""
+    """The parts of more than 0.05 s, without the bound."""
     found = {name: getattr(parts, name) for name in parts.__struct_fields__ if name != "used_s"}
     return {name: round(value, 1) for name, value in found.items() if abs(value) > 0.05}
 
@@ -35,7 +35,7 @@ def seconds(parts):
 SEATS = Limit("seats", "key", 2)
 
 
-def test_a_seat_that_is_free_while_others_are_awaited_is_seat_wait():
+def test_waiting_for_the_outer_limit_is_not_charged_to_the_inner_limit():
     inner, outer = Limit("inner", "instance", 2), Limit("outer", "key", 1)
     calls = [episode(request(1.0 * at, at + 1.0, waited_s=1.0 * at)) for at in range(5)]
     found = parts_of(log_of([lane("i0", "k", "outer", "inner")], *calls), outer, inner)
@@ -46,7 +46,7 @@ def test_a_seat_that_is_free_while_others_are_awaited_is_seat_wait():
     assert alone.run == found.run
 
 
-def test_time_between_lease_and_sending_is_the_clients():
+def test_time_between_lease_and_sending_is_client_time():
     calls = [
         episode(request(2.0 * at + 1.0, 2.0 * at + 2.0, held_s=1.0, waited_s=2.0 * at))
         for at in range(5)
@@ -57,28 +57,28 @@ def test_time_between_lease_and_sending_is_the_clients():
     assert seconds(found.run) == {"client_s": 5.0}
 
 
-def test_an_episode_that_thinks_between_two_turns_keeps_its_client_busy():
+def test_time_between_two_turns_of_an_episode_is_client_time():
     one = episode(request(0.0, 1.0), request(3.0, 4.0, turn=1))
     found = parts_of(log_of([lane("i0", "k", "seats")], one, one, one), Limit("seats", "key", 3))
     assert found.run.used_s == pytest.approx(2.0)
     assert seconds(found.run) == {"client_s": 2.0}
 
 
-def test_episodes_that_a_rule_keeps_back_are_called_so():
+def test_episodes_held_back_by_a_rule_have_their_own_part():
     calls = [episode(request(1.0 * at, at + 1.0)) for at in range(6)]
     found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS, restricted=True)
     assert found.run.used_s == pytest.approx(3.0)
     assert seconds(found.run) == {"rules_s": 2.5, "tail_s": 0.5}
 
 
-def test_what_was_not_yet_fed_at_the_beginning_is_start_up_and_later_the_client():
+def test_idle_seats_are_startup_before_the_first_full_use_and_client_time_later():
     calls = [episode(request(at, at + 1.0)) for at in (0.0, 2.0, 2.0, 4.0)]
     found = parts_of(log_of([lane("i0", "k", "seats")], *calls), SEATS)
-    # In seats x seconds: 3 before both were taken at 2 s; 1 at 3 s, when one episode was left.
+    # Seats x seconds: 3 before both seats were taken at 2 s, and 1 at 3 s, with one episode left.
     assert seconds(found.run) == {"startup_s": 1.5, "client_s": 0.5, "tail_s": 1.0}
 
 
-def test_where_the_longest_episode_bounds_the_last_one_tells():
+def test_last_episode_explains_a_run_bounded_by_the_longest_episode():
     calls = [
         episode(request(0.0, 1.0), request(1.5, 2.5, turn=1)),
         episode(request(0.0, 0.5), request(1.5, 3.0, turn=1, for_rate_s=1.0)),
@@ -91,18 +91,18 @@ def test_where_the_longest_episode_bounds_the_last_one_tells():
 LONG, SHORT = lane("i0", "k", "seats", model="long"), lane("i1", "k", "seats", model="short")
 
 
-def test_an_episode_that_comes_late_since_seats_were_taken_waited_for_seats():
+def test_episode_that_begins_late_for_want_of_seats_is_seat_wait():
     both = [episode(request(0.0, 1.0, on=1)), episode(request(1.0, 4.0))]
     found = parts_of(log_of([LONG, SHORT], *both), Limit("seats", "key", 1))
     assert seconds(found.run) == {}
-    # Two seats, both taken until 1 s by others; the longest episode bounds, and had to wait.
+    # Others take both seats until 1 s. The longest episode bounds the run, and had to wait.
     both.insert(0, both[0])
     found = parts_of(log_of([LONG, SHORT], *both), SEATS)
     assert found.run.used_s == pytest.approx(3.0)
     assert seconds(found.run) == {"seat_wait_s": 1.0}
 
 
-def test_parts_of_lanes_name_the_limit_that_was_used_most():
+def test_parts_of_lanes_name_the_most_used_limit():
     lanes = [lane("i0", "k", "key", "i0"), lane("i1", "k", "key", "i1")]
     limits = [Limit("key", "key", 4), Limit("i0", "instance", 1), Limit("i1", "instance", 9)]
     log = log_of(lanes, episode(request(0, 2)), episode(request(0, 3, on=1)))
@@ -186,8 +186,8 @@ def test_published_prices_prove_the_published_bound(drawn, workers):
         assert proven_s == pytest.approx(bound.seconds, rel=1e-6)
 
 
-def test_requests_that_take_a_lane_which_others_need_are_are_misrouted():
-    """Model `m` may use both lanes and fills the one that `narrow` needs."""
+def test_requests_on_a_lane_that_others_need_are_misrouted():
+    """Model `m` may use both lanes, and fills the lane that `narrow` needs."""
     lanes = [
         lane("i0", "k", "wide"),
         lane("i1", "k", "tight"),

@@ -1,4 +1,4 @@
-"""The audit: what our own records say of limits, and that it speaks up when one was passed."""
+"""The audit compares the run's records with its limits and reports exceeded limits."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def of(stretches_s, *limits, lanes=None):
     return audit(log, limits)
 
 
-def test_audit_says_what_fell_on_a_limit():
+def test_audit_counts_the_requests_on_a_limit():
     (found,) = of([(0.0, 1.0), (0.5, 2.0), (0.9, 0.95)], Limit("p/k", "key", 5, 18.0, 100.0))
     assert (found.limit, found.n, found.in_flight, found.sends_1s) == ("p/k", 3, 3, 3)
     assert (found.workers, found.qps, found.rpm, found.passed) == (5, 18.0, 100.0, ())
 
 
-def test_audit_names_each_number_that_was_passed():
+def test_audit_names_each_exceeded_limit():
     calls = [(0.0, 1.0), (0.5, 2.0), (0.9, 0.95)]
     (found,) = of(calls, Limit("p/k", "key", 2, 2.0, 2.0))
     assert found.passed == ("workers", "qps", "rpm")
 
 
-def test_audit_has_each_key_also_without_a_limit():
+def test_audit_lists_keys_without_a_limit():
     lanes = [lane("i0", "k", "p/i0"), lane("i1", "k")]
     log = log_of(lanes, episode(request(0, 2)), episode(request(1, 2, on=1)))
     instance, key = audit(log, [Limit("p/i0", "instance", 1), Limit("p/unused", "key", 1)])
@@ -43,7 +43,7 @@ def test_audit_has_each_key_also_without_a_limit():
     assert (key.limit, key.in_flight, key.workers, key.sends_60s) == ("p/k", 2, None, 2)
 
 
-def test_audit_counts_the_tokens_of_a_minute_where_they_are_limited():
+def test_audit_counts_the_tokens_of_a_minute_if_they_are_limited():
     sends = [(0.0, 300, 100), (59.0, 200, None), (61.0, 500, 50)]
     log = log_of(
         [lane("i0", "k", "p/k", "p/i0")],
@@ -56,7 +56,7 @@ def test_audit_counts_the_tokens_of_a_minute_where_they_are_limited():
     assert key.passed == ("tpm",)
 
 
-def test_requests_that_do_not_count_in_the_makespan_are_audited_too():
+def test_requests_outside_the_makespan_are_audited_too():
     log = log_of(
         [lane("i0", "k", "p/k")], episode(request(0, 2)), episode(request(1, 2)), measured=False
     )
@@ -66,7 +66,7 @@ def test_requests_that_do_not_count_in_the_makespan_are_audited_too():
 
 
 @given(stretches)
-def test_audit_agrees_with_counting_at_each_send(calls):
+def test_audit_agrees_with_a_count_at_each_send(calls):
     calls = [(min(pair), max(pair) + 0.125) for pair in calls]
     (found,) = of(calls, Limit("p/k", "key"))
     starts = [start for start, _ in calls]
@@ -84,12 +84,12 @@ def test_any_24_hours_are_audited():
 
 
 def test_calendar_days_are_audited_in_the_zone_of_the_limit():
-    # From 15:00 on in Los Angeles, for 30 hours: 9 hours of a day, and 21 of the next.
+    # 30 hours from 15:00 in Los Angeles: 9 hours of one day and 21 of the next.
     first_s = datetime(2026, 11, 22, 23, tzinfo=UTC).timestamp()
     log = log_of(
         [lane("i0", "k", "p/k")],
         *(
-            # The monotonic clock stood at a million seconds then.
+            # At that time the monotonic clock read a million seconds.
             episode(
                 request(1e6 + n * 3600, 1e6 + n * 3600 + 1, tokens_in=10),
                 at_us=int((first_s + n * 3600) * 1e6),
@@ -103,7 +103,7 @@ def test_calendar_days_are_audited_in_the_zone_of_the_limit():
     assert found.passed == ("rpd",)
 
 
-def test_columns_are_taken_once_and_anew_after_more_came():
+def test_columns_are_built_once_and_again_after_new_requests():
     log = log_of([lane("i0", "k")], episode(request(0.0, 1.0)))
     columns = log.columns()
     assert log.columns() is columns

@@ -1,4 +1,4 @@
-"""The benchmark file of a run with everything that can happen to a case."""
+"""The benchmark file of a run that contains every outcome of a case."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
     assert extra["simulated"] is True
     assert extra["scores"] == {"extra": 1.0, "workflow": 0.5}
     assert entries["phase53/latency[ultra]"]["stats"]["max"] == 4.0
-    # What github-action-benchmark and Bencher ask of each entry.
+    # The fields that github-action-benchmark and Bencher require in each entry.
     for name, entry in entries.items():
         assert len(name) <= 1024
         used = [entry["stats"][one] for one in ("mean", "stddev", "median", "iqr", "ops", "rounds")]
@@ -64,7 +64,7 @@ def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
     assert {"cpu", "python_version", "system"} <= content["machine_info"].keys()
 
 
-def test_benchmark_json_of_two_suites_has_the_share_of_each(tmp_path):
+def test_benchmark_json_of_two_suites_has_the_time_of_each(tmp_path):
     cases = [case(0), msgspec.structs.replace(case(1), suite="phase51")]
     run = make_run(tmp_path / "out", cases)
     write_journal(run, "gw0", episode(0, 1.0, 3.0), episode(1, 2.0, 6.0), grade(0), grade(1))
@@ -76,7 +76,7 @@ def test_benchmark_json_of_two_suites_has_the_share_of_each(tmp_path):
         for entry in entries
         if entry["name"].endswith("[ultra]") and "latency" not in entry["name"]
     }
-    # A second of phase53 alone, one of both, three of phase51 alone.
+    # One second of phase53 alone, one of both phases, three of phase51 alone.
     assert makespans == pytest.approx({"phase51[ultra]": 3.5, "phase53[ultra]": 1.5})
     (whole,) = [
         part
@@ -89,7 +89,7 @@ def test_benchmark_json_of_two_suites_has_the_share_of_each(tmp_path):
     assert len(set(names)) == len(names)
 
 
-def test_benchmark_json_serial_run_is_its_own_measure(run):
+def test_benchmark_json_of_a_serial_run_has_a_speedup_of_1(run):
     manifest = read_manifest(run.path)
     write_manifest(run.path, msgspec.structs.replace(manifest, mode="serial"))
     compact(run.path)
@@ -100,7 +100,7 @@ def test_benchmark_json_serial_run_is_its_own_measure(run):
     assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
 
 
-def test_what_the_tables_took_stands_in_summary_and_benchmark(run):
+def test_time_for_the_tables_is_in_summary_and_benchmark(run):
     write_manifest(run.path, msgspec.structs.replace(read_manifest(run.path), ended_at=NOW))
     took_s = compact(run.path).tables_s
     assert took_s is not None

@@ -1,4 +1,4 @@
-"""A run directory with everything that can happen to a case, made into tables."""
+"""The tables of a run that contains every outcome of a case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_compact_results_have_one_row_per_graded_case_in_planned_order(run):
     assert table["kind"].to_pylist() == [None, None, None, "context_length", "ValueError", None]
 
 
-def test_compact_result_row_holds_what_was_measured(run):
+def test_compact_result_row_has_the_measured_values(run):
     compact(run.path)
     row = rows_by_case(run)["case1"]
     assert row["run_id"] == run.run_id
@@ -58,7 +58,7 @@ def test_compact_result_row_holds_what_was_measured(run):
     assert (row["score.workflow"], row["score.extra"]) == (0.25, 1.0)
     assert (row["n_attempts"], row["n_turns"]) == (2, 1)
     assert (row["tokens_in"], row["rate_wait_s"], row["backoff_s"]) == (None, 0.25, 0.5)
-    # 4 s less 0.5 s of back-off and 0.5 s for the refused request.
+    # 4 s minus 0.5 s of back-off and 0.5 s for the refused request.
     assert (row["duration_s"], row["service_s"]) == (4.0, 3.0)
     assert row["started_at"] == datetime(2030, 1, 2, 3, 4, 6, tzinfo=UTC)
     assert (row["provider"], row["instance"], row["key"]) == ("azure", "dep0", "key0")
@@ -69,14 +69,14 @@ def test_compact_result_row_holds_what_was_measured(run):
     assert rows_by_case(run)["case0"]["param.mixed"] == "1"
 
 
-def test_wait_for_the_seat_of_the_first_request_counts_like_that_of_others(tmp_path):
+def test_wait_for_the_first_seat_counts_like_later_waits(tmp_path):
     attempts = [attempt(1.0, 2.0, seat_wait_s=0.75), attempt(3.0, 4.0, seat_wait_s=0.5)]
     run = run_of_one(tmp_path / "out", episode(0, 1.0, 4.0, attempts=attempts))
     compact(run.path)
     assert rows_by_case(run)["case0"]["queue_wait_s"] == 1.25
 
 
-def test_compact_attempts_are_all_requests_ever_sent(run):
+def test_compact_attempts_has_every_request(run):
     compact(run.path)
     table = pq.read_table(run.path / "attempts.parquet")
     assert table["case_id"].to_pylist() == [f"case{n}" for n in (0, 1, 1, 2, 2, 2, 3, 4)]
@@ -87,7 +87,7 @@ def test_compact_attempts_are_all_requests_ever_sent(run):
     assert set(table["run_id"].to_pylist()) == {run.run_id}
 
 
-def test_compact_transcripts_are_those_that_were_graded(run):
+def test_compact_transcripts_has_the_graded_episodes(run):
     compact(run.path)
     table = pq.read_table(run.path / "transcripts.parquet")
     assert table["case_id"].to_pylist() == [f"case{i}" for i in (0, 0, 1, 1, 2, 2, 3, 3, 4, 4)]
@@ -103,7 +103,7 @@ def test_compact_transcripts_are_those_that_were_graded(run):
     }
 
 
-def test_compact_summary_tells_finished_from_interrupted_episodes_without_a_grade(tmp_path):
+def test_compact_summary_distinguishes_finished_and_interrupted_ungraded_episodes(tmp_path):
     run = make_run(tmp_path / "out", [case(i) for i in range(4)])
     records = [episode(0, 1.0, 2.0), grade(0), episode(1, 1.0, 2.0)]
     records += [episode(2, 1.0, 2.0, ending="interrupted")]
@@ -114,7 +114,7 @@ def test_compact_summary_tells_finished_from_interrupted_episodes_without_a_grad
     assert summary.never_ran == [case(3).nodeid]
 
 
-def test_compact_summary_counts_what_is_there_and_what_is_not(run):
+def test_compact_summary_counts_present_and_missing_cases(run):
     summary = compact(run.path)
     statistics = summary.statistics
     assert statistics.counts == {
@@ -147,7 +147,7 @@ def test_compact_summary_counts_what_is_there_and_what_is_not(run):
     ]
 
 
-def test_compact_a_second_time_gives_the_same_tables(run):
+def test_second_compact_makes_the_same_tables(run):
     first = compact(run.path)
     before = {name: (run.path / name).read_bytes() for name in first.files[:3]}
     second = compact(run.path)
@@ -157,7 +157,7 @@ def test_compact_a_second_time_gives_the_same_tables(run):
     assert {path.stat().st_mode & 0o777 for path in run.path.glob("*.parquet")} == {0o600}
 
 
-def test_compact_measures_only_what_began_after_the_resume(run):
+def test_compact_measures_only_episodes_that_began_after_the_resume(run):
     manifest = read_manifest(run.path)
     resumed = datetime.fromtimestamp(NOW.timestamp() + 4.5, UTC)
     write_manifest(run.path, msgspec.structs.replace(manifest, measured_from=resumed))
@@ -167,7 +167,7 @@ def test_compact_measures_only_what_began_after_the_resume(run):
     assert summary.statistics.n_graded == 4
 
 
-def test_compact_json_holds_the_same_rows(run):
+def test_compact_json_has_the_same_rows(run):
     compact(run.path)
     expected = pq.read_table(run.path / "results.parquet").to_pylist()
     manifest = read_manifest(run.path)
@@ -218,8 +218,8 @@ def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatc
     assert len(segments(run.journal)) == 2
 
 
-def test_no_second_compaction_begins_before_the_summary_of_the_first_stands(run, monkeypatch):
-    """It would remove the file that the summary is written to."""
+def test_second_compaction_waits_for_the_summary_of_the_first(run, monkeypatch):
+    """A second compaction would remove the temporary file of the summary."""
     held = {}
 
     def write(path, content):
@@ -264,7 +264,7 @@ def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
     table.finish()
     table.publish()
     parquet.verify(table.path, schema, 100)
-    with pytest.raises(ResultsError, match="holds 100 rows of 99 written"):
+    with pytest.raises(ResultsError, match="has 100 rows, 99 were written"):
         parquet.verify(table.path, schema, 99)
     with pytest.raises(ResultsError, match="does not have the schema"):
         parquet.verify(table.path, parquet.arrow_schema(columns, simulated=True), 100)
@@ -276,7 +276,7 @@ def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
         parquet.verify(table.path, schema, 100)
 
 
-def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):
+def test_session_without_cases_keeps_the_earlier_measurements(run):
     first = compact(run.path)
     benchmark = (run.path / "benchmark.json").read_bytes()
     manifest = read_manifest(run.path)
@@ -287,12 +287,12 @@ def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):
     assert again.statistics == first.statistics
     assert (again.bound_s, again.efficiency) == (first.bound_s, first.efficiency)
     assert (again.attribution, again.audit) == (first.attribution, first.audit)
-    assert (first.session, again.session) == ("", " of an earlier session")
+    assert (first.session, again.session) == ("", " (earlier session)")
     assert (run.path / "benchmark.json").read_bytes() == benchmark
     assert read_manifest(run.path).bound == manifest.bound
 
 
-def test_compact_counts_graded_cases_that_sent_no_request_through_llm(tmp_path):
+def test_compact_counts_graded_cases_without_a_request_through_llm(tmp_path):
     run = make_run(tmp_path / "out", [case(n) for n in range(6)])
     write_journal(
         run,
@@ -303,7 +303,7 @@ def test_compact_counts_graded_cases_that_sent_no_request_through_llm(tmp_path):
         grade(1),
         episode(2, 1.0, 2.0, attempts=[]),
         grade(2, "unsolved", test="failed"),
-        # None of these could have been answered.
+        # These cases could not get an answer.
         episode(3, 1.0, 2.0, "infra", kind="no_lane", attempts=[]),
         grade(3, "infra", kind="no_lane", test="skipped"),
         grade(4, "skipped", test="skipped"),
@@ -313,7 +313,7 @@ def test_compact_counts_graded_cases_that_sent_no_request_through_llm(tmp_path):
     assert compact(run.path).n_without_request == 2
 
 
-def test_compact_row_groups_bound_memory(run, monkeypatch):
+def test_compact_limits_memory_with_row_groups(run, monkeypatch):
     monkeypatch.setattr(table_set, "CASES_PER_GROUP", 2)
     compact(run.path)
     assert pq.ParquetFile(run.path / "results.parquet").num_row_groups == 3
@@ -323,7 +323,7 @@ def test_compact_row_groups_bound_memory(run, monkeypatch):
     assert pq.ParquetFile(run.path / "transcripts.parquet").num_row_groups == 3
 
 
-def test_compact_cleans_up_after_one_that_was_killed(run):
+def test_compact_cleans_up_after_a_killed_one(run):
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
     (run.path / ".results.parquet.1.tmp").write_bytes(b"half")

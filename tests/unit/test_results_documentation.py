@@ -1,4 +1,4 @@
-"""The program of docs/reference/results.md that reads runs of different suites together."""
+"""The programs in docs/reference/results.md that read the tables of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_run(path, outcomes, scores, **params):
 
 
 @pytest.mark.parametrize("page", ["reference/results.md", "tutorial.md"])
-def test_program_that_needs_nothing_else_counts_outcomes(page, tmp_path, monkeypatch, capsys):
+def test_program_with_pyarrow_alone_counts_outcomes(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / ".ultrapar" / "latest", ["solved", "unsolved", "solved"], {})
     programs = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)

@@ -27,11 +27,11 @@ def ended(case_id="a" * 16, **fields):
     return EpisodeEnded(case_id, "gw0", "returned", 1, 2, 0.25, **fields)
 
 
-def test_journal_append_returns_where_the_record_stands(tmp_path):
+def test_journal_append_returns_the_position_of_the_record(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     first = writer.append(EpisodeStarted("a" * 16, "gw0", 1))
     second = writer.append(ended(value=msgspec.Raw(b'{"ok":true}')))
-    # Read while the writer still has it open, as the worker's main thread does.
+    # Read while the writer is open, like the worker's main thread.
     reader = JournalReader(tmp_path)
     assert bytes(reader.read(second).value) == b'{"ok":true}'
     assert reader.read(first) == EpisodeStarted("a" * 16, "gw0", 1)
@@ -39,7 +39,7 @@ def test_journal_append_returns_where_the_record_stands(tmp_path):
     writer.close()
 
 
-def test_journal_takes_records_from_two_threads(tmp_path):
+def test_journal_accepts_records_from_two_threads(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     kept = {}
 
@@ -58,7 +58,7 @@ def test_journal_takes_records_from_two_threads(tmp_path):
     assert len(kept) == 400
 
 
-def test_journal_writes_many_records_at_once_each_in_its_place(tmp_path, monkeypatch):
+def test_journal_writes_many_records_in_one_write(tmp_path, monkeypatch):
     written = []
     real = os.write
     monkeypatch.setattr(Disk, "write", lambda fd, data: written.append(data) or real(fd, data))
@@ -74,7 +74,7 @@ def test_journal_writes_many_records_at_once_each_in_its_place(tmp_path, monkeyp
     }
 
 
-def test_journal_record_that_cannot_be_written_down_costs_no_other(tmp_path):
+def test_journal_record_that_cannot_be_encoded_loses_no_other_record(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     records = [ended("a" * 16), ended("b" * 16, detail=object()), ended("c" * 16)]
     with pytest.raises(TypeError, match="object"):
@@ -86,7 +86,7 @@ def test_journal_record_that_cannot_be_written_down_costs_no_other(tmp_path):
     assert kept[last].case_id == "d" * 16
 
 
-def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch):
+def test_journal_short_write_is_an_error_and_final(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.append(EpisodeStarted("a" * 16, "gw0", 1))
     real = os.write
@@ -94,7 +94,7 @@ def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch
     with pytest.raises(ResultsError, match=r"wrote 10 of \d+ bytes: is the disk full"):
         writer.append(EpisodeStarted("b" * 16, "gw0", 2))
     monkeypatch.undo()
-    with pytest.raises(ResultsError, match="takes no more records: wrote 10"):
+    with pytest.raises(ResultsError, match="accepts no more records: wrote 10"):
         writer.append(EpisodeStarted("c" * 16, "gw0", 3))
     writer.close()
     assert [item.case_id for _, item in scan_journal(tmp_path)] == ["a" * 16]
@@ -118,7 +118,7 @@ def test_journal_failed_sync_is_final(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_journal_syncs_only_what_is_new(tmp_path, monkeypatch):
+def test_journal_syncs_only_new_records(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     synced = []
     monkeypatch.setattr(Disk, "fdatasync", synced.append)
@@ -131,8 +131,8 @@ def test_journal_syncs_only_what_is_new(tmp_path, monkeypatch):
     writer.close()
 
 
-def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
-    # Values that also stand where the record needs them: an ending, a field's name, a time.
+def test_journal_secret_is_redacted_without_breaking_the_record(tmp_path):
+    # These values are also parts of the record: an ending, a field name, a time.
     secrets = ["returned", "messages", "12345678", 'sk-"quoted"-ä']
     redactor = Redactor(secrets)
     writer = JournalWriter(tmp_path, "gw0", redactor.bytes)
@@ -157,7 +157,7 @@ def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
     assert msgspec.json.decode(back.value) == {"key ***": ["***", 12345678]}
 
 
-def test_journal_says_of_a_grade_no_secret_and_no_lone_surrogate(tmp_path):
+def test_journal_grade_contains_no_secret_and_no_surrogate(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", Redactor(["sk-secret-of-the-pool"]).bytes)
     given = "half \ud83d of sk-secret-of-the-pool"
     position = writer.append(
@@ -168,7 +168,7 @@ def test_journal_says_of_a_grade_no_secret_and_no_lone_surrogate(tmp_path):
     assert (back.reason, back.labels) == (shown, {shown: shown})
 
 
-def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
+def test_journal_value_with_line_feeds_is_one_line(tmp_path):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     position = writer.append(ended(value=msgspec.Raw(b'{\n "a": 1\n}')))
     writer.close()
@@ -177,5 +177,5 @@ def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
 
 
 def test_journal_unwritable_directory_is_an_error(tmp_path):
-    with pytest.raises(ResultsError, match="cannot make the journal segment"):
+    with pytest.raises(ResultsError, match="cannot create the journal segment"):
         JournalWriter(tmp_path / "missing", "gw0", unchanged)

@@ -37,7 +37,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_manifest_reads_back_as_written(tmp_path):
+def test_manifest_is_read_as_written(tmp_path):
     manifest = msgspec.structs.replace(
         MANIFEST,
         arguments=("-k", "order", "-n4"),
@@ -55,7 +55,7 @@ def test_manifest_reads_back_as_written(tmp_path):
     assert {"pytest-ultrapar", "pyarrow", "pytest"} <= manifest.versions.keys()
 
 
-def test_lanes_of_a_manifest_keep_the_names_that_earlier_runs_wrote():
+def test_lanes_of_a_manifest_keep_their_old_field_names():
     written = {"rests": {"rate": 2}, "rested_s": {"rate": 1.5}, "found": None}
     lane = LaneStatus("p/i/k", "up", "", 0, 3, 9, 5, 1, 3, {})
     read = msgspec.convert({**msgspec.to_builtins(lane), **written}, LaneStatus)
@@ -63,7 +63,7 @@ def test_lanes_of_a_manifest_keep_the_names_that_earlier_runs_wrote():
     assert msgspec.to_builtins(read).items() >= written.items()
 
 
-def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
+def test_missing_foreign_or_newer_manifest_is_an_error(tmp_path):
     with pytest.raises(ResultsError, match="cannot read"):
         read_manifest(tmp_path)
     path = tmp_path / "manifest.json"
@@ -71,14 +71,14 @@ def test_manifest_missing_foreign_or_of_another_schema_is_an_error(tmp_path):
     with pytest.raises(ResultsError, match="not a manifest of this version"):
         read_manifest(tmp_path)
     write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, schema=2))
-    with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
+    with pytest.raises(ResultsError, match="comes from a newer version: its schema is 2"):
         read_manifest(tmp_path)
     path.write_text('{"schema": 2, "run": "of which this version knows nothing"}')
-    with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
+    with pytest.raises(ResultsError, match="comes from a newer version: its schema is 2"):
         read_manifest(tmp_path)
 
 
-def test_manifest_failed_write_leaves_the_earlier_one(tmp_path):
+def test_failed_write_leaves_the_earlier_manifest(tmp_path):
     write_manifest(tmp_path, MANIFEST)
     (tmp_path / "taken").mkdir()
     with pytest.raises(ResultsError, match="cannot write"):
@@ -86,7 +86,7 @@ def test_manifest_failed_write_leaves_the_earlier_one(tmp_path):
     assert read_manifest(tmp_path) == MANIFEST
 
 
-def test_resume_may_change_what_no_case_depends_on():
+def test_resume_may_change_settings_that_no_case_depends_on():
     new = msgspec.structs.replace(
         MANIFEST,
         pool_digest="00" * 32,
@@ -104,16 +104,16 @@ def test_resume_may_change_what_no_case_depends_on():
         ({"models": ("a", "c")}, "(gone: b; new: c)"),
         ({"mode": "rotate"}, "the mode was ultra and is rotate now"),
         ({"storage_format": "json"}, "the format of tables was parquet and is json now"),
-        ({"answered_by": {"a": "y"}}, "a was answered by x, and is by y now"),
+        ({"answered_by": {"a": "y"}}, "a was answered by x and is answered by y now"),
         ({"simulated": False}, "the kind of answers was simulated and is real now"),
     ],
 )
-def test_resume_of_something_else_is_named(change, sentence):
+def test_resume_names_the_difference(change, sentence):
     (difference,) = resume_differences(MANIFEST, msgspec.structs.replace(MANIFEST, **change))
     assert sentence in difference
 
 
-def test_run_is_not_finished_with_another_model_in_a_role():
+def test_resume_refuses_another_model_in_a_role():
     def with_judge(model):
         said = EffectiveValue("role judge model", model, "pool.toml")
         return msgspec.structs.replace(MANIFEST, effective=(said,))
@@ -125,7 +125,7 @@ def test_run_is_not_finished_with_another_model_in_a_role():
     ]
 
 
-def test_run_is_not_finished_with_other_bounds_of_answers():
+def test_resume_refuses_other_bounds_of_answers():
     def with_value(name, value):
         said = EffectiveValue(name, value, "pool.toml")
         return msgspec.structs.replace(MANIFEST, effective=(said,), pool_lanes=(LANE,))

@@ -31,20 +31,20 @@ def test_mcnemar_is_the_binomial_test(stats, gained, lost):
     assert mcnemar(gained, lost) == pytest.approx(expected, rel=1e-9)
 
 
-def test_mcnemar_of_a_huge_imbalance_is_no_chance():
+def test_mcnemar_of_a_huge_imbalance_is_zero():
     assert mcnemar(20_000, 0) == 0.0
     assert mcnemar(10_000, 10_000) == 1.0
 
 
 @pytest.mark.parametrize("n", [2, 5, 25, 300])
-def test_mean_interval_of_values_without_skew_is_students(stats, n):
+def test_mean_interval_of_values_without_skew_is_students_t(stats, n):
     values = [*range(n)]
     expected = stats.t.interval(0.95, n - 1, loc=(n - 1) / 2, scale=stats.sem(values))
     assert mean_interval(values) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 25, 300])
-def test_mean_interval_of_skewed_values_is_that_of_halls_transformation(stats, n):
+def test_mean_interval_of_skewed_values_uses_halls_transformation(stats, n):
     rng = random.Random(n)
     values = [rng.lognormvariate(0, 1) for _ in range(n)]
     found = mean_interval(values)
@@ -66,7 +66,7 @@ def test_mean_interval_of_skewed_values_is_that_of_halls_transformation(stats, n
         (lambda rng: rng.choice((0, 0, 0, 1)) - rng.choice((0, 0, 0, 1)), 0.0, 30),
     ],
 )
-def test_mean_interval_holds_the_mean_as_often_as_it_says(draw, mean, n):
+def test_mean_interval_covers_the_mean_at_its_level(draw, mean, n):
     rng = random.Random(11)
     found = [mean_interval([draw(rng) for _ in range(n)]) for _ in range(120)]
     share = sum(low <= mean <= high for low, high in found) / 120
@@ -75,7 +75,7 @@ def test_mean_interval_holds_the_mean_as_often_as_it_says(draw, mean, n):
 
 @examples(25)
 @given(st.lists(numbers, max_size=20))
-def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values):
+def test_mean_interval_contains_the_sample_mean_and_is_deterministic(values):
     low, high = mean_interval(values)
     if values:
         assert low <= math.fsum(values) / len(values) <= high
@@ -83,7 +83,7 @@ def test_mean_interval_holds_the_mean_of_the_values_and_is_the_same_again(values
 
 
 @given(st.integers(1, 400), st.data())
-def test_rate_difference_holds_what_was_seen_and_mirrors(n, data):
+def test_rate_difference_contains_the_estimate_and_is_symmetric(n, data):
     gained = data.draw(st.integers(0, n))
     lost = data.draw(st.integers(0, n - gained))
     low, high = rate_difference(n, gained, lost)
@@ -106,7 +106,7 @@ def test_rate_difference_covers_the_truth():
     assert 0.93 <= hits / 1000 <= 0.98
 
 
-def test_typical_ratio_takes_long_and_short_cases_alike():
+def test_typical_ratio_weighs_long_and_short_cases_equally():
     assert typical_ratio([1.0, 100.0], [2.0, 50.0])[0] == pytest.approx(1.0)
     assert ratio_interval([1.0, 100.0], [2.0, 50.0])[0] == pytest.approx(52 / 101)
     assert typical_ratio([0.0], [1.0]) is None
@@ -134,7 +134,7 @@ def test_quantile_interval_covers_the_truth(share):
     assert 0.93 <= hits / 400 <= 0.995
 
 
-def test_quantile_interval_is_open_where_too_few_values_are_above():
+def test_quantile_interval_is_open_if_too_few_values_are_above():
     ordered = [float(number) for number in range(100)]
     low, high = quantile_interval(ordered, 0.99)
     assert low == 96.0
@@ -142,7 +142,7 @@ def test_quantile_interval_is_open_where_too_few_values_are_above():
     assert quantile_interval([1.0], 0.5) == (-math.inf, math.inf)
 
 
-def test_difference_interval_adds_uncertainties_like_squares():
+def test_difference_interval_adds_squares_of_uncertainties():
     found = difference_interval(10.0, Interval(9.0, 12.0), 20.0, Interval(17.0, 24.0))
     assert found.low == pytest.approx(10 - math.hypot(3, 2))
     assert found.high == pytest.approx(10 + math.hypot(4, 1))
@@ -152,7 +152,7 @@ def test_difference_interval_adds_uncertainties_like_squares():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_benjamini_hochberg_is_scipys(stats, chances):
+def test_benjamini_hochberg_matches_scipy(stats, chances):
     assert benjamini_hochberg(chances) == pytest.approx(
         list(stats.false_discovery_control(chances))
     )

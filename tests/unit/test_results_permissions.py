@@ -1,6 +1,6 @@
-"""Files that may not be read or written, or are none: a sentence that names them, no traceback.
+"""Unreadable or unwritable files and wrong file types: one sentence with the path, no traceback.
 
-Root may do everything, so where permissions matter the code runs as nobody.
+Root may do everything, so tests of permissions run as the user `nobody`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.session.runtime import ASSIGNMENT_FILE, read_assignment
 from pytest_ultrapar.store import parquet  # noqa: F401 - nobody may be unable to import it
 from pytest_ultrapar.store.cases_file import TABLES_FILE, read_tables
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
     read_history,
@@ -32,7 +32,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder():
-    """A folder that everybody can reach, unlike pytest's own."""
+    """A folder that every user can read, unlike pytest's `tmp_path`."""
     made = Path(tempfile.mkdtemp(prefix="ultrapar-test-"))
     made.chmod(0o755)
     yield made
@@ -54,7 +54,7 @@ def run(folder):
 
 @contextmanager
 def as_nobody():
-    """What is done here is done without root's powers."""
+    """Run a block without root's permissions."""
     if os.geteuid() != 0:
         yield
         return
@@ -73,13 +73,13 @@ def as_nobody():
         (".", 0o000, "run.lock: Permission denied"),
     ],
 )
-def test_run_of_somebody_else_cannot_be_resumed_and_is_named(run, locked, mode, named):
+def test_run_of_another_user_is_refused_and_named(run, locked, mode, named):
     (run.path / locked).chmod(mode)
     with as_nobody(), pytest.raises(ConfigError, match=named):
         RunDirectory.open_existing(resolve_run(str(run.path)))
 
 
-def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, monkeypatch):
+def test_directory_elsewhere_needs_no_ultrapar_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".ultrapar").touch()
     assert new_directory(tmp_path / "out", NOW).is_dir()
@@ -88,7 +88,7 @@ def test_directory_for_several_runs_elsewhere_needs_no_folder_of_runs(tmp_path, 
 
 
 @pytest.mark.parametrize("is_locked_before", [False, True])
-def test_compact_where_nothing_can_be_written_is_named(run, is_locked_before):
+def test_compact_of_a_read_only_run_is_refused_with_its_path(run, is_locked_before):
     if is_locked_before:
         (run.path / "compact.lock").touch()
         (run.path / "compact.lock").chmod(0o666)
@@ -106,7 +106,7 @@ def _odd(path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "dangling link"])
-def test_segment_that_is_no_file_is_damage(run, kind):
+def test_segment_that_is_not_a_file_is_reported_as_damage(run, kind):
     _odd(run.journal / "w-gw7-1-0.jsonl", kind)
     history = read_history(run.journal)
     assert set(history.cases) == {"case0", "case1"}
@@ -118,7 +118,7 @@ def test_segment_that_is_no_file_is_damage(run, kind):
 
 
 @pytest.mark.parametrize("kind", ["directory", "text"])
-def test_files_of_the_run_that_cannot_be_read_are_named(tmp_path, kind):
+def test_unreadable_files_of_a_run_are_named(tmp_path, kind):
     for name in (ASSIGNMENT_FILE, TABLES_FILE, "recovered.jsonl"):
         if kind == "directory":
             (tmp_path / name).mkdir()

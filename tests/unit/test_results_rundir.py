@@ -41,7 +41,7 @@ def start_a_run(run):
     writer.close()
 
 
-def test_run_directory_default_is_named_by_utc_time(parent):
+def test_run_directory_is_named_by_utc_time(parent):
     east = NOW.astimezone(timezone(timedelta(hours=8)))
     run = RunDirectory.create(None, east)
     assert run.path.parent == parent
@@ -53,7 +53,7 @@ def test_run_directory_default_is_named_by_utc_time(parent):
     run.close()
 
 
-def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_path):
+def test_latest_points_to_the_newest_run_in_any_directory(parent, tmp_path):
     RunDirectory.create(None, NOW).point_latest()
     second = RunDirectory.create(tmp_path / "deep" / "out", NOW)
     second.point_latest()
@@ -64,7 +64,7 @@ def test_run_directory_latest_points_to_the_newest_wherever_it_is(parent, tmp_pa
     assert resolve_run(third.run_id) == third.path.resolve()
 
 
-def test_run_directory_in_use_is_refused_with_the_process(tmp_path):
+def test_run_directory_in_use_is_refused_with_the_process_id(tmp_path):
     run = RunDirectory.create(tmp_path / "out", NOW)
     for open_again in (
         lambda: RunDirectory.create(tmp_path / "out", NOW),
@@ -78,13 +78,13 @@ def test_run_directory_in_use_is_refused_with_the_process(tmp_path):
 
 def test_run_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="not empty and holds no run"):
+    with pytest.raises(ConfigError, match="not empty and contains no run"):
         RunDirectory.create(tmp_path, NOW)
     with pytest.raises(ConfigError, match=r"cannot use .*notes\.txt"):
         RunDirectory.create(tmp_path / "notes.txt", NOW)
 
 
-def test_run_directory_of_an_earlier_run_is_refused_with_the_way_out(tmp_path):
+def test_run_directory_of_an_earlier_run_is_refused_with_a_remedy(tmp_path):
     run = RunDirectory.create(tmp_path / "out", NOW)
     start_a_run(run)
     run.close()
@@ -92,7 +92,7 @@ def test_run_directory_of_an_earlier_run_is_refused_with_the_way_out(tmp_path):
         RunDirectory.create(tmp_path / "out", NOW)
 
 
-def test_run_directory_of_a_run_that_never_began_is_taken_over(tmp_path):
+def test_run_directory_of_a_run_that_never_began_is_reused(tmp_path):
     first = RunDirectory.create(tmp_path / "out", NOW)
     write_cases(first.path, [case(0, "old")])
     JournalWriter(first.journal, "main", lambda data: data).close()
@@ -104,16 +104,16 @@ def test_run_directory_of_a_run_that_never_began_is_taken_over(tmp_path):
     second.close()
 
 
-def test_discarding_removes_what_the_run_made_and_nothing_else(tmp_path):
+def test_discard_removes_only_files_of_the_run(tmp_path):
     new = RunDirectory.create(tmp_path / "hosts" / "a", NOW)
     (new.path / "cases.json").touch()
     new.discard()
     assert list(tmp_path.joinpath("hosts").iterdir()) == []
-    # Somebody made it, for this run or for several.
+    # The user made this directory, for one run or for several.
     was_there = RunDirectory.create(tmp_path / "hosts", NOW)
     was_there.discard()
     assert list(tmp_path.joinpath("hosts").iterdir()) == []
-    # A run that never began has left its lock beside other runs.
+    # A run that never began left its lock next to other runs.
     RunDirectory.create(tmp_path / "hosts", NOW).close()
     other = RunDirectory.create(tmp_path / "hosts" / "b", NOW)
     other.close()
@@ -125,7 +125,7 @@ def test_discarding_removes_what_the_run_made_and_nothing_else(tmp_path):
     assert other.journal.is_dir()
 
 
-def test_discarding_twice_leaves_the_run_that_came_after(tmp_path):
+def test_second_discard_does_not_remove_a_later_run(tmp_path):
     refused = RunDirectory.create(tmp_path / "run", NOW)
     refused.discard()
     after = RunDirectory.create(tmp_path / "run", NOW)
@@ -134,14 +134,14 @@ def test_discarding_twice_leaves_the_run_that_came_after(tmp_path):
     after.close()
 
 
-def test_discarding_a_run_that_was_opened_again_removes_nothing(tmp_path):
+def test_discard_of_a_reopened_run_removes_nothing(tmp_path):
     RunDirectory.create(tmp_path / "run", NOW).close()
     again = RunDirectory.open_existing(tmp_path / "run")
     again.discard()
     assert again.journal.is_dir()
 
 
-def test_run_directory_keeps_its_run_id_when_opened_again():
+def test_reopened_run_directory_keeps_its_run_id():
     run = RunDirectory.create(None, NOW)
     run.point_latest()
     run.close()
@@ -150,7 +150,7 @@ def test_run_directory_keeps_its_run_id_when_opened_again():
     again.close()
 
 
-def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on():
+def test_temporary_files_of_dead_processes_are_removed_on_resume():
     run = RunDirectory.create(None, NOW)
     run.close()
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -165,7 +165,7 @@ def test_temporary_files_of_processes_that_are_gone_are_swept_when_a_run_goes_on
     assert all(path.exists() for path in (in_use, *users))
 
 
-def test_resolve_run_names_where_it_looked(tmp_path):
+def test_resolve_run_names_the_paths_that_it_tried(tmp_path):
     run = RunDirectory.create(tmp_path / "elsewhere", NOW)
     run.point_latest()
     run.close()
@@ -174,7 +174,7 @@ def test_resolve_run_names_where_it_looked(tmp_path):
         resolve_run("latest")
     with pytest.raises(ConfigError, match=r"no run found at nowhere or .*nowhere"):
         resolve_run("nowhere")
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="contains no run"):
         RunDirectory.open_existing(tmp_path)
 
 
@@ -194,37 +194,37 @@ def planned(*models, n=2):
         (
             planned("a", "c"),
             "(4 then, 4 now; cases only then: t.py::test_it[b-0] and 1 more; cases only now: "
-            "t.py::test_it[c-0] and 1 more): name the same suite",
+            "t.py::test_it[c-0] and 1 more): use the same suite",
         ),
         (
             planned("a", "b", n=1),
-            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): name the same suite",
+            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): use the same suite",
         ),
         (
             [msgspec.structs.replace(one, case_id="f" * 16) for one in planned("a", "b")],
             "though their names are: the run seed",
         ),
-        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): name"),
+        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): use"),
     ],
     ids=["other model", "fewer", "other seed", "long names"],
 )
-def test_cases_that_are_missing_are_named(now, said):
+def test_missing_cases_are_named(now, said):
     assert said in missing_message(planned("a", "b"), now)
 
 
-def test_cases_in_another_order_and_more_of_them_miss_nothing():
+def test_reordered_and_additional_cases_are_accepted():
     assert missing_message(planned("a", "b"), planned("b", "a", "c", n=3)) is None
 
 
-def test_cases_missing_or_foreign_are_an_error(tmp_path):
+def test_missing_or_foreign_cases_file_is_an_error(tmp_path):
     with pytest.raises(ResultsError, match="cannot read the planned cases"):
         read_cases(tmp_path)
     (tmp_path / "cases.json").write_text('[{"index": "no"}]')
-    with pytest.raises(ResultsError, match="does not hold the planned cases"):
+    with pytest.raises(ResultsError, match="does not contain the planned cases"):
         read_cases(tmp_path)
 
 
-def test_cases_that_come_are_read_while_they_come_after_a_crash_and_at_the_end(tmp_path):
+def test_streamed_cases_are_read_during_the_run_after_a_crash_and_at_the_end(tmp_path):
     a, b, c = case(0, "aa"), case(1, "bb"), case(2, "cc")
     coming = ComingCases(tmp_path)
     assert read_cases(tmp_path) == []
@@ -249,7 +249,7 @@ def test_cases_that_come_are_read_while_they_come_after_a_crash_and_at_the_end(t
     path = killed / "cases.jsonl"
     whole, _, _ = path.read_bytes().partition(b"\n")
     path.write_bytes(whole[18:] + b"\n")
-    assert read_cases(killed) == [a], "of an earlier version"
+    assert read_cases(killed) == [a], "written by an earlier version"
     path.write_bytes(whole.replace(b'"index":0', b'"index":1') + b"\n")
     with pytest.raises(ResultsError, match="is damaged in line 1"):
         read_cases(killed)
@@ -261,7 +261,7 @@ def test_suite_digest_depends_on_the_cases_and_not_on_their_order():
     assert suite_digest([a, b]) != suite_digest([a, b, c])
 
 
-def test_cases_of_the_first_writer_stand(tmp_path):
+def test_cases_of_the_first_writer_are_kept(tmp_path):
     first, second = [case(0, "aa"), case(1, "bb")], [case(0, "cc")]
     assert write_cases(tmp_path, first) == []
     assert write_cases(tmp_path, first) == []

@@ -1,4 +1,4 @@
-"""The alarm of a client that cannot keep up, and the pulse that it goes by."""
+"""The warning about a client that cannot keep up, and the lag that it is based on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.request_logs import episode, log_of, request
 
 
 class Time:
-    """A clock and a meter of CPU, both set by hand."""
+    """A clock and a CPU meter that the test advances."""
 
     now = cpu = waited = 100.0
 
@@ -38,7 +38,7 @@ def loop_lag(time):
     return LoopLag(lambda: time.now, lambda: (time.cpu, time.waited))
 
 
-def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(loop_lag, time):
+def test_lag_and_cpu_count_only_while_episodes_are_open(loop_lag, time):
     assert loop_lag.lag_s == 0.0
     loop_lag.beat(busy=False)
     time.pass_by(5.0, 1.0, 2.0)
@@ -62,7 +62,7 @@ def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(loop_lag, ti
     assert spent.waited_s == pytest.approx(0.004)
 
 
-def test_pulse_ends_with_its_engine_whatever_is_open(loop_lag, time):
+def test_measurement_ends_with_the_engine_even_with_open_episodes(loop_lag, time):
     loop_lag.beat(busy=True)
     time.pass_by(2.0, 1.0)
     spent = loop_lag.spent("gw3")
@@ -78,70 +78,70 @@ def engine(*, late_s=0.0001, cpu=0.5, waited=0.0, name="gw0"):
     return EngineSpent(name, 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2, 10.0 * waited)
 
 
-def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
+def test_slow_client_that_costs_time_is_reported_as_the_bound():
     said = client_bound(with_client(3.0), [engine(), engine(late_s=0.02, cpu=0.97)], 0.07)
-    assert said.startswith("30% of the makespan was the client's own time")
+    assert said.startswith("30% of the makespan was spent in the client")
     assert "20.0 ms late" in said
     assert "70 ms after their lease" in said
-    assert said.endswith("(gw0) took 97% CPU: more workers (-n) share its work")
+    assert said.endswith("(gw0) used 97% CPU: more workers (-n) share its work")
 
 
 @pytest.mark.parametrize(
     ("cpu", "waited", "said"),
-    [(0.97, 0.0, "97% CPU: "), (0.3, 0.7, "30% CPU and waited for it 70% of the time: ")],
+    [(0.97, 0.0, "97% CPU: "), (0.3, 0.7, "30% CPU and waited for a CPU 70% of the time: ")],
 )
 @pytest.mark.parametrize("name", ["controller", "broker"])
-def test_process_that_serves_all_workers_is_named_with_what_helps(name, cpu, waited, said):
-    # Each of its own steps waits, too, where cores are short.
+def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, waited, said):
+    # If cores are short, the workers wait, too.
     idle = engine(cpu=0.2, waited=0.9 * waited)
     spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
     bound = client_bound(with_client(3.0), spent, 0.001)
-    assert f"the busiest process ({name}) took {said}it serves all workers; " in bound
+    assert f"The busiest process ({name}) used {said}it serves all workers; " in bound
     assert "--ultrapar-shard" in bound
 
 
-def test_worker_that_has_no_cpu_is_not_helped_by_more_of_them():
+def test_more_workers_are_not_suggested_if_cores_are_short():
     spent = [engine(cpu=0.2, waited=0.9, name="gw1"), engine(cpu=0.4, waited=0.5)]
     said = client_bound(with_client(3.0), spent, 0.001)
-    assert "(gw0) took 40% CPU and waited for it 50% of the time: cores are short" in said
+    assert "(gw0) used 40% CPU and waited for a CPU 50% of the time: too few cores" in said
     assert "share its work" not in said
 
 
-def test_process_that_was_there_for_a_part_is_judged_by_that():
-    # Of threads that have ended the waits are not known: then fewer are counted than before.
+def test_process_with_a_decreasing_wait_is_not_blamed():
+    # The waits of ended threads are unknown, so the total can decrease.
     controller = EngineSpent("controller", 20.0, 10.0, 0, 0.0, 0.0, -9.0)
     said = client_bound(with_client(3.0), [controller, engine(cpu=0.97, waited=3.0)], 0.001)
-    assert "(gw0) took 97% CPU: more workers" in said
+    assert "(gw0) used 97% CPU: more workers" in said
 
 
-def test_client_that_is_late_without_a_full_process_names_no_cure():
+def test_late_client_without_a_busy_process_gets_no_remedy():
     said = client_bound(with_client(3.0), [engine(late_s=0.02)], 0.001)
-    assert said.endswith("(gw0) took 50% CPU")
+    assert said.endswith("(gw0) used 50% CPU")
 
 
 @pytest.mark.parametrize(
     ("client_s", "one", "dispatch_s"),
     [
-        pytest.param(0.5, engine(late_s=0.1, cpu=1.0), 1.0, id="it costs little"),
+        pytest.param(0.5, engine(late_s=0.1, cpu=1.0), 1.0, id="client time is short"),
         pytest.param(5.0, engine(), 0.001, id="the suite's own code waits between turns"),
     ],
 )
-def test_a_client_that_is_not_what_bounds(client_s, one, dispatch_s):
+def test_client_that_is_not_the_bound_is_not_reported(client_s, one, dispatch_s):
     assert client_bound(with_client(client_s), [one], dispatch_s) == ""
 
 
-def test_a_client_is_judged_without_engines_too():
+def test_client_is_judged_without_engines_too():
     assert client_bound(with_client(5.0), [], 0.2)
     assert client_bound(with_client(5.0), [], 0.0) == ""
 
 
-def test_code_of_the_suite_that_blocks_the_loop_is_what_bounds_whatever_else():
+def test_suite_code_that_blocks_the_loop_is_reported_as_the_bound():
     stood = msgspec.structs.replace(
         engine(name="gw1"), stalls={"f (a.py:1)": 0.3, "g (b.py:2)": 0.8}
     )
     said = client_bound(with_client(0.0), [engine(), stood], 0.001)
     assert said == (
-        "code of the suite blocked the loop of all episodes for 1.1 s, most of all in g (b.py:2): "
+        "code of the suite blocked the loop of all episodes for 1.1 s, most of it in g (b.py:2): "
         "await llm.run(function) instead"
     )
     little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})
@@ -154,7 +154,7 @@ def test_dispatch_counts_measured_requests():
     assert dispatch_p95_s(log_of([lane("i0", "k")], *slow, measured=False)) == 0.0
 
 
-def test_use_of_cpu_is_that_of_all_threads_of_a_process():
+def test_cpu_use_covers_all_threads_of_a_process():
     cpu_s, waited_s = cpu_use(os.getpid())
     burning = threading.Thread(target=sum, args=(range(1_000_000),))
     burning.start()

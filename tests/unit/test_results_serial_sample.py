@@ -1,4 +1,4 @@
-"""A run with a serial sample: what counts in its speed, and what stands in its benchmark file."""
+"""A run with a serial sample: its speed-up and its benchmark file."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_speedup_is_measured_against_the_sample():
     assert found.latency.n == 12
 
 
-def test_sample_that_took_no_time_can_be_divided_by():
+def test_sample_without_measured_time_has_a_positive_duration():
     sample = serial_sample(with_serial_times([measure(1.0, 1.0, sampled=True)]))
     assert sample.duration_s > 0
 
 
-def test_sample_of_a_run_that_was_stopped_in_it_has_no_speedup():
+def test_run_stopped_during_its_sample_has_no_speedup():
     measures = with_serial_times([measure(0.0, 1.0, sampled=True)])
     found = run_statistics(measures, n_planned=10, mode="ultra")
     assert (found.sample.n, found.n_timed) == (1, 0)
@@ -114,11 +114,11 @@ def test_suite_without_a_sampled_case_falls_back_to_the_estimate(tmp_path):
         "phase53[serial-m1]": (2, "sampled"),
     }
     assert extra["phase53[serial]"]["makespan_s"] == 3.0
-    # A second and a half a case, against two in half of the second that the suites share.
+    # 1.5 s a case, against two cases in half of the second that the suites share.
     assert extra["phase53[ultra]"]["speedup"] == 6.0
 
 
-def test_benchmark_file_of_a_run_that_was_stopped_in_its_sample_has_the_sample(tmp_path):
+def test_benchmark_file_of_a_run_stopped_during_its_sample_has_the_sample(tmp_path):
     cases = [case(n) for n in range(4)]
     run = make_run(tmp_path / "out", cases, serial_sample=("case0", "case1"))
     write_journal(run, "gw0", episode(0, 0.0, 2.0), grade(0))

@@ -1,4 +1,4 @@
-"""A run of many cases is compacted in slices; what comes of it is the same."""
+"""A run of many cases is compacted in slices, with the same result."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def known(run_dir):
 
 @pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
 @pytest.mark.parametrize("size", [1, 3, 6, 23])
-def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
+def test_slices_make_the_same_tables_as_one_pass(tmp_path, monkeypatch, make, size):
     made = make(tmp_path / "a")
     run = made.path
     by = msgspec.structs.replace(read_manifest(run), summary_by=("model", "label.answer"))
     write_manifest(run, by)
-    # A case that is not planned any more, damage, and an engine.
+    # A case that is no longer planned, damage, and an engine.
     write_journal(
         made,
         "gw8",
         episode(99, 1.0, 2.0),
         EngineSpent("gw8", 1.0, 0.5, 10, 0.1, 0.1),
         grade(99),
-        # Graded once more, by scores alone and with labels.
+        # A second grade, by scores alone and with labels.
         grade(0, "scored", 60.0, scores={"style": 7.0}, labels={"answer": "B", "n": "3"}),
     )
     last = segments(run / "journal")[0]
@@ -61,7 +61,7 @@ def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
     said = []
     sliced = compact(tmp_path / "b", lambda *at: said.append(at))
     assert known(tmp_path / "b") == known(run)
-    # Files of the same rows in groups of other sizes.
+    # Files with the same rows may have row groups of other sizes.
     assert msgspec.structs.replace(sliced, digests={}) == msgspec.structs.replace(whole, digests={})
     assert ("m1", "B") in {cell.names for cell in sliced.cells}
     (row,) = (row for row in known(run)[0]["results"] if row["label.answer"] is not None)

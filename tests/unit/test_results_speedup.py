@@ -1,4 +1,4 @@
-"""Speed-ups, their intervals, and what of a makespan each case has to pay."""
+"""Speed-ups, their intervals, and each case's share of the makespan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ spans = st.lists(st.tuples(moments, moments), min_size=1, max_size=30).map(
 
 
 @given(spans)
-def test_shares_add_up_to_the_makespan_and_none_is_negative(found):
+def test_shares_are_not_negative_and_add_up_to_the_makespan(found):
     shares = makespan_shares(found)
     makespan_s = max(each.end_s for each in found) - min(each.first_send_s for each in found)
     assert math.fsum(shares) == pytest.approx(makespan_s, abs=1e-6)
@@ -28,11 +28,11 @@ def test_shares_add_up_to_the_makespan_and_none_is_negative(found):
 
 def test_speedup_is_the_ratio_of_two_rates():
     assert speedup([Part(1, 2.0, 1, 0.5), Part(1, 4.0, 1, 1.0)]) == pytest.approx(4.0)
-    # One more was completed in the fast run only.
+    # The fast run completed one more case.
     assert speedup([Part(1, 2.0, 1, 1.0), Part(0, 0.0, 1, 1.0)]) == pytest.approx(2.0)
 
 
-def test_interval_of_paired_cases_is_narrower_than_of_two_samples():
+def test_interval_of_paired_cases_is_narrower_than_of_unpaired_cases():
     draw = random.Random(1)
     times_s = [draw.lognormvariate(0, 1) for _ in range(60)]
     paired = speedup_interval([[Part(1, time_s, 1, time_s / 4) for time_s in times_s]])
@@ -56,7 +56,7 @@ def test_interval_needs_three_cases_on_each_side():
 @pytest.mark.parametrize("n", [3, 7])
 @pytest.mark.parametrize("are_paired", [True, False])
 @pytest.mark.parametrize("spread", [0.3, 0.6, 1.0])
-def test_interval_of_few_cases_holds_the_truth_nearly_always(n, are_paired, spread):
+def test_interval_of_few_cases_nearly_always_covers_the_truth(n, are_paired, spread):
     draw = random.Random(f"{n} {spread}")
     hits = 0
     for _ in range(200):

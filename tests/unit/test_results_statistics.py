@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import Position
-from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
+from pytest_ultrapar.store.journal_history import CaseHistory, EpisodeEntry
 from pytest_ultrapar.store.tables import parameter_columns, spent_by
 from tests.unit import finished_run
 from tests.unit.case_measures import measure_case, measures_of
@@ -46,13 +46,13 @@ def measure(start_s, end_s, outcome="solved", **scores):
     return measure_case(case, grade, spent_by(ended), summary_by=names)
 
 
-def test_service_leaves_waiting_out():
+def test_service_time_excludes_waiting():
     attempts = [
         attempt(1.1, 1.0, 1.1, 1.2, "rate"),
         attempt(2.2, 3.2, 3.2, 4.2),
         attempt(4.2, 4.7, 4.7, 5.7),
     ]
-    # 4.7 s: 0.1 refused, 1.0 backed off, 1.5 waited for two leases.
+    # 4.7 s: 0.1 s for a refusal, 1.0 s of back-off, 1.5 s of waiting for two leases.
     ended = episode(attempts, 4.7, backoff_s=1.0)
     assert spent_by(ended).service_s == pytest.approx(2.1)
 
@@ -64,7 +64,7 @@ def test_span_ends_with_the_episode_and_not_with_its_last_answer():
 
     assert span(attempt(1, 1, 1.5, 2)) == (1.5, 5.0)
     assert span(attempt(1, 1, 1.5, 9)) == (1.5, 9.0)
-    # It gave its first lease back, so that nothing tells when it began.
+    # The episode returned its first lease, so the start is unknown.
     assert span(attempt(3, 3.5, 3.6, 4)) == (3.6, 4.0)
     assert span() == (None, None)
 
@@ -97,7 +97,7 @@ def of_part(items, suite=None, model=None):
 
 
 @given(st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30))
-def test_times_of_suites_of_the_same_models_add_up_to_the_makespan(items):
+def test_times_of_suites_with_the_same_models_add_up_to_the_makespan(items):
     runs = [(start, start + length, suite, "m") for start, length, suite in items]
     parts = [of_part(runs, suite) for suite in {suite for *_, suite in items}]
     assert sum(part.seconds for part in parts) == pytest.approx(of_part(runs).seconds, abs=1e-5)
@@ -105,18 +105,18 @@ def test_times_of_suites_of_the_same_models_add_up_to_the_makespan(items):
 
 def test_pause_of_the_whole_run_is_charged_once():
     turns = [(0, 1, "s", "a"), (3, 4, "s", "b"), (6, 9, "s", "a"), (7, 8, "s", "b")]
-    # From 1 to 3 nothing is under way, and b begins next; from 4 to 6 it is a.
+    # Nothing runs from 1 to 3 before b begins, nor from 4 to 6 before a begins.
     assert of_part(turns, model="b").seconds == 4
     assert of_part(turns, model="a").seconds == 6
 
 
-def test_models_side_by_side_do_not_share_their_time():
+def test_models_in_parallel_do_not_share_their_time():
     runs = [(0, 4, "s", "m"), (1, 3, "s", "other")]
     assert of_part(runs, model="other").seconds == 2.0
     assert of_part(runs, model="m").seconds == 4.0
 
 
-def test_statistics_of_a_run():
+def test_statistics_of_a_run_are_complete():
     measures = [
         measure(0, 2, s=1.0),
         measure(0, 4, "partial", s=0.5),
@@ -133,7 +133,7 @@ def test_statistics_of_a_run():
     assert (statistics.scores["s"].mean, statistics.scores["s"].n) == (0.75, 2)
 
 
-def test_statistics_marked_cases_do_not_lower_the_coverage():
+def test_skipped_cases_do_not_lower_the_coverage():
     case = Case(0, "c", "n", "phase51", "m", 0, {}, 1)
     skipped = measure_case(
         case, Grade("c", "gw0", "skipped", "skipped", 5), None, summary_by=("model",)
@@ -146,7 +146,7 @@ def test_statistics_marked_cases_do_not_lower_the_coverage():
 
 
 @given(st.permutations(range(3)))
-def test_scores_keep_the_order_in_which_tests_gave_them(order):
+def test_scores_keep_the_order_of_the_tests(order):
     measures = [
         measure(0.0, 1.0, steps=1.0, reachable=1.0, turns=4.0),
         measure(0.0, 1.0, steps=0.5, obeyed=1.0, reachable=1.0, turns=6.0),
@@ -158,7 +158,7 @@ def test_scores_keep_the_order_in_which_tests_gave_them(order):
     assert (scores["steps"].mean, scores["turns"].n) == (0.75, 3)
 
 
-def test_wilson_interval_against_published_values():
+def test_wilson_interval_matches_published_values():
     # Newcombe, Stat. Med. 17 (1998) 857-872, table I, method 3.
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert wilson_interval(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
@@ -168,7 +168,7 @@ def test_wilson_interval_against_published_values():
 
 
 @given(st.integers(1, 5000), st.data())
-def test_wilson_interval_holds_the_share(n, data):
+def test_wilson_interval_contains_the_share(n, data):
     hits = data.draw(st.integers(0, n))
     low, high = wilson_interval(hits, n)
     assert 0.0 <= low <= hits / n <= high <= 1.0
@@ -196,7 +196,7 @@ def test_quantile_lies_within_the_sample(ordered, share):
         ([-(2**63)], "int64"),
     ],
 )
-def test_parameter_columns_take_the_kind_of_all_their_values(values, kind):
+def test_parameter_column_has_a_type_that_fits_all_values(values, kind):
     cases = [Case(0, "c", "n", "s", "m", 0, {"p": value}, 1) for value in values]
     (column,) = parameter_columns(cases)
     assert (column.name, column.kind, column.nullable) == ("param.p", kind, True)
@@ -211,7 +211,7 @@ def entry(at_us, ending="returned"):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_history_last_grade_stands_but_infra_replaces_nothing(order):
+def test_history_last_grade_counts_but_infra_replaces_no_grade(order):
     grades = [grade("infra", 1), grade("unsolved", 5), grade("solved", 7), grade("infra", 9)]
     history = CaseHistory()
     for each in grades[::order]:
@@ -219,10 +219,10 @@ def test_history_last_grade_stands_but_infra_replaces_nothing(order):
     assert history.grade == grades[2]
 
 
-def test_history_final_episode_is_the_one_that_was_graded():
+def test_history_final_episode_is_the_graded_one():
     history = CaseHistory(grade("solved", 20), [entry(5, "infra"), entry(10), entry(30)])
     assert history.final_episode() == entry(10)
-    # After a step of the clock, none ended before its grade.
+    # The clock was set back, so no episode ended before its grade.
     history = CaseHistory(grade("solved", 2), [entry(5, "interrupted"), entry(10)])
     assert history.final_episode() == entry(10)
     assert CaseHistory(grade("skipped", 2)).final_episode() is None
@@ -230,6 +230,6 @@ def test_history_final_episode_is_the_one_that_was_graded():
     assert CaseHistory(grade("infra", 9), [entry(5, "infra")]).final_episode() == entry(5, "infra")
 
 
-def test_scores_whose_sum_is_no_number_have_a_mean():
+def test_scores_whose_sum_overflows_have_a_mean():
     given = [measure(0.0, 1.0, score=1e308), measure(0.0, 1.0, score=1e308)]
     assert mean_scores(measures_of(given))["score"].mean == 1e308

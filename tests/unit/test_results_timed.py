@@ -1,4 +1,4 @@
-"""One rule says which cases are timed, whoever reads the run."""
+"""One rule decides which cases are timed, for every reader of a run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_ultrapar.store.timing import MeasuredPart, is_completed
 from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 
-def test_completed_is_what_sent_something_and_did_not_fail_as_infra():
+def test_completed_cases_sent_a_request_and_are_not_infra():
     assert is_completed("unsolved", 1)
     assert not is_completed("infra", 2)
     assert not is_completed("skipped", 0)
 
 
-def test_measured_part_begins_with_the_session_and_leaves_the_sample_out():
+def test_measured_part_begins_with_the_session_and_excludes_the_sample():
     part = MeasuredPart(from_us=10, serial_sample=frozenset({"a"}))
     assert part.holds("b", 10)
     assert not part.holds("b", 9)
@@ -27,7 +27,7 @@ def test_measured_part_begins_with_the_session_and_leaves_the_sample_out():
 
 
 @pytest.mark.parametrize("fields", [{}, {"serial_sample": ("case0", "case1")}])
-def test_journal_table_and_summary_agree_on_what_is_timed(tmp_path, fields):
+def test_journal_table_and_summary_agree_on_timed_cases(tmp_path, fields):
     cases = [case(n) for n in range(6)]
     run = make_run(tmp_path / "run", cases, **fields)
     records = []

@@ -40,7 +40,7 @@ from pytest_ultrapar.engine.retry import MOST_OWN, RetryPolicy, Tries
         ({}, None),
     ],
 )
-def test_retry_after_takes_only_usable_values(headers, expected):
+def test_retry_after_accepts_only_usable_values(headers, expected):
     assert parse_retry_after(headers, epoch_s=0.0) == expected
 
 
@@ -48,7 +48,7 @@ def test_retry_after_takes_only_usable_values(headers, expected):
     ("name", "unit"), [("retry-after", 1), ("retry-after", 1000), ("retry-after-ms", 1000)]
 )
 @pytest.mark.parametrize(("left_s", "expected"), [(3, 3.0), (-3, None), (10**9, None)])
-def test_retry_after_may_be_a_moment(name, unit, left_s, expected):
+def test_retry_after_may_be_a_timestamp(name, unit, left_s, expected):
     now_s = 1_764_000_000
     asked = {name: str((now_s + left_s) * unit)}
     assert parse_retry_after(asked, epoch_s=now_s) == expected
@@ -96,14 +96,14 @@ def test_classify_status_obeys_x_should_retry(status, body, should_retry, outcom
 
 
 def verdicts(policy: RetryPolicy, *outcomes: str) -> list[str]:
-    """What the policy says after each of these attempts in a row."""
+    """The policy's decision after each of these attempts."""
     return [
         policy.decide(Failure(outcome, "why"), outcomes[: n + 1])
         for n, outcome in enumerate(outcomes)
     ]
 
 
-def test_retry_gives_up_after_max_attempts_of_the_requests_own_failures():
+def test_retry_gives_up_after_max_attempts_of_counted_failures():
     assert verdicts(RetryPolicy(3), "overload", "transport", "overload") == [
         "again",
         "again",
@@ -112,11 +112,11 @@ def test_retry_gives_up_after_max_attempts_of_the_requests_own_failures():
 
 
 @pytest.mark.parametrize("outcome", ["timeout", "malformed"])
-def test_retry_tries_what_may_have_been_served_only_once_more(outcome):
+def test_retry_repeats_a_possibly_served_request_only_once(outcome):
     assert verdicts(RetryPolicy(10), outcome, "overload", outcome) == ["again", "again", "give_up"]
 
 
-def test_retry_does_not_count_what_the_lane_is_to_blame_for():
+def test_retry_does_not_count_failures_of_the_lane():
     free = [outcome for outcome, its in CLASSES.items() if its.again == "free"]
     assert set(free) >= {"rate", "quota", "daily_quota", "auth", "not_found", "connect", "tls"}
     policy = RetryPolicy(2)
@@ -124,24 +124,24 @@ def test_retry_does_not_count_what_the_lane_is_to_blame_for():
     assert policy.n_counted(free) == 0
 
 
-def test_retry_gives_up_at_once_what_can_never_pass():
+def test_retry_gives_up_immediately_if_no_retry_can_succeed():
     assert verdicts(RetryPolicy(9), "too_large") == ["give_up"]
 
 
-def test_retry_with_one_attempt_never_tries_again():
+def test_retry_with_one_attempt_never_retries():
     policy = RetryPolicy(max_attempts=1)
     retried = [outcome for outcome, its in CLASSES.items() if its.again != "never"]
     assert {policy.decide(Failure(outcome, "why"), [outcome]) for outcome in retried} == {"give_up"}
-    # What may be the fault of its key goes to another one all the same, and a probe decides.
+    # A failure that the key may have caused is retried on another key, and a check decides.
     assert policy.decide(Failure("auth", "why"), ["auth"], is_doubted=True) == "again"
 
 
-def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
+def test_retry_obeys_a_server_that_forbids_retries():
     policy = RetryPolicy()
     for outcome, its_class in CLASSES.items():
         if its_class.again == "never":
             continue
-        # A key that is out says nothing of the other keys.
+        # A removed key does not affect the other keys.
         expected = "again" if its_class.removes else "give_up"
         assert policy.decide(Failure(outcome, "why", is_final=True), [outcome]) == expected
 
@@ -156,29 +156,29 @@ def test_retry_backoff_is_bounded(n_failed, seed):
     ("of_tokens", "served", "refused", "is_own"),
     [(False, 3, 3, True), (False, 3, 4, False), (True, 3, 0, True), (True, 99, 1, False)],
 )
-def test_request_that_is_refused_among_others_that_are_served_is_refused_for_its_own_sake(
+def test_request_refused_while_others_are_served_is_itself_the_cause(
     of_tokens, served, refused, is_own
 ):
-    # FoundationAgents/OpenManus#746, lobehub/lobehub#4239: one prompt above all tokens of a minute
+    # FoundationAgents/OpenManus#746, lobehub/lobehub#4239: a prompt larger than tpm
     tries = Tries()
     n_refused = 0
     for n in range(MOST_OWN + 1):
         assert tries.is_own(leased(n * served, n_refused), of_tokens=of_tokens) == (
             is_own and n > 0
         )
-        # The broker counts no refusal that is a request's own.
+        # The broker does not count refusals that the request caused itself.
         n_refused += refused + (not tries.was_own)
     assert tries.is_hopeless == is_own
 
 
-def test_requests_that_are_refused_for_ever_do_not_speak_for_each_other():
+def test_hopeless_requests_do_not_excuse_each_other():
     hopeless = [Tries() for _ in range(5)]
     n_served = n_refused = n_rounds = 0
     while not all(tries.is_hopeless for tries in hopeless):
         for tries in hopeless:
             n_refused += not tries.is_own(leased(n_served, n_refused))
         n_rounds += 1
-        # Then all others are done.
+        # After three rounds all other requests are done.
         n_served += 5 if n_rounds < 3 else 0
         assert n_rounds <= MOST_OWN + 3
 

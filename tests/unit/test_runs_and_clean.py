@@ -26,7 +26,7 @@ DAY = timedelta(days=1)
 
 
 def killed_run(path):
-    """Of three cases two have a grade, and nobody made tables."""
+    """A run of three cases, two of them with a grade, without tables."""
     run = make_run(path, [case(index) for index in range(3)], simulated=False)
     write_journal(run, "gw0", episode(0, 1, 2), grade(0), episode(1, 1, 2), grade(1, "unsolved"))
     return path
@@ -52,7 +52,7 @@ def folder(written, tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(ultrapar):
-    """What `ultrapar runs --json` says of each run, by name."""
+    """The rows of `ultrapar runs --json`, by the name of the run."""
 
     def call(folder):
         code, out, err = ultrapar("runs", str(folder), "--json")
@@ -98,13 +98,13 @@ def test_json_has_a_run_in_each_line(folder, runs):
     assert found["killed"]["cost"] is None
 
 
-def test_run_that_goes_on_is_counted_as_far_as_it_is(folder, runs):
+def test_run_in_progress_is_counted_with_its_finished_cases(folder, runs):
     going_on = RunDirectory.open_existing(folder / "killed")
     try:
         found = runs(folder)["killed"]
     finally:
         going_on.close()
-    assert found["verdict"] == "going on"
+    assert found["verdict"] == "running"
     assert found["cases"]["graded"] == 2
 
 
@@ -121,7 +121,7 @@ def test_damaged_run_is_listed(folder, runs, file, verdict):
     assert found["bytes"] > 0
 
 
-def test_runs_of_benches_are_listed_and_links_are_not(folder, runs):
+def test_runs_of_benchmarks_are_listed_and_links_are_not(folder, runs):
     (folder / "bench-1").mkdir()
     (folder / "killed").rename(folder / "bench-1" / "ultra")
     (folder / "latest").symlink_to("whole")
@@ -131,30 +131,30 @@ def test_runs_of_benches_are_listed_and_links_are_not(folder, runs):
 
 
 @pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "1")])
-def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
+def test_wrong_folder_is_refused_in_one_sentence(folder, ultrapar, command):
     name, *rest = command
     said = f"ultrapar {name}: error: cannot list the runs of .ultrapar: No such file or directory\n"
     assert ultrapar(name, *rest) == (4, "", said)
     for run in ("whole", "latest"):
         (folder / "latest").unlink(missing_ok=True)
         (folder / "latest").symlink_to("whole")
-        said = f"ultrapar {name}: error: runs/{run} is a run; name the folder in which it stands\n"
+        said = f"ultrapar {name}: error: runs/{run} is a run; name the folder that contains it\n"
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
 
 
 @pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "0", "--yes")])
-def test_folder_without_a_name_is_not_the_current_one(folder, refused, monkeypatch, command):
-    # Of a shell variable that is not set.
+def test_empty_folder_name_is_refused(folder, refused, monkeypatch, command):
+    # As with a shell variable that is not set.
     monkeypatch.chdir(folder)
     name, *rest = command
-    assert "FOLDER: an empty name names no folder" in refused(name, "", *rest)
+    assert "FOLDER is empty" in refused(name, "", *rest)
     assert (folder / "whole").is_dir()
 
 
 # -- clean -----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_removed_without_yes(folder, ultrapar):
+def test_clean_without_yes_removes_nothing(folder, ultrapar):
     before = there(folder)
     code, out, _ = ultrapar("clean", "runs", "--keep", "1")
     assert code == 0
@@ -174,7 +174,7 @@ def test_nothing_is_removed_without_yes(folder, ultrapar):
         (("--interrupted", "--keep", "1"), ["killed", "whole"]),
     ],
 )
-def test_runs_that_meet_all_rules_are_removed(folder, ultrapar, rules, left):
+def test_clean_removes_runs_that_match_all_rules(folder, ultrapar, rules, left):
     code, out, err = ultrapar("clean", "runs", *rules, "--yes")
     assert (code, err) == (0, "")
     assert there(folder) == left
@@ -183,7 +183,7 @@ def test_runs_that_meet_all_rules_are_removed(folder, ultrapar, rules, left):
     assert last.startswith(f"removed {n_removed} run" if n_removed else "nothing to remove of 3")
 
 
-def test_age_counts_from_the_last_session(folder, ultrapar):
+def test_age_is_measured_from_the_last_session(folder, ultrapar):
     for name, days in (("whole", 40), ("stopped", 31), ("killed", 29)):
         manifest = msgspec.structs.replace(
             read_manifest(folder / name), started_at=datetime.now(UTC) - days * DAY
@@ -193,7 +193,7 @@ def test_age_counts_from_the_last_session(folder, ultrapar):
     assert there(folder) == ["killed"]
 
 
-def test_runs_in_use_stay(folder, ultrapar):
+def test_runs_in_use_are_kept(folder, ultrapar):
     going_on = RunDirectory.open_existing(folder / "killed")
     try:
         assert ultrapar("clean", "runs", "--keep", "0", "--yes")[0] == 0
@@ -203,17 +203,17 @@ def test_runs_in_use_stay(folder, ultrapar):
 
 
 @pytest.mark.parametrize("lock", ["run.lock", "compact.lock"])
-def test_run_that_somebody_reads_or_makes_tables_of_stays_and_is_named(folder, ultrapar, lock):
+def test_locked_run_is_kept_and_named(folder, ultrapar, lock):
     with (folder / "whole" / lock).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         code, out, err = ultrapar("clean", "runs", "--keep", "0", "--yes")
-    assert (code, err) == (4, f"ultrapar clean: {folder}/whole is in use; it stays\n")
+    assert (code, err) == (4, f"ultrapar clean: {folder}/whole is in use; it was not removed\n")
     assert there(folder) == ["whole"]
     assert (folder / "whole" / "results.parquet").exists()
     assert "removed 2 runs, " in out
 
 
-def test_nothing_is_removed_but_runs_of_the_folder(folder, ultrapar, tmp_path):
+def test_clean_removes_only_runs_of_the_folder(folder, ultrapar, tmp_path):
     outside = tmp_path / "outside"
     (folder / "killed").rename(outside)
     (folder / "linked").symlink_to(outside)
@@ -228,12 +228,12 @@ def test_nothing_is_removed_but_runs_of_the_folder(folder, ultrapar, tmp_path):
     (folder / "empty-lock" / LOCK_NAME).write_text("")
     (folder / "bench-1").mkdir()
     shutil.copytree(folder / "whole", folder / "bench-1" / "ultra")
-    # A link in a run is removed, and what it leads to is not.
+    # A link in a run is removed, and its target is not.
     (folder / "whole" / "data").symlink_to(outside)
     (folder / "whole" / "journal" / "note").symlink_to(outside / LOCK_NAME)
     before = sorted(outside.rglob("*"))
     assert ultrapar("clean", "runs", "--keep", "0", "--yes")[0] == 0
-    # `latest` led to a run that is gone.
+    # `latest` pointed to a removed run.
     assert there(folder) == ["bench-1", "empty-lock", "fake", "file", "linked", "notes"]
     assert sorted(outside.rglob("*")) == before
     assert ultrapar("clean", "runs/bench-1", "--keep", "0", "--yes")[0] == 0
@@ -241,7 +241,7 @@ def test_nothing_is_removed_but_runs_of_the_folder(folder, ultrapar, tmp_path):
 
 
 @pytest.mark.parametrize("is_in_use", [True, False])
-def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
+def test_run_that_contains_another_run_is_kept(folder, ultrapar, is_in_use):
     below = RunDirectory.create(folder / "whole" / "more" / "below", NOW)
     if not is_in_use:
         below.close()
@@ -249,28 +249,27 @@ def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
     below.close()
     assert code == 4
     assert err == (
-        f"ultrapar clean: {folder}/whole holds another run, {folder}/whole/more/below; it stays\n"
+        f"ultrapar clean: {folder}/whole was not removed: it contains another run, "
+        f"{folder}/whole/more/below\n"
     )
     assert (folder / "whole" / "results.parquet").exists()
 
 
-def test_run_that_was_used_since_it_was_found_stays(folder):
+def test_run_used_after_the_search_is_kept(folder):
     seen_at = datetime.now(UTC)
     os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
+    with pytest.raises(ConfigError, match="killed was used meanwhile; it was not removed"):
         remove_run(folder / "killed", seen_at)
     assert (folder / "killed" / FILE_NAME).exists()
 
 
-def test_latest_that_leads_elsewhere_stays(folder, ultrapar, tmp_path):
+def test_latest_link_to_another_place_is_kept(folder, ultrapar, tmp_path):
     (folder / "latest").symlink_to(tmp_path / "unmounted")
     assert ultrapar("clean", "runs", "--keep", "1", "--yes")[0] == 0
     assert there(folder) == ["killed", "latest"]
 
 
-def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
-    folder, ultrapar, monkeypatch
-):
+def test_run_that_cannot_be_removed_is_named_and_removed_next_time(folder, ultrapar, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "part")
 
@@ -288,18 +287,22 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
     ("words", "sentence"),
     [
         ((), "no rule is given: add --keep N, --older-than AGE or --interrupted"),
-        (("--keep=-1",), "--keep: '-1' is no number of runs; write a whole number such as 10"),
-        (("--keep", "two"), "--keep: 'two' is no number of runs; write a whole number such as 10"),
+        (("--keep=-1",), "--keep: '-1' is not a number of runs; write a whole number such as 10"),
+        (
+            ("--keep", "two"),
+            "--keep: 'two' is not a number of runs; write a whole number such as 10",
+        ),
         *[
             (
                 ("--older-than", age),
-                f"--older-than: {age!r} is no age; write hours, days or weeks as 12h, 30d or 8w",
+                f"--older-than: {age!r} is not an age; "
+                "write hours, days or weeks as 12h, 30d or 8w",
             )
             for age in ("30", "1m", "", "1.5d", "99999w")
         ],
     ],
 )
-def test_rule_that_is_none_removes_nothing(folder, refused, words, sentence):
+def test_invalid_rule_removes_nothing(folder, refused, words, sentence):
     before = there(folder)
     assert refused("clean", "runs", "--yes", *words).endswith(f"{sentence}\n")
     assert there(folder) == before
@@ -315,7 +318,7 @@ found_runs = st.lists(
             started_at=NOW - timedelta(hours=age),
         ),
         st.integers(0, 999),
-        st.sampled_from(["complete", "interrupted", "going on", "damaged"]),
+        st.sampled_from(["complete", "interrupted", "running", "damaged"]),
         st.integers(0, 100),
     ),
     unique_by=lambda run: run.run_id,
@@ -329,20 +332,20 @@ found_runs = st.lists(
     st.none() | st.integers(0, 100),
     st.booleans(),
 )
-def test_what_goes_meets_every_rule_and_the_newest_stay(runs, keep, hours, interrupted):
+def test_chosen_runs_match_every_rule_and_are_not_the_newest(runs, keep, hours, interrupted):
     older_than = None if hours is None else timedelta(hours=hours)
     runs.sort(key=lambda run: run.started_at, reverse=True)
     going = chosen(runs, NOW, keep=keep, older_than=older_than, interrupted=interrupted)
     stay = [run for run in runs if run not in going]
     assert len(stay) >= min(len(runs), keep or 0)
     for run in going:
-        assert run.verdict != "going on"
+        assert run.verdict != "running"
         assert run.verdict == "interrupted" or not interrupted
         assert older_than is None or NOW - run.started_at > older_than
         n_newer = sum(other.started_at >= run.started_at for other in runs if other is not run)
         assert keep is None or n_newer >= keep
     if keep is None and older_than is None and not interrupted:
-        assert all(run.verdict == "going on" for run in stay)
+        assert all(run.verdict == "running" for run in stay)
 
 
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):

@@ -1,4 +1,4 @@
-"""Models that nobody simulates, each with the verdict that a person gives it."""
+"""Scripted models, each with the verdict that a person gave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDLESS = call("utility_cache", cache_key="a:b")
 
 
 def filled(text: str, due: int) -> str:
-    """A text with the calls that stand for themselves in it; `due` counts from 0."""
+    """A text with its «placeholders» replaced by calls; `due` is the index of the next step."""
     step = TASK.plan.steps[min(due, len(TASK.plan.steps) - 1)]
     arguments = dict(step.parameters)
     stands = {
@@ -38,7 +38,7 @@ def filled(text: str, due: int) -> str:
 
 
 def said(message: str | dict[str, Any], due: int) -> Said:
-    """A message of a model whose step `due` comes next."""
+    """A message of a model whose next step is `due`."""
     fields = {"text": message} if isinstance(message, str) else dict(message)
     native = fields.pop("native", None)
     return Said(
@@ -68,14 +68,14 @@ def test_there_are_enough_scripted_models():
 
 
 @pytest.mark.parametrize("model", MODELS["model"], ids=lambda one: one["name"])
-def test_scripted_model_gets_the_verdict_that_a_person_gives_it(model):
+def test_scripted_model_gets_the_verdict_of_a_person(model):
     found = verdict(model)
     assert (found.outcome, found.kind) == (model["outcome"], model.get("kind"))
     assert found.scores["steps"] == model.get("steps", found.scores["steps"])
     assert found.scores["needless"] == model.get("n_needless", found.scores["needless"])
 
 
-def test_scripted_models_that_differ_in_words_or_format_only_get_the_same_verdict():
+def test_scripted_models_that_differ_only_in_wording_or_format_get_the_same_verdict():
     alike = defaultdict(dict)
     for model in MODELS["model"]:
         if "alike" in model:

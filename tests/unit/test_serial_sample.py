@@ -1,4 +1,4 @@
-"""The serial sample in front of an assignment: every case once, the sample first and alone."""
+"""The serial sample before an assignment: every case once, the sample first and alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LANES = lanes_of(POOL, MODELS)
 
 @st.composite
 def assignments(draw: st.DrawFn) -> tuple[list, Assignment, int]:
-    """Cases in some groups, later ones after earlier ones, and the size of a sample."""
+    """Cases in groups that wait for earlier groups, and the size of a sample."""
     planned = cases(MODELS, repeats=draw(st.integers(1, 5)))
     n_groups = draw(st.integers(0, 4))
     names = ["g0", "g1", "g2", "g3"]
@@ -66,7 +66,7 @@ def test_every_case_runs_once_and_the_sample_before_all_others(drawn, seed):
 
 
 @pytest.mark.parametrize("word", [name.replace("N", "2") for name in POLICIES])
-def test_rules_of_policies_hold_after_the_sample(word):
+def test_rules_of_policies_apply_after_the_sample(word):
     planned = cases(MODELS, repeats=4)
     before = find_policy(word, "ultra")(POOL, ("gw0", "gw1"), LANES, planned)
     sample = draw_sample(planned, 5, 0)
@@ -84,7 +84,7 @@ def test_rules_of_policies_hold_after_the_sample(word):
         assert set(now.cases) == set(group.cases) - set(sample)
 
 
-def test_sample_depends_on_ids_and_seed_only():
+def test_sample_depends_only_on_ids_and_seed():
     planned = cases(MODELS, repeats=20)
     mixed = random.Random(1).sample(planned, len(planned))
     assert draw_sample(planned, 30, 7) == draw_sample(mixed, 30, 7)
@@ -92,7 +92,7 @@ def test_sample_depends_on_ids_and_seed_only():
     assert set(draw_sample(planned, 10, 7)) < set(draw_sample(planned, 30, 7))
 
 
-def test_sample_is_drawn_from_all_models_alike():
+def test_sample_is_drawn_evenly_from_all_models():
     planned = cases(MODELS, repeats=200)
     model_of = {case.case_id: case.model for case in planned}
     drawn = [model_of[case_id] for case_id in draw_sample(planned, 300, 0)]
@@ -100,6 +100,6 @@ def test_sample_is_drawn_from_all_models_alike():
 
 
 @pytest.mark.parametrize(("n", "n_cases"), [(5, 3), (3, 3), (1, 1)])
-def test_sample_that_leaves_nothing_to_compare_is_refused(n, n_cases):
-    with pytest.raises(ConfigError, match=f"baseline {n}: the suite has {n_cases} case"):
+def test_sample_of_all_cases_is_refused(n, n_cases):
+    with pytest.raises(ConfigError, match=f"baseline {n}: this run has only {n_cases} case"):
         draw_sample(cases(MODELS[:1], repeats=n_cases), n, 0)

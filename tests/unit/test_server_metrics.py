@@ -1,4 +1,4 @@
-"""A server's queue out of Prometheus text."""
+"""The queue of a server, read from Prometheus text."""
 
 import time
 
@@ -33,7 +33,7 @@ def test_load_is_summed_over_engines_and_models():
         "llamacpp:requests_processing 3\nllamacpp:requests_deferred 1\n",
     ],
 )
-def test_servers_have_their_own_words(text):
+def test_metrics_of_several_servers_are_read(text):
     assert parse_load(text) == ServerLoad(3.0, 1.0)
 
 
@@ -43,17 +43,17 @@ def test_sample_needs_no_labels_and_labels_may_hold_braces():
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "many", ""])
-def test_value_that_is_no_count_is_not_known(value):
+def test_invalid_count_is_unknown(value):
     assert parse_load(f"vllm:num_requests_running {value}\nvllm:num_requests_waiting 1") is None
 
 
-def test_text_that_does_not_say_both_says_nothing():
+def test_text_without_both_metrics_gives_no_load():
     assert parse_load("") is None
     assert parse_load("vllm:num_requests_running 2\n") is None
 
 
 @pytest.mark.parametrize("filler", ["}", "{", '"', " ", "{}", "} "])
-def test_large_text_is_read_in_time(filler):
+def test_large_text_is_read_in_linear_time(filler):
     begun_s = time.process_time()
     parse_load("vllm:num_requests_running{" + filler * (2_000_000 // len(filler)))
     assert time.process_time() - begun_s < 2

@@ -1,4 +1,4 @@
-"""The program's environment variables, typed or refused."""
+"""The plugin's environment variables, parsed or refused."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from pytest_ultrapar.pool.settings import Repeats, Shard, WhichLog
 PORTS = 'must be a list of ports such as "8001,8002"'
 
 
-def test_environment_without_our_variables_says_nothing():
+def test_environment_without_known_variables_is_empty():
     assert read_environment({"PATH": "/bin"}) == {}
 
 
@@ -20,7 +20,7 @@ def test_empty_variable_counts_as_unset():
     assert read_environment(dict.fromkeys(variables, " ")) == {}
 
 
-def test_every_variable_is_read_as_what_it_is():
+def test_every_variable_is_read_with_its_type():
     environ = {
         "RATE_MODE": "Adaptive",
         "NUM_INSTANCES": "20x3",
@@ -48,7 +48,7 @@ def test_every_variable_is_read_as_what_it_is():
     }
 
 
-def test_our_own_names_go_first_and_take_what_the_options_take():
+def test_prefixed_names_take_precedence_and_accept_the_options_values():
     environ = {
         "MAX_WORKERS": "4",
         "ULTRAPAR_MAX_WORKERS": "9",
@@ -91,14 +91,14 @@ def test_our_own_names_go_first_and_take_what_the_options_take():
         ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),
         ("DEBUG_LOG", "maybe", 'must be "true" or "false" (got "maybe")'),
         ("DEBUG_PROCESS_NUM", "0", "must be >= 1 (got 0)"),
-        ("VLLM_PORTS", "8001,", f'{PORTS} (got "" in it)'),
-        ("VLLM_PORTS", "a", f'{PORTS} (got "a" in it)'),
-        ("VLLM_PORTS", "sk-canary-0123456789", f"{PORTS} (got a longer text in it)"),
-        # A key may be digits alone.
-        ("VLLM_PORTS", "123456789012345", f"{PORTS} (got a longer text in it)"),
+        ("VLLM_PORTS", "8001,", f'{PORTS} (it contains "")'),
+        ("VLLM_PORTS", "a", f'{PORTS} (it contains "a")'),
+        ("VLLM_PORTS", "sk-canary-0123456789", f"{PORTS} (it contains a longer text)"),
+        # A key can consist of digits only.
+        ("VLLM_PORTS", "123456789012345", f"{PORTS} (it contains a longer text)"),
     ],
 )
-def test_variable_that_is_not_allowed_is_refused_by_name(variable, value, message):
+def test_invalid_variable_is_refused_by_name(variable, value, message):
     with pytest.raises(ConfigError) as refusal:
         read_environment({variable: value})
 
@@ -116,7 +116,7 @@ def test_variable_that_is_not_allowed_is_refused_by_name(variable, value, messag
         ),
     ],
 )
-def test_port_that_is_not_allowed_is_refused_by_its_position(value, message):
+def test_invalid_port_is_refused_by_its_position(value, message):
     with pytest.raises(ConfigError) as refusal:
         read_environment({"VLLM_PORTS": value})
 

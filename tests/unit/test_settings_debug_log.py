@@ -1,4 +1,4 @@
-"""The debug log: whose it is, what its lines say, and that nobody pays for it who has none."""
+"""The debug log: the workers that write it, its lines, and its errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.debug_log import DebugLog
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer
@@ -25,7 +25,7 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.setting_values import parse_which
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -34,11 +34,11 @@ from tests.unit.test_llm_leases import Answers, fine
 
 OPTION = Location("command line", "--ultrapar-debug-log")
 SECRET = "sk-canary-9c1f0a2b77e4"
-PROMPT = "the prompt that nobody may read"
-REPLY = "the reply that nobody may read"
+PROMPT = "a prompt that must not be logged"
+REPLY = "a reply that must not be logged"
 
 
-# -- whose log ---------------------------------------------------------------------------------
+# -- workers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ REPLY = "the reply that nobody may read"
         ("2", {"gw1"}),
     ],
 )
-def test_words_and_numbers_name_workers(text, included):
+def test_words_and_numbers_select_workers(text, included):
     which = parse_which(OPTION, text)
 
     assert {name for name in ("main", "gw0", "gw1", "gw9") if which.includes(name)} == included
     assert str(which.setting) == text
 
 
-# -- its lines ---------------------------------------------------------------------------------
+# -- lines -------------------------------------------------------------------------------------
 
 
 @given(value=st.text())
-def test_line_is_one_line_of_visible_ascii_whatever_a_value_holds(value):
+def test_line_is_one_line_of_printable_ascii_for_any_value(value):
     with TemporaryDirectory() as directory:
         log = DebugLog(Path(directory), "main", str)
         debug_log.tell("episode ended", kind=value, group=None, took_s=0.5)
@@ -82,7 +82,7 @@ def status(number: int) -> Answer:
 
 
 def talk(directory, *answers, max_attempts=3):
-    """An episode of one turn against a server that gives these answers; the log's lines."""
+    """Run an episode of one turn with these answers and return the lines of the log."""
     clock = MonotonicClock()
     log = DebugLog(directory, "gw0", lambda text: text.replace(SECRET, "***"))
     endpoint = Endpoint(LaneId("p/a/k0"), "p", "a", "k0", "http://127.0.0.1:1", SECRET, "m", 5.0)
@@ -127,7 +127,7 @@ def named(text: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in text.split() if "=" in part)
 
 
-def test_log_tells_the_story_of_a_request_in_order(tmp_path):
+def test_log_shows_the_events_of_a_request_in_order(tmp_path):
     said = talk(tmp_path, status(429), fine(text=REPLY))
 
     assert [text[:15].rstrip() for text in said] == [
@@ -157,7 +157,7 @@ def test_log_tells_the_story_of_a_request_in_order(tmp_path):
     assert named(said[-2])["outcome"] == "ok"
 
 
-def test_log_tells_why_a_request_is_given_up(tmp_path):
+def test_log_shows_that_a_request_is_given_up(tmp_path):
     said = talk(tmp_path, status(500), max_attempts=1)
 
     assert named(said[-1])["verdict"] == "give_up"
@@ -174,12 +174,12 @@ def test_full_disk_ends_the_log_and_not_the_run(tmp_path):
     assert full.closed
 
 
-def test_log_that_cannot_be_written_is_refused_by_its_name(tmp_path):
+def test_log_that_cannot_be_written_is_refused_with_its_path(tmp_path):
     with pytest.raises(ResultsError, match=r"cannot write .*gone/debug-main.log: No such file"):
         DebugLog(tmp_path / "gone", "main", str)
 
 
-def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
+def test_log_contains_no_prompt_reply_error_text_or_key(tmp_path):
     talk(tmp_path, status(500), status(400), fine(text=REPLY))
     log = DebugLog(tmp_path, "gw0", lambda text: text.replace(SECRET, "***"))
     debug_log.tell("episode ended", kind=f"Oh{SECRET}")
@@ -190,7 +190,7 @@ def test_no_prompt_reply_error_text_or_key_is_in_the_log(tmp_path):
     assert all(word not in text for word in (PROMPT, REPLY, SECRET))
 
 
-def test_no_suite_sees_the_log_or_ends_it(tmp_path, caplog):
+def test_suite_cannot_capture_or_disable_the_log(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     logging.disable()
     try:

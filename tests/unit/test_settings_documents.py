@@ -1,4 +1,4 @@
-"""The page for those who come from the scripts names what there is here, and all of theirs."""
+"""The page for users of the original scripts lists the variables that have the same name here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def table(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_variables_that_are_the_same_here_are_those_that_are_read():
+def test_variables_listed_as_the_same_are_read():
     same = {row[0].strip("`") for row in table("Variables") if row[1] == "the same"}
 
     read = {row.variable for row in SETTINGS if row.variable}
-    # Those that the scripts did not have bear our name.
+    # Variables that the scripts did not have begin with ULTRAPAR_.
     assert same == {name for name in read if not name.startswith("ULTRAPAR_")}

@@ -1,4 +1,4 @@
-"""The table of settings: the options that it declares, what is read by it, and its reference."""
+"""The table of settings: its options, the values that it reads, and its reference."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.file import WholePoolTable
+from pytest_ultrapar.pool.number_ranges import Bounds
 from pytest_ultrapar.pool.setting_values import effective, settle
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
@@ -30,7 +30,7 @@ OPTIONS = [row for row in SETTINGS if row.option]
 
 
 def reference() -> dict[str, list[str]]:
-    """By option as it is spelt, the other cells of its row: default, variable, meaning."""
+    """The cells of each option's row on the page: default, variable and meaning."""
     lines = [line for line in PAGE.split("\n## ")[0].splitlines() if line.startswith("| `")]
     cells = [
         [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
@@ -63,7 +63,7 @@ def test_reference_names_every_policy_variable_and_ini_setting():
 
 
 class Recording:
-    """Takes the place of pytest's parser, and of the group that it hands out."""
+    """A stand-in for pytest's parser and its option groups."""
 
     def __init__(self) -> None:
         self.declared: dict[str, dict[str, object]] = {}
@@ -103,7 +103,7 @@ def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_
     for row in OPTIONS:
         facts = declared[row.option]
         said = str(facts["help"])
-        # None tells "not given" from "given as it is by default".
+        # None distinguishes "not given" from "given with the default value".
         assert facts["default"] is None
         assert f"default: {row.default_text}" in said or not row.default_text
         assert " or ".join(row.variables) in said
@@ -111,18 +111,18 @@ def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_
         assert "%" not in said.replace("%%", "")
 
 
-def test_fields_of_the_pool_file_are_fields():
+def test_pool_fields_of_settings_exist():
     assert {row.file for row in SETTINGS if row.file} <= {*WholePoolTable.__struct_fields__}
 
 
-def test_settings_without_a_word_are_the_defaults():
+def test_settings_without_values_are_the_defaults():
     options = settle({}, {})
 
     assert [row.name for row in SETTINGS if getattr(options, row.name) is not row.default] == []
     assert set(options.origin.values()) == {"default"}
 
 
-def test_value_in_force_is_recorded_with_its_origin():
+def test_effective_value_is_recorded_with_its_origin():
     options = settle({"seed": 7}, {"NUM_INSTANCES": "3x2"}, file={"repeats": None})
 
     values = {one.name: (one.value, one.origin) for one in effective(options)}
@@ -161,7 +161,7 @@ def test_value_in_force_is_recorded_with_its_origin():
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )
-def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value, wrong):
+def test_variable_is_read_with_the_type_of_its_row(monkeypatch, facts, text, value, wrong):
     row = Setting("--ultrapar-more X", "More", variable="MORE", **facts)
     row.__set_name__(Options, "more")
     for module in ("pool.settings", "pool.setting_values"):
@@ -178,7 +178,7 @@ def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value
         assert str(refused.value).startswith(f"environment: MORE {wrong[1]}")
 
 
-def test_no_row_is_of_a_kind_that_is_not_tried_above():
+def test_every_kind_of_row_is_tested():
     tried = {int, float, str, Path, tuple, bool, Repeats, Ports, Shard, WhichLog}
     assert {row.kind for row in SETTINGS} == tried
 

@@ -1,4 +1,4 @@
-"""Which shard this is, and its part of every limit."""
+"""The number of a shard, and its part of every limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.money import budget_units
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard
 from pytest_ultrapar.pool.settings import Shard
@@ -43,7 +43,7 @@ def pool(load):
     return lambda limits, **overrides: load(POOL.replace("LIMITS", limits), **overrides)
 
 
-# -- which ----------------------------------------------------------------------------------------
+# -- number ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def pool(load):
         *(f"{'9' * 40}/4", f"1/{'9' * 40}", "²/4", "Auto"),
     ],
 )
-def test_what_is_no_shard_is_refused_in_a_sentence(text):
+def test_invalid_shard_is_refused_in_one_sentence(text):
     with pytest.raises(ConfigError, match=r"^command line: --ultrapar-shard must ") as error:
         parse_shard(Location("command line", "--ultrapar-shard"), text)
     assert "\n" not in str(error.value)
@@ -77,7 +77,7 @@ SLURM = {
         ({"CI_NODE_TOTAL": "1"} | SLURM, "3/5", "SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT"),
     ],
 )
-def test_auto_asks_the_system_that_started_it(environ, shard, variables):
+def test_auto_reads_the_shard_from_the_ci_environment(environ, shard, variables):
     found, origin = settled_shard(Shard(), environ, ORIGIN)
     assert (str(found), origin) == (shard, f"{ORIGIN}, {variables}")
 
@@ -86,16 +86,19 @@ def test_auto_asks_the_system_that_started_it(environ, shard, variables):
     ("environ", "said"),
     [
         ({}, "looked for GitLab (CI_NODE_INDEX and CI_NODE_TOTAL), CircleCI (CIRCLE_NODE_INDEX"),
-        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); give K/N, such as 2/4"),
+        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); write K/N, such as 2/4"),
         (GITLAB | SLURM, "GitLab (CI_NODE_INDEX and CI_NODE_TOTAL) and Slurm (SLURM_ARRAY_TASK_ID"),
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
-        (GITLAB | {"CI_NODE_INDEX": "5"}, "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab say 5 of 4"),
+        (
+            GITLAB | {"CI_NODE_INDEX": "5"},
+            "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab mean shard 5 of 4",
+        ),
         (GITLAB | {"CI_NODE_INDEX": "x"}, "CI_NODE_INDEX: must be a whole number (got"),
         ({"CIRCLE_NODE_INDEX": "1"}, "CIRCLE_NODE_TOTAL: must be a whole number (got nothing)"),
         (SLURM | {"SLURM_ARRAY_TASK_MIN": "8"}, "array must be 1"),
     ],
 )
-def test_auto_that_finds_nothing_of_use_says_what_it_looked_for(environ, said):
+def test_auto_without_a_known_environment_lists_the_variables(environ, said):
     with pytest.raises(ConfigError) as error:
         settled_shard(Shard(), environ, ORIGIN)
     assert said in str(error.value)
@@ -105,7 +108,7 @@ def test_auto_that_finds_nothing_of_use_says_what_it_looked_for(environ, said):
 
 
 @given(st.integers(0, 10**18), st.integers(1, 1000))
-def test_shares_sum_up_to_the_whole_and_differ_by_one(amount, n):
+def test_shares_add_up_to_the_whole_and_differ_by_at_most_one(amount, n):
     shares = [share_of(amount, one) for one in shards(n)]
     assert sum(shares) == amount
     assert shares == sorted(shares, reverse=True)
@@ -113,7 +116,7 @@ def test_shares_sum_up_to_the_whole_and_differ_by_one(amount, n):
 
 
 @given(st.floats(1e-6, 1e6))
-def test_whole_units_are_never_more_than_the_amount(amount):
+def test_whole_units_never_exceed_the_amount(amount):
     units, windows = whole_units(amount)
     assert units >= 1
     assert Fraction(units, windows) <= Fraction(str(amount)) * (1 + Fraction(1, 10**9))
@@ -135,7 +138,7 @@ def test_every_row_and_the_budget_are_divided(pool):
 
 
 @given(st.floats(1, 1_000_000), st.integers(1, 1000))
-def test_parts_of_a_budget_are_never_more_than_the_whole(tmp_path_factory, budget, n):
+def test_parts_of_a_budget_never_exceed_the_whole(tmp_path_factory, budget, n):
     path = tmp_path_factory.getbasetemp() / "budget.toml"
     if not path.exists():
         path.write_text(POOL.replace("LIMITS", "workers = 1_000"))
@@ -143,10 +146,10 @@ def test_parts_of_a_budget_are_never_more_than_the_whole(tmp_path_factory, budge
     parts = [divided(pool, one).limits["pool"].budget for one in (Shard(1, n), Shard(n, n))]
     whole = budget_units(budget)
     for part, share in zip(parts, (-(-whole // n), whole // n), strict=True):
-        assert 0 <= share - budget_units(part) <= 200  # a float of this size has no finer steps
+        assert 0 <= share - budget_units(part) <= 200  # the resolution of a float of this size
 
 
-def test_origin_says_which_part_of_what_it_is(pool):
+def test_origin_shows_the_shard_and_the_whole_limit(pool):
     whole = pool("workers = 5, qps = 1.5", max_workers=7)
     found = {one.name: one for one in divided(whole, Shard(1, 3)).effective}
     assert found["lab/key0 workers"].value == 2
@@ -169,7 +172,7 @@ def test_origin_says_which_part_of_what_it_is(pool):
         ("rpd = 2", "rpd = 2 of lab/key0 over 4 shards"),
     ],
 )
-def test_limit_that_leaves_nothing_for_a_shard_is_refused_with_the_sum(pool, limits, said):
+def test_limit_too_small_for_a_shard_is_refused_with_the_calculation(pool, limits, said):
     for one in shards(4):
         with pytest.raises(ConfigError) as error:
             divided(pool(limits), one)

@@ -1,4 +1,4 @@
-"""What pytest and a view below it leave on a screen, as an emulator of a terminal reads it."""
+"""Pytest's output and a view below it, as a terminal emulator displays them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from _pytest._io import TerminalWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.coordinator.shared_terminal import SharedTerminal
 
 COLUMNS, LINES = 24, 10
 
 
 class Screens:
-    """One on which both write, and one that only pytest writes to."""
+    """Two screens: pytest and the view write to one, and only pytest writes to the other."""
 
     def __init__(self):
         self._read, write = os.pipe()
@@ -28,11 +28,11 @@ class Screens:
         self.both, self.pytests = (pyte.Screen(COLUMNS, LINES) for _ in range(2))
         self._streams = pyte.ByteStream(self.both), pyte.ByteStream(self.pytests)
         for screen in (self.both, self.pytests):
-            # As the driver of a terminal does it.
+            # As a terminal driver does.
             screen.set_mode(pyte.modes.LNM)
 
     def see(self):
-        os.write(self.file.fileno(), b"\0")  # something to read
+        os.write(self.file.fileno(), b"\0")  # so that the read does not block
         self._streams[0].feed(os.read(self._read, 1 << 20))
 
     def write(self, text):
@@ -67,12 +67,12 @@ def screens():
 PIECES = [".", "F", "é", "e\u0301", "\n", "\rcollecting", "x" * 11, "\x1b[31mred\x1b[0m"]
 WRITTEN = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join)
 ONWARDS = WRITTEN.filter(lambda text: "\r" not in text)
-"""Nothing stands to the right of the cursor, as tests find the terminal."""
+"""Texts that leave nothing to the right of the cursor."""
 DRAWN = st.lists(st.text("view ", max_size=COLUMNS - 1), max_size=LINES - 2)
 
 
 def assert_pytests_alone(screens):
-    """What pytest wrote is all there is; its first lines may have scrolled away with a view."""
+    """Check that only pytest's output is visible. A view may have scrolled its first lines away."""
     shown, wanted = (
         [line for line in screen.display if line.strip()]
         for screen in (screens.both, screens.pytests)
@@ -82,7 +82,7 @@ def assert_pytests_alone(screens):
 
 
 @given(st.lists(st.tuples(WRITTEN, DRAWN), max_size=8))
-def test_what_pytest_writes_stands_as_if_nobody_else_wrote(steps):
+def test_output_of_pytest_is_unchanged_by_a_view(steps):
     screens = Screens()
     for written, drawn in steps:
         screens.write(written)
@@ -93,7 +93,7 @@ def test_what_pytest_writes_stands_as_if_nobody_else_wrote(steps):
 
 
 @given(st.lists(st.tuples(ONWARDS, DRAWN), max_size=4), st.text("others", max_size=COLUMNS + 2))
-def test_what_others_write_straight_to_the_terminal_stays_and_ends_its_line(steps, text):
+def test_direct_writes_of_others_stay_and_end_their_line(steps, text):
     screens = Screens()
     for written, drawn in steps:
         screens.write(written)
@@ -110,7 +110,7 @@ def test_what_others_write_straight_to_the_terminal_stays_and_ends_its_line(step
     assert_pytests_alone(screens)
 
 
-def test_view_stands_below_a_line_that_is_not_over(screens):
+def test_view_is_drawn_below_an_unfinished_line(screens):
     screens.write("test_it.py ..")
     screens.draw(["asking", "lane"])
     assert [line.rstrip() for line in screens.both.display[:3]] == [
@@ -123,7 +123,7 @@ def test_view_stands_below_a_line_that_is_not_over(screens):
     assert [line.rstrip() for line in screens.both.display[:3]] == ["test_it.py ..F", "", ""]
 
 
-def test_lines_that_stay_end_what_was_begun(screens):
+def test_permanent_line_ends_an_unfinished_line(screens):
     screens.writer.write("..")
     screens.shared.line("asking")
     screens.writer.write(".")
@@ -132,7 +132,7 @@ def test_lines_that_stay_end_what_was_begun(screens):
     assert screens.writer.width_of_current_line == 1
 
 
-def test_writer_has_its_file_again_at_the_end(screens):
+def test_close_restores_the_writers_file(screens):
     screens.shared.close()
     screens.shared.close()
     assert screens.writer._file is screens.file

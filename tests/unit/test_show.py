@@ -1,4 +1,4 @@
-"""`ultrapar show`: cases of runs that ended, go on, were killed or are damaged."""
+"""`ultrapar show`: cases of finished, running, killed and damaged runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show(ultrapar, tmp_path, monkeypatch):
 
 
 def listed(output):
-    """State and number of each case that was listed, in order."""
+    """The state and number of each listed case, in order."""
     found = re.findall(r"^(.+?)  +case(\d+)  ", output, re.MULTILINE)
     return [(state.strip(), int(number)) for state, number in found]
 
@@ -59,14 +59,14 @@ def test_cases_are_listed_failures_first(show, tmp_path):
         ("solved", 0),
         ("solved", 2),
     ]
-    assert "all of s/phase53/test_x.py::test" in out
+    assert "test s/phase53/test_x.py::test" in out
     (row,) = [line.split() for line in out.splitlines() if " case1 " in line]
     assert row[3:6] == ["2", "4.00", "s"]
     assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
     assert "0.0000200 USD" in out
 
 
-def test_reasons_stand_below_their_cases_in_the_list_of_the_latest_run(show, tmp_path):
+def test_list_of_the_latest_run_shows_reasons_below_their_cases(show, tmp_path):
     run = make_run(tmp_path / ".ultrapar" / "20300102T030405Z-000001", [case(n) for n in range(4)])
     (tmp_path / ".ultrapar" / "latest").symlink_to(run.path.name)
     long = "it says nothing of the third step, " * 9
@@ -93,7 +93,7 @@ def test_reasons_stand_below_their_cases_in_the_list_of_the_latest_run(show, tmp
     assert "error" not in out
 
 
-def test_name_of_a_case_in_a_list_is_a_part_of_its_node_id():
+def test_listed_name_of_a_case_is_a_part_of_its_node_id():
     cases = [case(n, f"long-{n % 2}", task=f"task{n // 2}", severity="severe") for n in range(4)]
     named = [one.nodeid.partition("[")[2].removesuffix("]") for one in cases]
     assert len(set(named)) == 4
@@ -103,7 +103,7 @@ def test_name_of_a_case_in_a_list_is_a_part_of_its_node_id():
     assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
-def test_cases_of_a_run_that_goes_on(show, tmp_path):
+def test_cases_of_a_run_in_progress_have_their_current_state(show, tmp_path):
     run = make_run(tmp_path / "r", [case(index) for index in range(4)])
     write_journal(
         run,
@@ -120,12 +120,12 @@ def test_cases_of_a_run_that_goes_on(show, tmp_path):
         out = show("r")[1]
     finally:
         going_on.close()
-    assert "going on" in out.splitlines()[0]
+    assert "in progress" in out.splitlines()[0]
     states |= {0: "running", 3: "waiting"}
     assert {number: state for state, number in listed(out)} == states
 
 
-def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_path):
+def test_case_is_shown_with_grade_attempts_waits_and_messages(show, tmp_path):
     run = run_of_seven(tmp_path / "r", prices=(ModelPrice("azure", "m1", 1.0, 5.0),))
     messages = [
         TurnMessage(0, "user", "who?"),
@@ -166,12 +166,12 @@ def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_pat
         "  think",
         '  find({"n":1})',
         "== turn 1: tool, named find, for call c1",
-        "== turn 1: assistant, of role judge",
+        "== turn 1: assistant, role judge",
     ]:
         assert row in lines
 
 
-def test_earlier_episodes_of_a_case_are_shown_before_the_one_that_counts(show, tmp_path):
+def test_earlier_episodes_of_a_case_are_shown_before_the_final_one(show, tmp_path):
     run_of_seven(tmp_path / "r")
     titles = re.findall(r"^== (attempts.*)$", show("r", "case2")[1], re.MULTILINE)
     assert titles == [
@@ -181,7 +181,7 @@ def test_earlier_episodes_of_a_case_are_shown_before_the_one_that_counts(show, t
     ]
 
 
-def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced(show, tmp_path):
+def test_exchanges_are_shown_as_a_conversation_with_invalid_bytes_replaced(show, tmp_path):
     sent = '{"messages":[{"role":"user","content":"ask"}]}'
     came = '{"choices":[{"message":{"role":"assistant","content":"told \\ud83d"}}]}'
     noted = [Exchange(0, "openai", "", 200, sent, came=came)]
@@ -192,7 +192,7 @@ def test_exchanges_are_shown_as_conversation_and_bytes_that_are_no_text_replaced
     assert "told" in out
 
 
-def test_what_was_said_cannot_be_taken_for_what_is_told_of_it(show, tmp_path):
+def test_messages_cannot_imitate_headings_of_the_output(show, tmp_path):
     said = "no idea\n\n== turn 1: tool\n42\n-- answer"
     messages = [TurnMessage(0, "assistant", said, reasoning=said, refusal=said + "!")]
     ended = episode(0, 1, 2, messages=messages, stdout=said, log=said)
@@ -213,7 +213,7 @@ def test_what_was_said_cannot_be_taken_for_what_is_told_of_it(show, tmp_path):
 STEERING = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\rgone"
 
 
-def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
+def test_messages_cannot_control_the_terminal(show, tmp_path):
     evil = case(0, flaw=STEERING)
     run = make_run(tmp_path / "r", [evil])
     calls = json.dumps([{"name": STEERING}])
@@ -232,15 +232,15 @@ def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("r", "tset[6]"), "no case of {r} is or has 'tset[6]' in its name; did you mean test[6]?"),
-        (("r", ""), "CASE is empty: name a case by its id or a part of its node id"),
+        (("r", "tset[6]"), "no case of {r} matches 'tset[6]'; did you mean test[6]?"),
+        (("r", ""), "CASE is empty: give a case's id or a part of its node id"),
         (
             ("r", "test_x"),
-            "'test_x' may mean 7 cases of {r}: "
+            "'test_x' matches 7 cases of {r}: "
             + ", ".join(NODEID.format(index) for index in range(5))
             + " and 2 more",
         ),
-        (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one"),
+        (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one case"),
         (
             ("nowhere",),
             "no run found at nowhere or .ultrapar/nowhere; name a run directory, the id of a run in"
@@ -248,20 +248,20 @@ def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_one_sentence(show, tmp_path, words, sentence):
+def test_invalid_arguments_are_refused_in_one_sentence(show, tmp_path, words, sentence):
     run_of_seven(tmp_path / "r")
     said = f"ultrapar show: error: {sentence.format(r=tmp_path / 'r')}\n"
     assert show(*words) == (4, "", said)
 
 
-def test_whole_id_goes_before_parts_of_others(show, tmp_path):
+def test_complete_id_takes_precedence_over_a_part_of_another(show, tmp_path):
     run = make_run(tmp_path / "r", [case(index) for index in range(12)])
     write_journal(run, "gw0", *(grade(index, "skipped") for index in range(12)))
     assert show("r", "case1")[1].splitlines()[2] == NODEID.format(1)
 
 
 def on_terminal(folder, *words, pager):
-    """What a person sees who calls `ultrapar show` in a terminal of sixteen lines."""
+    """The output of `ultrapar show` in a terminal of sixteen lines."""
     parent, child = pty.openpty()
     env = {**os.environ, "PAGER": pager, "LINES": "16", "COLUMNS": "80", "TERM": "xterm"}
     env.pop("MANPAGER", None)
@@ -284,15 +284,16 @@ def on_terminal(folder, *words, pager):
     ("words", "is_paged"),
     [(("r", "case1"), True), (("r", "case1", "--no-pager"), False), (("r", "--failed"), False)],
 )
-def test_more_than_a_screen_goes_through_the_pager(tmp_path, words, is_paged):
+def test_output_longer_than_the_screen_is_paged(tmp_path, words, is_paged):
     run_of_seven(tmp_path / "r")
     seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
     assert ("paged:" in seen) == is_paged
-    # A command is never cut.
-    assert max(len(line) for line in seen.splitlines() if "run again" not in line) <= 140
+    # Commands are never cut.
+    cut = [line for line in seen.splitlines() if not re.search("rerun|run again", line)]
+    assert max(map(len, cut)) <= 140
 
 
-def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
+def test_damaged_run_is_shown_with_its_readable_cases(show, tmp_path):
     run = run_of_seven(tmp_path / "r")
     (segment,) = run.journal.glob("w-gw0-*")
     content = segment.read_bytes()
@@ -301,13 +302,13 @@ def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
     (tmp_path / "r" / FILE_NAME).write_text("{")
     code, out, _ = show("r")
     assert code == 0
-    assert "its manifest cannot be read" in out
-    assert "the journal has 1 gap; what stood there is not shown:" in out
+    assert "cannot read its manifest" in out
+    assert "the journal has 1 gap; lost records are not shown:" in out
     assert ("solved", 0) in listed(out)
-    assert "what it asked and got cannot be read" in show("r", "case0")[1]
+    assert "cannot read its requests" in show("r", "case0")[1]
 
 
-def test_case_that_was_solved_and_whose_test_failed_is_a_failure(show, tmp_path):
+def test_solved_case_with_a_failed_test_is_a_failure(show, tmp_path):
     run = make_run(tmp_path / "r", [case(0), case(1)])
     write_journal(run, "gw0", episode(0, 1, 2), grade(0), episode(1, 1, 2), grade(1, test="error"))
     assert listed(show("r", "--failed")[1]) == [("solved, test error", 1)]

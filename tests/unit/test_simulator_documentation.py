@@ -1,4 +1,4 @@
-"""What docs/reference/simulator.md says is what the server does."""
+"""The examples in docs/reference/simulator.md and in the help are valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pool(load):
 
 
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "[[" in text])
-def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
+def test_every_example_of_a_faults_file_is_valid(tmp_path, pool, text):
     path = tmp_path / "faults.toml"
     path.write_text(text, encoding="utf-8")
     script = load_faults(path, pool())
@@ -40,15 +40,15 @@ def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
     assert n_entries == text.count("[[")
 
 
-def test_example_of_the_help_is_one(tmp_path, pool):
-    text = command.DESCRIPTION.split("has all of it):\n", 1)[1]
+def test_example_in_the_help_is_valid(tmp_path, pool):
+    text = command.DESCRIPTION.split("simulator.md):\n", 1)[1]
     path = tmp_path / "faults.toml"
     path.write_text(textwrap.dedent(text).replace("lab/", "sim/"), encoding="utf-8")
     script = load_faults(path, pool())
     assert (len(script.faults), len(script.capacities)) == (2, 1)
 
 
-def test_example_of_a_knee_is_a_latency(pool):
+def test_example_of_a_knee_is_valid(pool):
     (text,) = [text for text in EXAMPLES if "[[" not in text]
     (provider,) = pool(text).providers
     assert provider.models[0].simulation.latency.knee == 64

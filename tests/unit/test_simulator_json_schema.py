@@ -1,4 +1,4 @@
-"""The smallest value under a schema."""
+"""The smallest value that satisfies a schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NODE = {
         ),
     ],
 )
-def test_value_is_the_smallest(schema, value):
+def test_value_is_the_smallest_that_satisfies_the_schema(schema, value):
     assert smallest(schema, "heard") == value
 
 
@@ -65,7 +65,7 @@ WIDE = {
         ({"anyOf": 1}, "`anyOf`"),
         ({"required": 1}, "`required`"),
         ({"$ref": "http://example.org/a"}, "within the schema"),
-        ({"$ref": "#/a/b"}, "leads nowhere"),
+        ({"$ref": "#/a/b"}, "points to no place"),
         ({"$ref": "#"}, "never end"),
         ({"anyOf": [{"$ref": [1]}]}, "within the schema"),
         (ENDLESS, "never end"),
@@ -74,6 +74,6 @@ WIDE = {
         (WIDE, "too much"),
     ],
 )
-def test_schema_that_cannot_be_met_says_why(schema, says):
+def test_schema_without_a_value_is_refused_with_the_reason(schema, says):
     with pytest.raises(ValueError, match=says):
         smallest(schema, "heard")

@@ -30,7 +30,7 @@ RATES = st.one_of(st.integers(1, 60), st.floats(0.2, 6.5))
 
 
 @given(calls=CALLS, rate=RATES)
-def test_window_holds_its_rate_and_one_call(calls, rate):
+def test_window_admits_its_rate_and_one_more_call(calls, rate):
     window = Window(rate, 1.0)
     admitted: list[tuple[float, int]] = []
     now_s = 0.0
@@ -50,7 +50,7 @@ def test_window_holds_its_rate_and_one_call(calls, rate):
         assert sum(inside[:-1]) <= rate
 
 
-def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
+def test_window_with_a_lowered_rate_waits_for_all_excess_calls():
     window = Window(4.0, 1.0)
     for t in (0.0, 0.25, 0.5, 0.75):
         window.arrive(t)
@@ -59,7 +59,7 @@ def test_window_whose_rate_falls_waits_for_all_that_are_too_many():
     assert window.wait_s(1.5) == 0.0
 
 
-def test_gate_judges_tokens_where_its_limit_counts_them():
+def test_gate_counts_tokens_if_it_has_tpm():
     gate = Gate(Limit("k", "key"))
     gate.hold({"tpm": 100.0})
     path = LimitPath([gate])
@@ -72,27 +72,27 @@ def test_gate_judges_tokens_where_its_limit_counts_them():
 
 
 def judged(path, lateness, reads):
-    """Whether each of some requests is refused, given when it is read and the waits until then."""
+    """Whether each request is refused, by the time of its read and the CPU wait until then."""
     return [
         path.admit(now_s, since_s=lateness.since_s(now_s, waited_s)) is not None
         for now_s, waited_s in reads
     ]
 
 
-def test_server_that_had_no_cpu_serves_all_who_kept_the_distance():
-    """Ten a second; from 1.0 to 1.5 s the server stands still, and reads six at once then."""
+def test_server_without_cpu_does_not_refuse_evenly_spaced_requests():
+    """Ten requests a second. The server has no CPU from 1.0 to 1.5 s, then reads six requests."""
     sent = [n / 10 for n in range(40)]
     reads = [
         (1.5 + n / 1000 if 1.0 <= at_s <= 1.5 else at_s, 0.5 * (at_s >= 1.0))
         for n, at_s in enumerate(sent)
     ]
     assert not any(judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), reads))
-    # To a server that does not know it, the second that follows has six too many.
+    # A server that does not know its wait counts six requests too many in the next second.
     unaware = [(now_s, 0.0) for now_s, _ in reads]
     assert any(judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), unaware))
 
 
-def test_server_that_had_no_cpu_refuses_what_was_too_much_whenever_it_came():
+def test_server_without_cpu_refuses_requests_beyond_the_limit():
     reads = [(1.5 + n / 1000, 0.5 + 0.004 * (n >= 3)) for n in range(30)]
     refused = judged(LimitPath([Gate(Limit("k", "key", qps=10))]), Lateness(0.0), reads)
     assert refused == [False] * 11 + [True] * 19
@@ -104,7 +104,7 @@ def spin(seconds):
         pass
 
 
-def test_kernel_says_how_long_a_process_waited_for_a_cpu():
+def test_kernel_reports_how_long_a_process_waited_for_a_cpu():
     allowed = os.sched_getaffinity(0)
     other = multiprocessing.get_context("fork").Process(target=spin, args=(0.2,))
     try:
@@ -133,7 +133,7 @@ def test_day_meter_counts_any_24_hours_exactly():
     assert meter.wait_s(86_400.0) == 3600.0
 
 
-def test_day_meter_of_a_zone_begins_anew_at_its_midnight():
+def test_day_meter_with_a_time_zone_restarts_at_midnight():
     # Noon of 2023-11-15 by UTC is 04:00 in Los Angeles.
     meter = DayWindow(1.0, 86_400.0, "America/Los_Angeles", PlayedDayClock(NOON_S))
     meter.arrive(0.0)
@@ -142,7 +142,7 @@ def test_day_meter_of_a_zone_begins_anew_at_its_midnight():
     assert meter.wait_s(20 * 3600.0) == 0.0
 
 
-def test_refusal_of_a_day_reads_as_that_of_real_providers():
+def test_refusal_of_a_daily_limit_reads_like_a_real_providers():
     limit = Limit("lab/key0", "key", rpd=1)
     path = LimitPath([Gate(limit, PlayedDayClock(NOON_S))])
     assert path.admit(0.0) is None

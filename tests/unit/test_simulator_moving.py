@@ -25,17 +25,17 @@ def step(from_s, for_s=None, factor=1.0, **amounts):
         (1e6, {"workers": 3, "qps": 8.0}),
     ],
 )
-def test_limit_holds_what_the_entries_say_at_that_moment(elapsed_s, held):
+def test_limit_follows_its_entries_over_time(elapsed_s, held):
     steps = [step(10, 10, factor=0.5), step(30, factor=2.0), step(35, workers=3)]
     assert amounts_at(BASE, steps, elapsed_s) == held
 
 
-def test_factor_leaves_a_seat_and_what_is_unlimited():
+def test_factor_keeps_one_seat_and_no_limit_unlimited():
     assert amounts_at({"workers": 1}, [step(0, factor=0.1)], 0.0) == {"workers": 1}
     assert amounts_at({}, [step(0, factor=0.5)], 0.0) == {}
 
 
-def test_who_is_in_flight_stays_when_the_cap_falls_below_them():
+def test_requests_in_flight_continue_when_the_cap_falls():
     gate = MovingGate(Limit("k", "key", workers=4), [step(10, 10, workers=2)], Timeline(0.0))
     for _ in range(4):
         assert gate.decide(0.0) is None
@@ -54,7 +54,7 @@ def test_who_is_in_flight_stays_when_the_cap_falls_below_them():
     assert gate.decide(20.0) is None
 
 
-def test_rate_that_steps_up_and_down_is_judged_by_what_arrived_before():
+def test_changed_rate_counts_earlier_arrivals():
     steps = [step(10, 10, qps=2.0)]
     gate = MovingGate(Limit("k", "key", qps=8.0), steps, Timeline(0.0))
     for _ in range(9):
@@ -69,7 +69,7 @@ def test_rate_that_steps_up_and_down_is_judged_by_what_arrived_before():
     assert (exceeded.bound, exceeded.allowed) == ("qps", 2.0)
 
 
-def test_limit_of_an_entry_alone_bounds_nothing_outside_its_time():
+def test_limit_of_an_entry_applies_only_during_its_time():
     gate = MovingGate(Limit("c", "pool"), [step(5, 5, workers=0)], Timeline(0.0))
     assert gate.decide(0.0) is None
     assert gate.decide(5.0) is not None

@@ -3,10 +3,10 @@ from __future__ import annotations
 import random
 
 from pytest_ultrapar.simulator.persona import ChatMessage
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 
 
-def test_echo_says_the_beginning_of_the_last_user_message():
+def test_echo_returns_the_beginning_of_the_last_user_message():
     echo = persona_by_name("echo")
     messages = [
         ChatMessage("user", "first"),
@@ -19,6 +19,6 @@ def test_echo_says_the_beginning_of_the_last_user_message():
     assert reply.finish_reason == "stop"
 
 
-def test_echo_without_a_user_says_so_little():
+def test_echo_without_a_user_message_is_empty():
     reply = persona_by_name("echo")([ChatMessage("system", "s")], random.Random(0), 1.0)
     assert reply.content == "echo: "

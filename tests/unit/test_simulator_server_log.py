@@ -52,13 +52,13 @@ def requests(draw):
 
 
 @given(rows=requests(), key=st.sampled_from([None, "key0"]), instance=st.sampled_from([None, "i"]))
-def test_max_in_flight_is_the_most_at_any_instant(rows, key, instance):
+def test_max_in_flight_is_the_maximum_at_any_instant(rows, key, instance):
     held = [
         row
         for row in rows
         if row.admitted and key in (None, row.key) and instance in (None, row.instance)
     ]
-    # The most is reached at an arrival; a seat is held from its arrival up to, not at, its end.
+    # The maximum is reached at an arrival. A request holds a seat from its arrival to its end.
     most = max(
         (
             sum(
@@ -74,13 +74,13 @@ def test_max_in_flight_is_the_most_at_any_instant(rows, key, instance):
 
 
 @given(rows=requests(), window_s=st.sampled_from([0.125, 0.5, 1.0, 60.0]))
-def test_max_in_window_is_the_most_in_any_window(rows, window_s):
+def test_max_in_window_is_the_maximum_in_any_window(rows, window_s):
     arrivals_s = [row.t_arrival_s for row in rows]
     most = max((sum(t <= o < t + window_s for o in arrivals_s) for t in arrivals_s), default=0)
     assert ServerLog(rows).max_in_window(window_s) == most
 
 
-def test_what_may_have_come_earlier_counts_in_windows_that_hold_all_of_that_time(tmp_path):
+def test_late_reads_count_only_in_windows_that_contain_their_whole_delay(tmp_path):
     path = tmp_path / "log"
     names = encode_names("lab", "m", "i", "key0")
     late = with_more(names, since=1.5)
@@ -126,7 +126,7 @@ def written(path, *lines):
     log.flush()
 
 
-def test_log_tells_answered_refused_departed_and_open_requests_apart(tmp_path):
+def test_log_distinguishes_answered_refused_cancelled_and_open_requests(tmp_path):
     path = tmp_path / "server.log"
     written(
         path,
@@ -151,12 +151,12 @@ def test_log_tells_answered_refused_departed_and_open_requests_apart(tmp_path):
     assert log.limits == (Limit("lab/key0", "key", workers=2),)
 
 
-def test_log_file_is_readable_by_its_owner_alone(tmp_path):
+def test_log_file_is_readable_only_by_its_owner(tmp_path):
     written(tmp_path / "server.log")
     assert (tmp_path / "server.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_log_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_path):
+def test_log_with_an_incomplete_last_line_is_read_up_to_it(tmp_path):
     path = tmp_path / "server.log"
     written(path, (1.0, "arrival", 1), (2.0, "end", 1, 200))
     content = path.read_bytes()
@@ -176,7 +176,7 @@ def test_log_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_path):
     ],
     ids=["empty", "text", "later format", "no event", "unknown event"],
 )
-def test_file_that_is_no_log_is_refused_with_its_name(tmp_path, content, says):
+def test_file_that_is_not_a_log_is_refused_with_its_name(tmp_path, content, says):
     path = tmp_path / "server.log"
     path.write_bytes(content)
     with pytest.raises(ResultsError, match=says) as caught:
@@ -184,6 +184,6 @@ def test_file_that_is_no_log_is_refused_with_its_name(tmp_path, content, says):
     assert "server.log" in str(caught.value)
 
 
-def test_log_that_is_not_there_is_refused_with_its_name(tmp_path):
+def test_missing_log_is_refused_with_its_name(tmp_path):
     with pytest.raises(ResultsError, match=r"nothing\.log: No such file"):
         read_server_log(tmp_path / "nothing.log")

@@ -3,14 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.served import ServerModel
+from pytest_ultrapar.simulator.served_pool import ServerModel
 
 
 @given(
     knee=st.integers(1, 5),
     steps=st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=80),
 )
-def test_station_is_first_come_first_served_and_never_idle_while_somebody_waits(knee, steps):
+def test_station_serves_in_order_and_is_never_idle_with_waiting_requests(knee, steps):
     server_model: ServerModel[int] = ServerModel(knee)
     running: list[int] = []
     waiting: list[int] = []

@@ -20,7 +20,7 @@ MESSAGES = [ChatMessage("user", "what is it")]
 
 
 @given(content=TEXT, calls=CALLS, told=st.booleans())
-def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
+def test_stream_adds_up_to_the_whole_completion(content, calls, told):
     reply = PersonaReply(content, calls, "tool_calls" if calls else "stop")
     completion = Completion("n", [reply], count_usage([reply], MESSAGES))
     request = Request("m", MESSAGES, include_usage=told)
@@ -37,7 +37,7 @@ def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
 
 
 @given(content=TEXT)
-def test_pieces_come_in_order_from_the_first_part_of_the_latency_to_its_end(content):
+def test_pieces_are_spread_over_the_latency_in_order(content):
     replies = [PersonaReply(content)]
     completion = Completion("n", replies, count_usage(replies, MESSAGES))
     pieces = CHAT.pieces(Request("m", MESSAGES), completion)
@@ -47,7 +47,7 @@ def test_pieces_come_in_order_from_the_first_part_of_the_latency_to_its_end(cont
     assert len(pieces) <= 6
 
 
-def test_answer_broken_off_is_half_of_it_with_the_length_of_all():
+def test_aborted_answer_is_half_a_body_with_the_full_content_length():
     broken = broken_off(Whole(b"0123456789"), "close")
     assert broken.pieces == ((1.0, b"01234"),)
     assert (b"content-length", b"10") in broken.headers

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.server_json import UNREADABLE
 from pytest_ultrapar.simulator.api_error import RefusedError
 from pytest_ultrapar.simulator.wire.chat import Chat
 

@@ -1,4 +1,4 @@
-"""What the simulated provider writes is what our own client of the same API reads."""
+"""The plugin's client reads the answers of the simulated provider, for every API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.app import compose
 from pytest_ultrapar.simulator.faults.kinds import Malformed
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.simulator.wire.resource import resource_named
 from tests.simulated_pool import simulated_pool
 
@@ -32,7 +32,7 @@ def wire(request):
 
 
 def composed(wire, parameters=None, *, streamed=False, effect=None):
-    """What our client's request gets."""
+    """The composed answer to a request of the plugin's client."""
     api, resource = wire
     if parameters is None:
         parameters = {"max_tokens": 100}
@@ -49,12 +49,12 @@ def composed(wire, parameters=None, *, streamed=False, effect=None):
 
 
 def answered(wire, parameters=None, **options):
-    """The answer to our client's request."""
+    """The HTTP answer to a request of the plugin's client."""
     return composed(wire, parameters, **options).answer
 
 
 def read(wire, answer):
-    """What our client makes of an answer."""
+    """The reply or failure that the plugin's client reads from an answer."""
     api, _ = wire
     if isinstance(answer, Whole):
         return api.reply(answer.body, "p/i/k", 0.5)
@@ -73,12 +73,12 @@ def test_conversation_takes_the_same_time_and_tokens_on_every_api():
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("body", [None, "", "[]", "<html>", '{"a": 1}'])
-def test_malformed_answer_is_none_to_the_client(wire, body, streamed):
+def test_malformed_answer_is_a_failure_for_the_client(wire, body, streamed):
     answer = answered(wire, streamed=streamed, effect=Malformed(body))
     assert read(wire, answer).outcome == "malformed"
 
 
-def test_stream_that_is_broken_off_is_no_answer(wire):
+def test_aborted_stream_is_not_a_reply(wire):
     answer = answered(wire, streamed=True)
     assert isinstance(answer, Pieces)
     assert not isinstance(read(wire, broken_off(answer, "close")), Reply)

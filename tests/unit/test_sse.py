@@ -1,11 +1,11 @@
-"""Server-sent events, however the bytes are cut."""
+"""Server-sent events, cut into pieces at any byte."""
 
 import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\n"
@@ -27,12 +27,12 @@ def read(*pieces: bytes) -> list[bytes]:
     return [event for piece in pieces for event in reader.feed(piece)] + reader.end()
 
 
-def test_events_are_read_as_the_standard_says():
+def test_events_are_read_as_in_the_standard():
     assert read(STREAM) == EVENTS
 
 
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=30))
-def test_events_are_the_same_however_the_stream_is_cut(cuts):
+def test_events_do_not_depend_on_the_cuts(cuts):
     ends = [0, *sorted(cuts), len(STREAM)]
     assert read(*(STREAM[a:b] for a, b in itertools.pairwise(ends))) == EVENTS
 

@@ -1,4 +1,4 @@
-"""The thread that looks at the loop's thread."""
+"""The thread that watches the thread of the event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import enumerate as all_threads
 from pytest_ultrapar.engine.stalls import watch_stalls
 
 
-def test_watch_ends_with_a_thread_that_does_not_say_that_it_ends():
+def test_watch_ends_if_its_thread_ends_without_notice():
     before = {*all_threads()}
     watched = Thread(target=watch_stalls, args=(lambda: (0.0, 0.0), Event()))
     watched.start()

@@ -1,4 +1,4 @@
-"""A provider that refuses everything for a while: afterwards a lane is at full speed in seconds."""
+"""A provider refuses all requests for a while. Seconds later its lanes are at full speed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ SOON_S = 5.0
 
 
 class Storm(BrokerPlay):
-    """Some requests, a quiet time, and then many; keys that refuse all of them for a while."""
+    """A few requests, a pause, then many. The keys refuse all requests for `storm_s`."""
 
-    def __init__(self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, bears_per_s=math.inf):
+    def __init__(
+        self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, serves_per_s=math.inf
+    ):
         super().__init__(LaneBroker(what, seed=seed))
         self._begins_s, self._ends_s = storm_s
         self._takes_s = takes_s
         self._retry_after_s = retry_after_s
-        self._bears_per_s = bears_per_s
+        self._serves_per_s = serves_per_s
         self._let_in_s = []
         self._ids = itertools.count()
         self._tries = {}
@@ -66,7 +68,7 @@ class Storm(BrokerPlay):
 
     def _is_too_many(self):
         last_s = [at_s for at_s in self._let_in_s if at_s > self.now_s - 1.0]
-        is_too_many = len(last_s) >= self._bears_per_s
+        is_too_many = len(last_s) >= self._serves_per_s
         self._let_in_s = last_s if is_too_many else [*last_s, self.now_s]
         return is_too_many
 
@@ -83,13 +85,13 @@ def keys(n, **limits):
 PLAYS = {
     "20 per second declared": (keys(1, qps=20), 0.3, None, 3.0, 20.0),
     "four keys": (keys(4, qps=20), 0.3, None, 3.0, 80.0),
-    "by the minute": (keys(1, rpm=1200), 0.3, None, 3.0, 20.0),
+    "rate per minute": (keys(1, rpm=1200), 0.3, None, 3.0, 20.0),
     "seats and rate": (keys(1, qps=20, workers=30), 0.3, None, 3.0, 20.0),
     "seats alone": (keys(1, workers=10), 0.5, None, 3.0, 20.0),
     "seats alone, four keys": (keys(4, workers=10), 0.5, None, 3.0, 80.0),
-    "with a time to come back": (keys(1, qps=20), 0.3, 1.0, 3.0, 20.0),
-    "a second": (keys(1, qps=20), 0.3, None, 1.0, 20.0),
-    "eight seconds": (keys(1, qps=20), 0.3, None, 8.0, 20.0),
+    "with Retry-After": (keys(1, qps=20), 0.3, 1.0, 3.0, 20.0),
+    "storm of one second": (keys(1, qps=20), 0.3, None, 1.0, 20.0),
+    "storm of eight seconds": (keys(1, qps=20), 0.3, None, 8.0, 20.0),
 }
 
 
@@ -113,9 +115,9 @@ def test_lane_is_at_full_speed_within_seconds_after_a_storm(play, idle_s, seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_limit_that_is_met_after_idling_is_found_as_fast_as_without(seed):
+def test_limit_after_idling_is_found_as_fast_as_without_idling(seed):
     def play(idle_s):
-        run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, bears_per_s=20)
+        run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, serves_per_s=20)
         run.ask(15)
         run.wait(2.0 + idle_s)
         run.ask(900)

@@ -1,4 +1,4 @@
-"""What a run keeps of its suite's files."""
+"""The digests that a run stores of its suite's files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def digest(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_files_beside_tests_and_conftests_above_have_a_digest(tmp_path):
+def test_files_next_to_tests_and_conftests_above_have_a_digest(tmp_path):
     wanted = ("conftest.py", "evals/test_a.py", "evals/conftest.py", "evals/data/words.jsonl")
     others = ("setup.py", "evals/a.pyc", "evals/.venv/b.py", "evals/a/b/c.py", "other/test_b.py")
     for name in (*wanted, *others, "evals/__pycache__/c.py"):
@@ -22,7 +22,7 @@ def test_files_beside_tests_and_conftests_above_have_a_digest(tmp_path):
     assert found == {name: digest(name) for name in wanted}
 
 
-def test_what_cannot_be_read_or_is_large_has_none(tmp_path, monkeypatch):
+def test_unreadable_and_large_files_have_no_digest(tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "_MOST_BYTES", 4)
     (tmp_path / "test_a.py").write_text("four")
     (tmp_path / "large.txt").write_text("fives")
@@ -34,7 +34,7 @@ def test_what_cannot_be_read_or_is_large_has_none(tmp_path, monkeypatch):
     }
 
 
-def test_name_that_is_no_text_is_kept_as_one(tmp_path):
+def test_undecodable_name_is_stored_escaped(tmp_path):
     (tmp_path / "test_a.py").write_text("a")
     (tmp_path / "\udcff.py").write_text("b")
     assert describe_files(tmp_path, ["test_a.py::test"]) == {
@@ -42,7 +42,7 @@ def test_name_that_is_no_text_is_kept_as_one(tmp_path):
     }  # fmt: skip
 
 
-def test_directories_of_runs_are_no_part_of_a_suite(tmp_path):
+def test_directories_of_runs_are_not_part_of_a_suite(tmp_path):
     (tmp_path / "test_a.py").write_text("a")
     for name in ("data/manifest.json", "run/manifest.json", "run/cases.json", "run/run.lock"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

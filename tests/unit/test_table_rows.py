@@ -1,4 +1,4 @@
-"""Rows of some cases are read without those of the others."""
+"""Rows of some cases are read without the rows of other cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N_ROWS = 40
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A table of groups of seven rows; each case has two that follow one another."""
+    """A table with row groups of seven rows. Each case has two consecutive rows."""
     path = tmp_path_factory.mktemp("run")
     ids = [f"case{at // 2}" for at in range(N_ROWS)]
     table = pa.table({"case_id": ids, "at": range(N_ROWS)})

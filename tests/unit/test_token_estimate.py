@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, FEW, REMEMBERED, High
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, FEW, REMEMBERED, HighQuantile
 from pytest_ultrapar.engine.token_estimate import (
     MOST_TOKENS,
     TOKENS_PER_ATTACHMENT,
@@ -35,7 +35,7 @@ def learn(estimates, tokens_in, tokens_out, n=FEW) -> None:
         estimates.learn("m", asked_of(QUESTION), reply(tokens_in, tokens_out), is_first=True)
 
 
-def test_estimate_before_any_answer_is_supposed(estimates):
+def test_estimate_before_any_answer_is_the_default(estimates):
     prompt = math.ceil(300 * TOKENS_PER_BYTE) + FIXED
     assert estimates.of_request("m", asked_of(QUESTION)) == prompt + ANSWER_TOKENS
 
@@ -50,12 +50,12 @@ def test_estimate_before_any_answer_is_supposed(estimates):
         ({"max_tokens": "50"}, ANSWER_TOKENS),
     ],
 )
-def test_bound_of_the_answer_counts_in_full(estimates, parameters, answer):
+def test_bound_of_the_answer_counts_fully(estimates, parameters, answer):
     prompt = math.ceil(300 * TOKENS_PER_BYTE) + FIXED
     assert estimates.of_request("m", asked_of({**QUESTION, **parameters})) == prompt + answer
 
 
-def test_estimate_follows_what_answers_took(estimates):
+def test_estimate_follows_the_use_of_answers(estimates):
     learn(estimates, 60 + FIXED, 20)
     assert estimates.of_request("m", asked_of(QUESTION)) == 60 + FIXED + 20
     assert estimates.of_first("m") == 60 + FIXED + 20
@@ -63,12 +63,12 @@ def test_estimate_follows_what_answers_took(estimates):
     assert estimates.of_request("m", asked_of(QUESTION)) == 60 + FIXED + 200
 
 
-def test_few_answers_do_not_make_an_estimate_smaller_than_what_is_supposed(estimates):
+def test_few_answers_do_not_lower_the_default_estimate(estimates):
     learn(estimates, 60, 20, n=FEW - 1)
     assert estimates.of_request("m", asked_of(QUESTION)) > ANSWER_TOKENS
 
 
-def test_answer_without_usage_teaches_nothing(estimates):
+def test_answer_without_usage_does_not_change_the_estimate(estimates):
     before = estimates.of_request("m", asked_of(QUESTION))
     learn(estimates, None, None)
     assert estimates.of_request("m", asked_of(QUESTION)) == before
@@ -77,11 +77,11 @@ def test_answer_without_usage_teaches_nothing(estimates):
 @pytest.mark.parametrize(
     ("least", "tokens"), [(100_000.0, 2000), (1000.0, 50), (1.0, 1), (1e9, 2000)]
 )
-def test_first_request_is_supposed_to_need_a_small_share_of_the_limit(least, tokens):
+def test_default_of_a_first_request_is_a_small_share_of_the_limit(least, tokens):
     assert TokenEstimates({"m": least}).of_first("m") == tokens
 
 
-def test_first_request_never_asks_for_more_than_any_lane_can_grant():
+def test_first_request_never_reserves_more_than_a_lane_can_grant():
     estimates = TokenEstimates({"m": 100.0})
     learn(estimates, 60 + FIXED, 5000)
     assert estimates.of_first("m") == 100
@@ -110,8 +110,8 @@ def test_models_without_a_limit_reserve_nothing(estimates):
     assert estimates.of_request("other", asked_of(QUESTION)) == 0
 
 
-def test_quantile_forgets_what_is_long_past():
-    high = High(10.0)
+def test_quantile_forgets_old_values():
+    high = HighQuantile(10.0)
     assert high.value == 10
     for value in (50.0, *[1.0] * REMEMBERED):
         high.add(value)
@@ -135,5 +135,5 @@ def test_estimates_know_the_smallest_limit_of_each_model():
     assert TokenEstimates.of(pool(lanes[3:], *limits)) is None
 
 
-def test_estimate_of_nonsense_still_fits_a_message(estimates):
+def test_estimate_of_an_absurd_request_fits_a_message(estimates):
     assert estimates.of_request("m", asked_of({**QUESTION, "max_tokens": 10**30})) == MOST_TOKENS

@@ -1,6 +1,6 @@
-"""Answers as servers were seen to give them: what is odd beside an answer never spoils it.
+"""Answers in shapes that real servers sent: an odd field never invalidates an answer.
 
-Each row names the public report, page or repository in which its shape was seen.
+Each row names the public report, page or repository that shows its shape.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pytest
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
+from pytest_ultrapar.apis.server_json import LEFT_OUT
 
 Events = list[Any]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a server said, and what it is read as.
+    """An answer of a server, and the expected reading.
 
     Attributes:
         where: The source: `owner/repo#n` or a page.
-        came: A whole answer, or the events of a stream, which ends as they do.
-        reads: Attributes of the reply or the failure; `calls` are names and arguments.
+        came: A whole answer, or the events of a stream, which ends after them.
+        reads: Expected attributes of the reply or failure; `calls` are names and arguments.
     """
 
     where: str
@@ -38,7 +38,7 @@ class Seen:
 
 
 def chat(content: Any = "fine", *, finish: Any = "stop", **more: Any) -> dict[str, Any]:
-    """A whole chat completion; `message` and `choice` are more of their fields."""
+    """A whole chat completion; `message` and `choice` add fields to these objects."""
     message = {"role": "assistant", "content": content, **more.pop("message", {})}
     choice = {"index": 0, "message": message, "finish_reason": finish, **more.pop("choice", {})}
     return {"choices": [choice], **more}
@@ -237,7 +237,7 @@ MODEL_ENDED = [
         {"text": "No.", "refusal": "No."},
     ),
 ]
-BESIDE_THE_ANSWER = [
+IGNORED_FIELDS = [
     Seen("mlflow/mlflow#14410", chat(message={"tool_calls": []}), FINE),
     Seen("lidge-jun/opencodex#1468", chat(message={"tool_calls": None}), FINE),
     Seen("no report", chat(message={"tool_calls": {}}), FINE),
@@ -377,7 +377,7 @@ BESIDE_THE_ANSWER = [
     Seen("no report", response({**TEXT, "phase": 5}, id=7), FINE, "openai-responses"),
 ]
 CALLS = [
-    # A new id with each piece.
+    # Every piece has a new id.
     Seen(
         "BerriAI/litellm#28223",
         calling(
@@ -387,7 +387,7 @@ CALLS = [
         ),
         {"calls": SKY_SEA[:1], "ids": ["a"]},
     ),
-    # The name once more, and nothing else.
+    # A second piece with the name only.
     Seen(
         "no report",
         calling(call("sky", X, index=0, id="a"), call("sky", "", index=0, id="")),
@@ -724,7 +724,7 @@ def as_read(found: Reply | Failure, name: str) -> Any:
             "failed": GENERATION_FAILED,
             "filtered": PROVIDER_DECIDED,
             "ended": MODEL_ENDED,
-            "beside": BESIDE_THE_ANSWER,
+            "ignored": IGNORED_FIELDS,
             "calls": CALLS,
             "usage": USAGE,
             "joined": PUT_TOGETHER,
@@ -732,7 +732,7 @@ def as_read(found: Reply | Failure, name: str) -> Any:
         for number, one in enumerate(rows)
     ],
 )
-def test_answer_is_read_as_what_it_is(seen):
+def test_answer_is_read_as_expected(seen):
     found = read(seen)
     assert isinstance(found, Failure if "outcome" in seen.reads else Reply), found
     assert {name: as_read(found, name) for name in seen.reads} == seen.reads
@@ -780,7 +780,7 @@ def test_answer_is_read_as_what_it_is(seen):
         (Seen("", chat(5)), set()),
     ],
 )
-def test_what_is_left_out_of_an_answer_is_noted_by_field_and_type(seen, said):
+def test_ignored_fields_are_noted_by_name_and_type(seen, said):
     left_out = set()
     with noted_in(left_out):
         read(seen)
@@ -790,16 +790,16 @@ def test_what_is_left_out_of_an_answer_is_noted_by_field_and_type(seen, said):
 
 
 @pytest.mark.parametrize("came", [chat(5), chat({"text": "a"}), {"choices": {}}, {"choices": [5]}])
-def test_odd_answer_itself_is_none(came):
+def test_answer_with_odd_content_is_malformed(came):
     assert read(Seen("", came)).outcome == "malformed"
 
 
-def test_one_kind_of_odd_field_counts_once_however_often_it_is_there():
+def test_repeated_odd_field_counts_once():
     calls = [call(None, X, id=[5], index="0") for _ in range(2_000)]
     assert len(read(Seen("", chat(message={"tool_calls": calls}))).tool_calls) == 2_000
 
 
-def test_answer_with_too_many_kinds_of_odd_fields_is_none():
+def test_answer_with_too_many_kinds_of_odd_fields_is_malformed():
     odd = ([], {}, False, 5)
     fields = ("reasoning", "reasoning_content", "refusal")
     several = [
@@ -836,13 +836,13 @@ def test_large_answer_with_an_odd_field_is_read(came):
     ],
     ids=["numbers", "nothing", "lists"],
 )
-def test_answer_of_millions_of_items_is_not_mended(odd):
+def test_answer_with_millions_of_odd_items_is_malformed_quickly(odd):
     begun_s = time.perf_counter()
     assert api_named("openai").reply(odd, "l", 1.0).outcome == "malformed"
     assert time.perf_counter() - begun_s < 2.0
 
 
-def test_numbers_that_no_one_can_hold_are_beside_the_answer():
+def test_numbers_out_of_range_are_ignored():
     whole = json.dumps(chat(type=1)).encode()
     for number in (b"9" * 5_000, b"1e400"):
         for name in (b"n", b"id", b"created"):

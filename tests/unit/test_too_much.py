@@ -1,4 +1,4 @@
-"""What a 429 means, by error bodies and headers in the shapes of several providers."""
+"""The meaning of a 429, from error bodies and headers of several providers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_excess_is_read_from_code_type_and_message(body, excess):
     assert excess_in(body) == excess
 
 
-def test_excess_takes_no_word_of_an_address_or_of_another_field():
+def test_excess_ignores_urls_and_other_fields():
     assert excess_in(error("See https://example.com/daily-quota/requests-per-day.")) is None
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "requests per day, insufficient"})
     assert excess_in(quoted.encode()) is None
@@ -55,16 +55,16 @@ def test_excess_takes_no_word_of_an_address_or_of_another_field():
         ({}, None),
     ],
 )
-def test_excess_is_read_from_headers_where_the_body_is_silent(headers, excess):
+def test_excess_is_read_from_headers_if_the_body_names_none(headers, excess):
     assert excess_in(error("slow down"), headers) == excess
 
 
-def test_excess_in_the_body_goes_before_the_headers():
+def test_excess_in_the_body_overrides_the_headers():
     headers = {"x-ratelimit-remaining-requests": "0"}
     assert excess_in(error("tokens per min"), headers) == "tokens"
 
 
-def test_each_excess_has_its_own_cure():
+def test_each_excess_has_its_own_failure_class():
     too_fast = classify_status(429, error("requests per min"), 2.0)
     assert (too_fast.outcome, too_fast.exceeded, too_fast.retry_after_s) == ("rate", "rate", 2.0)
     at_once = classify_status(429, error("too many concurrent requests"), None)
@@ -78,7 +78,7 @@ def test_each_excess_has_its_own_cure():
 
 
 @given(st.binary(max_size=300), st.integers(100, 599))
-def test_no_body_is_too_strange_to_be_classified(body, status):
+def test_any_body_is_classified(body, status):
     failure = classify_status(status, body, None)
     assert failure.message.startswith(f"HTTP {status}")
     assert failure.maybe_billed is (status in {504, 524})

@@ -1,4 +1,4 @@
-"""The messages in exchanges: what was new in each request, and each answer with all it said."""
+"""The messages in exchanges: the new messages of each request, and its complete answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def event(body):
 
 
 class Talk:
-    """Exchanges of one episode, and what is read of them."""
+    """The exchanges of one episode, and the messages read from them."""
 
     def __init__(self):
         self.parts = {}
@@ -52,13 +52,13 @@ class Talk:
 
 
 def fields(row):
-    """What of a row is not empty."""
+    """The fields of a row that are not empty."""
     defaults = TurnMessage(0, "", "")
     named = msgspec.structs.asdict(row)
     return {name: value for name, value in named.items() if value != getattr(defaults, name)}
 
 
-def test_tool_loop_keeps_all_that_ties_calls_and_results():
+def test_tool_loop_keeps_ids_and_names_of_calls_and_results():
     talk = Talk()
     said = {"content": None, "tool_calls": [CALL], "reasoning_content": "Hm.", "annotations": []}
     request = {"messages": ASKED, "tools": [{"type": "function"}], "temperature": 0.5}
@@ -93,7 +93,7 @@ def test_all_choices_are_rows():
     assert [(row.choice, row.content) for row in rows[2:]] == [(0, "0"), (1, "1"), (2, "2")]
 
 
-def test_stream_is_put_together():
+def test_stream_is_joined_into_one_message():
     deltas = [
         {"role": "assistant", "content": ""},
         {"content": "Hel", "reasoning": "H"},
@@ -115,7 +115,7 @@ def test_stream_is_put_together():
 
 
 @pytest.mark.parametrize("status", [None, 400, 500])
-def test_request_without_an_answer_is_there_all_the_same(status):
+def test_request_without_an_answer_is_included(status):
     assert Talk().add({"messages": ASKED}, b"", status=status).said == [
         (0, "system", "Be brief."),
         (0, "user", "Where?"),
@@ -138,7 +138,7 @@ def test_request_without_an_answer_is_there_all_the_same(status):
         (b"[1]", ["user"]),
     ],
 )
-def test_requests_of_all_apis_say_something(sent, said):
+def test_requests_of_all_apis_have_messages(sent, said):
     assert [row.role for row in Talk().add(sent, b"", status=None).rows] == said
 
 
@@ -168,7 +168,7 @@ def test_completion_without_messages_has_its_text():
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_hostile_answer_costs_no_transcript(came, stream):
+def test_malformed_answer_does_not_lose_the_transcript(came, stream):
     body = event(json.loads(came)) if stream and came.startswith(b'{"choices":[7') else came
     rows = Talk().add({"messages": ASKED}, body, stream=stream).rows
     assert [row.content for row in rows[:2]] == ["Be brief.", "Where?"]
@@ -183,12 +183,12 @@ def test_answer_of_sixteen_mebibytes_is_one_row():
     assert talk.rows[-1].content == text
 
 
-def test_answer_that_another_api_reads(monkeypatch):
+def test_answer_of_an_unknown_api_has_no_row(monkeypatch):
     talk = Talk().add({"messages": ASKED}, {"odd": "thing"}, api="nobody")
     assert [row.role for row in talk.rows] == ["system", "user"]
 
 
-def test_turns_are_in_their_order_whoever_was_answered_first():
+def test_turns_are_in_order_regardless_of_answer_times():
     talk = Talk()
     talk.add({"messages": [{"role": "user", "content": "b"}]}, answer({"content": "B"}), turn=1)
     talk.add({"messages": [{"role": "user", "content": "a"}]}, answer({"content": "A"}))

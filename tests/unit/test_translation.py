@@ -1,4 +1,4 @@
-"""What `llm.chat()` gets, as the APIs of other shapes say it; what they cannot say is refused."""
+"""Translation of `llm.chat()` to other APIs; values without a counterpart are refused."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def test_parameter_without_a_counterpart_is_refused_by_name(api, name, value):
 
 
 @over_apis
-def test_parameter_that_asks_for_nothing_is_left_out(api):
+def test_parameter_with_a_default_value_is_left_out(api):
     nothing = {"n": 1, "logprobs": False, "logit_bias": None, "modalities": ["text"], "seed": None}
     assert sent(api, **nothing) == sent(api)
 
 
-def test_what_chat_completions_do_not_know_goes_as_it_is():
+def test_parameters_of_the_api_itself_are_passed_through():
     thinking = {"type": "adaptive"}
     body = sent("anthropic", thinking=thinking, top_k=5, cache_control={"type": "ephemeral"})
     assert (body["thinking"], body["top_k"]) == (thinking, 5)
@@ -105,12 +105,12 @@ def test_state_of_the_provider_and_background_are_refused(name):
     assert repr(name) in refusal("openai-responses", **{name: "resp_1"})
 
 
-def test_responses_are_not_kept_unless_asked_for():
+def test_responses_are_not_stored_by_default():
     assert sent("openai-responses")["store"] is False
     assert sent("openai-responses", store=True)["store"] is True
 
 
-def test_reasoning_comes_encrypted_where_models_reason():
+def test_encrypted_reasoning_is_requested_if_reasoning_is_set():
     assert "include" not in sent("openai-responses")
     body = sent("openai-responses", reasoning_effort="high", include=["x"], logprobs=True)
     assert body["reasoning"] == {"effort": "high"}
@@ -133,19 +133,19 @@ def test_reasoning_comes_encrypted_where_models_reason():
         ),
     ],
 )
-def test_choice_of_a_tool(choice, anthropic, responses, gemini):
+def test_choice_of_a_tool_is_translated(choice, anthropic, responses, gemini):
     assert sent("anthropic", tool_choice=choice)["tool_choice"] == anthropic
     assert sent("openai-responses", tool_choice=choice)["tool_choice"] == responses
     assert sent("gemini", tool_choice=choice)["toolConfig"] == {"functionCallingConfig": gemini}
 
 
 @over_apis
-def test_choice_of_a_tool_that_nobody_knows_is_refused(api):
+def test_unknown_choice_of_a_tool_is_refused(api):
     choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}
     assert "tool_choice" in refusal(api, tool_choice=choice)
 
 
-def test_calls_one_by_one():
+def test_parallel_calls_can_be_disabled():
     one_by_one = {"disable_parallel_tool_use": True}
     body = sent("anthropic", parallel_tool_calls=False)
     assert body["tool_choice"] == {"type": "auto", **one_by_one}
@@ -156,7 +156,7 @@ def test_calls_one_by_one():
 
 
 @over_apis
-def test_tools_of_the_api_itself_go_as_they_are_and_custom_ones_are_refused(api):
+def test_tools_of_the_api_itself_are_passed_through_and_custom_ones_refused(api):
     own = {"type": "web_search_20250305", "name": "web_search"}
     assert sent(api, tools=[own])["tools"] == [own]
     said = refusal(api, tools=[{"type": "custom", "custom": {"name": "x"}}])
@@ -164,7 +164,7 @@ def test_tools_of_the_api_itself_go_as_they_are_and_custom_ones_are_refused(api)
     assert "tools[0]" in refusal(api, tools=["x"])
 
 
-def test_strictness_of_a_tool_is_what_chat_completions_mean():
+def test_strictness_of_a_tool_follows_chat_completions():
     tool = {"type": "function", "function": {"name": "f", "strict": True}}
     assert sent("anthropic", tools=[tool])["tools"][0]["strict"] is True
     assert sent("openai-responses", tools=[tool])["tools"][0]["strict"] is True
@@ -173,7 +173,7 @@ def test_strictness_of_a_tool_is_what_chat_completions_mean():
     assert sent("openai-responses", tools=[loose])["tools"][0]["strict"] is False
 
 
-def test_format_of_the_answer():
+def test_response_format_is_translated():
     as_json = {"type": "json_object"}
     assert "json_object" in refusal("anthropic", response_format=as_json)
     assert sent("openai-responses", response_format=as_json)["text"] == {"format": as_json}
@@ -196,7 +196,7 @@ IMAGES = [
 
 @over_apis
 @pytest.mark.parametrize(("image", "place"), IMAGES)
-def test_image_that_is_none_is_refused_with_its_place(api, image, place):
+def test_invalid_image_is_refused_with_its_place(api, image, place):
     part = {"type": "image_url", "image_url": image}
     said = refusal(api, [USER, {"role": "user", "content": [{"type": "text", "text": ""}, part]}])
     assert f"messages[1].content[1].{place}" in said
@@ -212,13 +212,13 @@ def test_detail_of_an_image_has_a_counterpart_in_one_api():
 
 
 @over_apis
-def test_sound_is_refused(api):
+def test_audio_is_refused(api):
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     said = refusal(api, [{"role": "user", "content": [part]}])
     assert "messages[0].content[0] of type 'input_audio'" in said
 
 
-def test_file_is_one_in_responses():
+def test_file_is_passed_to_the_responses_api():
     part = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;..."}}
     body = sent("openai-responses", [{"role": "user", "content": [part]}])
     assert body["input"][0]["content"] == [{"type": "input_file", **part["file"]}]
@@ -237,11 +237,11 @@ def test_file_is_one_in_responses():
         ({"role": "assistant", "content": [{"type": "image_url"}]}, "messages[1].content[0] of"),
     ],
 )
-def test_message_that_cannot_be_said_is_refused_with_its_place(api, message, place):
+def test_message_without_a_counterpart_is_refused_with_its_place(api, message, place):
     assert place in refusal(api, [USER, message])
 
 
-def test_system_in_the_midst():
+def test_later_system_message_is_translated_or_refused():
     later = {"role": "system", "content": "Be brief."}
     assert sent("anthropic", [USER, later])["messages"][1] == {
         "role": "system",
@@ -251,7 +251,7 @@ def test_system_in_the_midst():
     assert "messages[1].role 'system' after the first turn" in refusal("gemini", [USER, later])
 
 
-def test_several_messages_of_the_system_are_one_prompt():
+def test_several_system_messages_are_one_prompt():
     head = [{"role": "system", "content": "A"}, {"role": "developer", "content": "B"}]
     texts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]
     assert sent("anthropic", [*head, USER])["system"] == texts
@@ -263,7 +263,7 @@ def test_several_messages_of_the_system_are_one_prompt():
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "[" * 2000])
-def test_arguments_that_are_no_object_are_shown_as_what_they_are(arguments):
+def test_invalid_arguments_are_shown_as_text(arguments):
     messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call("c1", arguments)]}]
     block = sent("anthropic", messages)["messages"][1]["content"][0]
     assert block["input"] == {"INVALID_JSON": arguments}
@@ -272,21 +272,21 @@ def test_arguments_that_are_no_object_are_shown_as_what_they_are(arguments):
     assert sent("openai-responses", messages)["input"][1]["arguments"] == arguments
 
 
-def test_refusal_of_the_model_is_what_it_said():
+def test_refusal_of_the_model_becomes_its_text():
     said = {"role": "assistant", "content": None, "refusal": "No."}
     assert sent("anthropic", [USER, said])["messages"][1]["content"] == "No."
     assert sent("openai-responses", [USER, said])["input"][1]["content"] == "No."
     assert sent("gemini", [USER, said])["contents"][1]["parts"] == [{"text": "No."}]
 
 
-def test_result_with_an_image():
+def test_result_with_an_image_is_translated_or_refused():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [image]}
     messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call()]}, result]
     (block,) = sent("anthropic", messages)["messages"][2]["content"]
     assert block["content"][0]["source"]["data"] == "AA=="
     assert sent("openai-responses", messages)["input"][2]["output"][0]["type"] == "input_image"
-    assert "another part than text" in refusal("gemini", messages)
+    assert "with a part that is not text" in refusal("gemini", messages)
 
 
 def test_gemini_finds_the_function_of_a_result_by_its_call():
@@ -295,7 +295,7 @@ def test_gemini_finds_the_function_of_a_result_by_its_call():
     turns = sent("gemini", [USER, asked, result])["contents"]
     assert turns[1]["parts"] == [{"functionCall": {"name": "g", "args": {}}}]
     assert turns[2]["parts"] == [{"functionResponse": {"name": "g", "response": {"output": "5"}}}]
-    assert "of no call before it" in refusal("gemini", [USER, result])
+    assert "without an earlier call" in refusal("gemini", [USER, result])
 
 
 TURNS = {
@@ -329,7 +329,7 @@ def turn_of(api: str, message):
 
 
 @over_apis
-def test_turn_of_the_api_goes_back_as_it_came_while_the_message_says_the_same(api):
+def test_native_turn_is_sent_back_while_its_message_is_unchanged(api):
     native = {"api": api, "turn": TURNS[api]}
     came = [one for one in TURNS[api] if one != {"type": "text", "text": ""}]
     assert turn_of(api, {**SAID, "native": native}) == came
@@ -352,13 +352,13 @@ def test_turn_of_the_api_goes_back_as_it_came_while_the_message_says_the_same(ap
         assert turn_of(api, message) == turn_of(api, without)
 
 
-def test_turn_of_another_api_is_not_sent_to_chat_completions():
+def test_native_turn_of_another_api_is_not_sent_to_chat_completions():
     message = {**SAID, "native": {"api": "anthropic", "turn": TURNS["anthropic"]}}
     assert json.loads(encode_request("m", [USER, message], {}))["messages"] == [USER, SAID]
 
 
 @over_apis
-def test_lone_surrogates_are_the_callers_to_mend(api):
+def test_surrogates_raise_an_encoding_error(api):
     with pytest.raises(UnicodeEncodeError):
         sent(api, [{"role": "user", "content": "\ud800"}])
     with pytest.raises(UnicodeEncodeError):
@@ -396,7 +396,7 @@ messages_of_all_kinds = st.lists(
 
 @over_apis
 @given(messages=messages_of_all_kinds)
-def test_any_messages_are_sent_or_refused_as_what_they_are(api, messages):
+def test_any_messages_are_sent_or_refused_with_a_type_error(api, messages):
     said = "llm.chat() "
     try:
         sent(api, messages)

@@ -1,4 +1,4 @@
-"""What servers say when they refuse: every entry of the vocabulary, and what a pool adds to it."""
+"""The words of refusals: every entry of the vocabulary, and the patterns that a pool adds."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def finds(entry: dict[str, Any], body: str) -> bool:
     return by_code or re.search(entry.get("words", "$^"), error.text) is not None
 
 
-def test_every_entry_says_where_it_was_seen_and_finds_an_example_itself():
+def test_every_entry_has_a_source_and_matches_its_example():
     for meaning in MEANINGS:
         for entry in TOLD[meaning]:
             assert any(finds(entry, one["body"]) for one in entry["examples"])
             assert all(one["family"] and one["seen"] for one in entry["examples"])
 
 
-def test_every_family_has_its_overflow_and_its_filter():
+def test_every_family_has_its_overflow_and_filter_texts():
     assert families("context_length") >= set(FAMILIES.split(", "))
     assert families("content_filter") >= set(FILTERING.split(", "))
     assert {one["outcome"] for one in MEANINGS.values()} <= set(CLASSES)
 
 
-def test_what_looks_alike_is_not_misread():
+def test_similar_texts_are_not_misread():
     for entry in TOLD["not"]:
         for one in entry["examples"]:
             found = classify_status(entry["status"], one["body"].encode(), None)
@@ -92,12 +92,12 @@ def said(message: str, **fields: object) -> bytes:
         ("requested 500 tokens, limit: 100, of a limit of 1,000", None, "rate", None),
     ],
 )
-def test_numbers_go_before_words_and_so_does_a_time(message, asked_s, outcome, retry_after_s):
+def test_numbers_and_times_take_precedence_over_words(message, asked_s, outcome, retry_after_s):
     found = classify_status(429, said(message), asked_s)
     assert (found.outcome, found.retry_after_s) == (outcome, pytest.approx(retry_after_s))
 
 
-def test_code_goes_before_a_time_and_before_words():
+def test_code_takes_precedence_over_times_and_words():
     gone = classify_status(429, said("retry in 5s", code="credit_balance_exhausted"), 5.0)
     assert gone.outcome == "quota"
     budget = said("no", metadata={"limit_source": "openrouter_in_flight_budget"})
@@ -107,7 +107,7 @@ def test_code_goes_before_a_time_and_before_words():
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 412, 422, 429, 500])
-def test_prompt_is_to_blame_on_any_status(status):
+def test_prompt_refusals_are_recognised_on_any_status(status):
     flagged = classify_status(status, said("Your input was flagged for something"), None)
     assert (flagged.outcome, flagged.refused_kind) == ("refused", "content_filter")
     long = classify_status(status, said("It is longer than the model's context length"), None)
@@ -115,14 +115,14 @@ def test_prompt_is_to_blame_on_any_status(status):
 
 
 @pytest.mark.parametrize("status", [501, 505])
-def test_what_a_server_cannot_do_at_all_is_the_requests_own(status):
-    # llama.cpp without --embeddings: 501; the next request would be no better
+def test_unsupported_operation_is_a_bad_request(status):
+    # llama.cpp without --embeddings returns 501, and a retry gets the same
     unable = said("This server does not support embeddings. Start it with `--embeddings`")
     assert classify_status(status, unable, None).outcome == "bad_request"
     assert classify_status(status, unable, None, {"x-should-retry": "true"}).outcome == "overload"
 
 
-def test_stream_that_says_that_it_cannot_is_the_requests_own():
+def test_unsupported_operation_in_a_stream_is_a_bad_request():
     body = b'data: {"error": {"message": "no such thing", "status": "UNIMPLEMENTED"}}\n\n'
     assert read(ENDPOINT, 200, body).outcome == "bad_request"
 
@@ -142,22 +142,25 @@ def read(endpoint: Endpoint, status: int, body: bytes) -> Failure:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_unknown_words_say_how_to_teach_them_and_a_pool_can(status):
+def test_unknown_refusal_suggests_a_pattern_and_the_pattern_works(status):
     body = said("It will not fit.")
     unknown = read(ENDPOINT, status, body)
     assert unknown.outcome in {"bad_request", "too_large"}
     assert unknown.message.startswith(f"HTTP {status}: ")
-    assert "if this is an overflow or a filter, say so in the pool" in unknown.message
+    assert (
+        "if this is a context overflow or a content filter, add it to the provider's patterns"
+        in unknown.message
+    )
     for there in (body, b"data: " + body + b"\n\n"):
         found = read(TAUGHT, 200 if there is not body else status, there)
         assert (found.outcome, found.refused_kind) == ("refused", "context_length")
-        assert "say so in the pool" not in found.message
+        assert "add it to the provider's patterns" not in found.message
     assert read(TAUGHT, status, said("broke")).outcome == "quota"
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
     assert read(TAUGHT, status, quoted).outcome == unknown.outcome
 
 
-HINT = "say so in the pool"
+HINT = "add it to the provider's patterns"
 RENAME = "parameters of the model in the pool"
 
 
@@ -181,7 +184,7 @@ RENAME = "parameters of the model in the pool"
         (422, said("the parameter seed is not supported"), RENAME),
     ],
 )
-def test_hint_is_given_only_where_it_can_fit(status, body, hint):
+def test_hint_is_given_only_if_it_can_apply(status, body, hint):
     message = read(ENDPOINT, status, body).message
     assert {one for one in (HINT, RENAME) if one in message} == ({hint} if hint else set())
     taught = replace(ENDPOINT, patterns={"context_length": (".",)})
@@ -190,13 +193,13 @@ def test_hint_is_given_only_where_it_can_fit(status, body, hint):
     assert RENAME not in message
 
 
-def test_redirect_names_its_place_without_secrets_and_is_final():
+def test_redirect_names_its_target_without_secrets_and_is_final():
     headers = {"location": "https://me:pw@h.example/v1/?sig=secret#x"}
     found = classify_status(307, b"", None, headers)
     assert (found.outcome, found.is_final) == ("malformed", True)
     assert found.message == (
         "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: set "
-        "base_url in the pool to the address under which the server itself answers"
+        "base_url in the pool to the address of the server itself"
     )
     assert "a redirect, which" in classify_status(301, b"", None).message
 

@@ -1,4 +1,4 @@
-"""Whose fault a refusal is, in the broker: where the request goes, and when a lane is checked."""
+"""Refusals in the broker: retry the request on another lane, or check the lane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pools import lane, pool
 A, B, C = "p/a/k0", "p/a/k1", "p/b/k0"
 APART = "p/b/k1"
 DAY_S = 86_400.0
-# What Azure says of a request that is larger than its limit, vanderschaarlab/climb#1.
+# Azure's answer to a request larger than its limit, vanderschaarlab/climb#1.
 REFUSALS = [*((outcome,) for outcome in sorted(DOUBTED)), ("rate", DAY_S)]
 
 
@@ -27,7 +27,7 @@ def ask(play, case, refused_by=(), **wish):
 
 
 def serve(play, *lanes):
-    """Have each of these lanes answer something."""
+    """Send a request on each of these lanes and answer it."""
     for one in lanes:
         request = ask(play, "well", lane=one)
         assert play.lane(request) == one
@@ -39,7 +39,7 @@ def is_check(play, request):
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed(refusal):
+def test_refused_request_is_retried_on_another_lane_and_no_lane_is_removed(refusal):
     play = play_on(A, B)
     serve(play, A, B)
     play.back(ask(play, "bad", lane=A), *refusal)
@@ -49,11 +49,11 @@ def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed
     assert play.status(A).state == play.status(B).state == "up"
 
 
-def test_refusal_by_two_lanes_stands_after_a_check_of_each():
+def test_refusal_by_two_lanes_is_final_after_a_check_of_each():
     play = play_on(A, B, C)
     serve(play, A, B, C)
     play.back(ask(play, "bad", lane=A), "forbidden")
-    # C shares the key with A, and B its instance: neither is wholly another.
+    # C shares the key with A, and B shares the instance with A: no lane is independent of A.
     play.back(ask(play, "bad", [A]), "forbidden")
     tried = []
     while (request := ask(play, "bad", [A, B])) in play.leases:
@@ -65,7 +65,7 @@ def test_refusal_by_two_lanes_stands_after_a_check_of_each():
     assert [play.status(one).state for one in (A, B, C)] == ["up"] * 3
 
 
-def test_refusal_where_there_is_no_other_lane_stands_at_once():
+def test_refusal_without_another_lane_is_final_immediately():
     play = play_on(A)
     serve(play, A)
     play.back(ask(play, "bad", lane=A), "not_found")
@@ -75,20 +75,20 @@ def test_refusal_where_there_is_no_other_lane_stands_at_once():
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_first_word_of_a_lane_is_no_verdict_but_a_check_is(refusal):
+def test_first_refusal_of_a_lane_causes_a_check_and_the_check_removes_it(refusal):
     play = play_on(A, APART)
     play.back(ask(play, "one", lane=A), *refusal)
     assert play.lane(ask(play, "one", [A], lane=A)) == APART
     check = ask(play, "two", lane=A)
     assert (play.lane(check), is_check(play, check)) == (A, True)
-    # Nothing else goes there until it is back.
+    # The lane gets no other request until the check is back.
     assert play.lane(ask(play, "three", lane=A)) == APART
     play.back(check, *refusal)
     assert play.status(A).state == "out"
     assert play.status(A).outcomes == {refusal[0]: 2}
 
 
-def test_check_that_is_answered_clears_the_lane():
+def test_answered_check_clears_the_lane():
     play = play_on(A)
     play.back(ask(play, "bad", lane=A), "forbidden")
     check = ask(play, "bad", [A])
@@ -98,7 +98,7 @@ def test_check_that_is_answered_clears_the_lane():
     serve(play, A)
 
 
-def test_lane_that_worked_is_checked_when_two_requests_in_a_row_are_refused():
+def test_working_lane_is_checked_after_two_refusals_in_a_row():
     play = play_on(A, B)
     serve(play, A, B)
     for case in ("one", "two"):
@@ -106,13 +106,13 @@ def test_lane_that_worked_is_checked_when_two_requests_in_a_row_are_refused():
         assert play.lane(ask(play, case, [A])) == B
     check = ask(play, "three", lane=A)
     assert is_check(play, check)
-    # A key that is dead may be so in other words.
+    # A dead key may be refused with another class.
     play.back(check, "forbidden")
     assert play.status(A).state == "out"
     assert play.status(A).outcomes["auth"] == 2
 
 
-def test_dead_lane_refuses_no_more_than_is_in_flight_and_its_check():
+def test_dead_lane_refuses_only_requests_in_flight_and_its_check():
     play = play_on(A, workers=4)
     serve(play, A)
     asked = [ask(play, f"case {n}", lane=A) for n in range(20)]
@@ -120,11 +120,11 @@ def test_dead_lane_refuses_no_more_than_is_in_flight_and_its_check():
         if request in play.leases:
             play.back(request, "auth")
     assert play.status(A).state == "out"
-    # Four at once, of which the second refusal brings the suspicion; then one is the check.
+    # Four requests in flight; the second refusal causes the check.
     assert play.status(A).outcomes["auth"] <= 4 + 3
 
 
-def test_request_that_is_refused_waits_for_no_lane_whose_server_is_away():
+def test_refused_request_does_not_wait_for_an_unreachable_lane():
     play = play_on(A, B)
     serve(play, A)
     play.back(ask(play, "early", lane=B), "connect")
@@ -133,7 +133,7 @@ def test_request_that_is_refused_waits_for_no_lane_whose_server_is_away():
     assert play.kinds == {"refusal_of_request"}
 
 
-def test_lanes_alike_wait_for_the_check_of_one_and_go_on_when_it_is_answered():
+def test_lanes_of_an_instance_wait_for_one_check_and_continue_when_it_is_answered():
     play = play_on(A, B)
     for lane_id in (A, B):
         play.back(ask(play, f"first of {lane_id}", lane=lane_id), "not_found")
@@ -145,7 +145,7 @@ def test_lanes_alike_wait_for_the_check_of_one_and_go_on_when_it_is_answered():
     assert play.waiting == set()
 
 
-def test_answers_between_refusals_keep_a_lane_out_of_suspicion():
+def test_answers_between_refusals_prevent_a_check():
     play = play_on(A)
     serve(play, A)
     for n in range(5):
@@ -154,7 +154,7 @@ def test_answers_between_refusals_keep_a_lane_out_of_suspicion():
         serve(play, A)
 
 
-def test_request_waits_for_the_check_of_its_only_lane_and_is_asked_again():
+def test_request_waits_for_the_check_of_its_only_lane_and_is_sent_again():
     play = play_on(A)
     first, second = ask(play, "one", lane=A), ask(play, "two", lane=A)
     play.back(first, "auth")
@@ -167,7 +167,7 @@ def test_request_waits_for_the_check_of_its_only_lane_and_is_asked_again():
     assert (play.lane(waits), is_check(play, waits)) == (A, False)
 
 
-def test_requests_that_wait_for_a_dead_lane_go_to_the_others_when_it_is_removed():
+def test_requests_waiting_for_a_removed_lane_move_to_others():
     play = play_on(A, B, workers=1)
     play.back(ask(play, "one", lane=A), "auth")
     seat = ask(play, "well", lane=B)
@@ -179,7 +179,7 @@ def test_requests_that_wait_for_a_dead_lane_go_to_the_others_when_it_is_removed(
 
 
 @pytest.mark.parametrize("end", ["leave", "unsent", "late"])
-def test_check_that_never_comes_back_leaves_the_lane_to_the_next(end):
+def test_lost_check_does_not_block_the_lane(end):
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "auth")
     check = ask(play, "one", [A])
@@ -194,22 +194,22 @@ def test_check_that_never_comes_back_leaves_the_lane_to_the_next(end):
     assert play.lane(ask(play, "two", lane=A)) == A
 
 
-def test_check_that_fails_otherwise_is_no_verdict():
+def test_check_that_fails_for_another_reason_removes_nothing():
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "auth")
     play.back(ask(play, "one", [A]), "overload")
     assert play.status(A).state == "up"
-    # A check would follow a check for as long as it fails.
+    # Otherwise failing checks would follow one another.
     assert ask(play, "one", [A]) in play.refused
 
 
-def test_refused_requests_of_no_case_remove_as_ever():
+def test_refused_request_without_a_case_removes_its_lane():
     play = play_on(A, B)
     play.back(play.ask(lane=A), "auth")
     assert play.status(A).state == "out"
 
 
-def test_answer_while_a_check_is_out_ends_the_suspicion_and_nothing_goes_round_in_circles():
+def test_answer_during_a_check_ends_the_suspicion_without_a_loop():
     play = play_on(A)
     serve(play, A)
     early = ask(play, "early", lane=A)
@@ -218,13 +218,13 @@ def test_answer_while_a_check_is_out_ends_the_suspicion_and_nothing_goes_round_i
     check = ask(play, "two", [A])
     assert is_check(play, check)
     play.back(early)
-    # Not granted for nothing, again and again, until the check is back.
+    # The broker does not grant it again and again until the check is back.
     assert ask(play, "one", [A]) in play.refused
     play.back(check)
     serve(play, A)
 
 
-def test_breaker_that_opens_while_a_check_is_out_stays_open():
+def test_breaker_that_opens_during_a_check_stays_open():
     play = play_on(A)
     early = ask(play, "early", lane=A)
     play.back(ask(play, "one", lane=A), "not_found")
@@ -237,7 +237,7 @@ def test_breaker_that_opens_while_a_check_is_out_stays_open():
     serve(play, A)
 
 
-def test_lane_that_two_requests_doubt_is_not_removed_while_they_have_others_checked():
+def test_lane_is_not_removed_while_its_refused_requests_await_checks_elsewhere():
     keys = ["k0", "k1", "k2"]
     limits = [Limit(key, "key", workers=4) for key in keys]
     play = Play(pool([lane("a", key, key, request_s=60.0) for key in keys], *limits))
@@ -251,7 +251,7 @@ def test_lane_that_two_requests_doubt_is_not_removed_while_they_have_others_chec
     for refused in [ask(play, "one", [k0], lane=k0), ask(play, "two", [k1], lane=k1)]:
         assert play.lane(refused) == k2
         play.back(refused, "forbidden")
-    # The checks of the lanes that refused them first take their time.
+    # The checks of the two lanes that refused first wait for seats.
     ask(play, "one", [k0, k2], lane=k2)
     ask(play, "two", [k1, k2], lane=k2)
     play.wait(1.5)
@@ -261,12 +261,12 @@ def test_lane_that_two_requests_doubt_is_not_removed_while_they_have_others_chec
     assert play.status(k2).state == "up"
 
 
-def test_check_that_is_refused_in_another_way_removes_nothing():
+def test_check_refused_with_another_class_removes_nothing():
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "forbidden")
     check = ask(play, "one", [A])
     assert is_check(play, check)
-    # A server without chat completions, say.
+    # For example, a server without chat completions.
     play.back(check, "not_found")
     assert play.status(A).state == "up"
 
@@ -275,13 +275,13 @@ SAID = Feedback(words=7)
 ELSE = Feedback(words=8)
 
 
-def test_bad_request_that_is_the_first_word_of_an_instance_has_it_checked():
+def test_bad_request_as_the_first_answer_of_an_instance_causes_a_check():
     play = play_on(A, B)
     first = ask(play, "one", lane=A), ask(play, "two", lane=A)
     play.answer(first[0], "bad_request", SAID)
     check = ask(play, "one", [A, A], lane=A)
     assert (play.lane(check), is_check(play, check)) == (A, True)
-    # Nor does it go on where the same server answers for another key.
+    # Another key on the same server waits, too.
     assert ask(play, "other", lane=B) in play.waiting
     play.answer(first[1], "bad_request", SAID)
     play.answer(check, "bad_request", SAID)
@@ -290,19 +290,19 @@ def test_bad_request_that_is_the_first_word_of_an_instance_has_it_checked():
 
 
 @pytest.mark.parametrize(("outcome", "told"), [("ok", None), ("bad_request", ELSE)])
-def test_bad_request_is_its_own_where_the_check_is_not_refused_alike(outcome, told):
+def test_bad_request_is_final_if_the_check_gets_another_answer(outcome, told):
     play = play_on(A, APART)
     play.answer(ask(play, "one", lane=A), "bad_request", SAID)
     check = ask(play, "one", [A], stays=True)
     play.answer(check, outcome, told or Feedback())
-    # It goes nowhere else: any other lane would say the same.
+    # The request is not retried: any other lane gives the same answer.
     assert ask(play, "one", [A], stays=True) in play.refused
     assert play.kinds == {"refusal_of_request"}
     play.answer(ask(play, "two", lane=A), "bad_request", SAID)
     assert not is_check(play, ask(play, "three", lane=A))
 
 
-def test_bad_request_to_a_lane_that_has_answered_is_its_own():
+def test_bad_request_on_a_working_lane_is_final():
     play = play_on(A)
     serve(play, A)
     for case in ("one", "two", "three"):
@@ -312,7 +312,7 @@ def test_bad_request_to_a_lane_that_has_answered_is_its_own():
     assert play.status(A).state == "up"
 
 
-def test_check_of_a_bad_request_that_asks_for_what_is_not_there_is_the_only_one():
+def test_check_of_a_bad_request_that_gets_not_found_is_not_repeated():
     play = play_on(A)
     play.answer(ask(play, "one", lane=A), "bad_request", SAID)
     play.back(ask(play, "one", [A], stays=True), "not_found")

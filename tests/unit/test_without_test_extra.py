@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def in_root(tmp_path):
-    """Runs a program of the environment in the root as if there were no hypothesis."""
+    """Run a program in the root of the repository as if hypothesis were not installed."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "hypothesis.py").write_text("raise ModuleNotFoundError(__name__, name=__name__)\n")

@@ -1,4 +1,4 @@
-"""What a worker sends comes out in the controller as it went in, in its order."""
+"""Messages of a worker reach the controller unchanged and in order."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ START = ("logstart", {"nodeid": "two", "location": ("test_x.py", 4, "test")})
 
 
 class Wire:
-    """Between an outbox and a controller, as execnet and xdist make it.
+    """The connection between an outbox and a controller, as execnet and xdist make it.
 
     Attributes:
-        arrived: What the controller was told.
-        queue: Its events: a message, or several packed as one.
-        n_sent: How many went over the wire.
-        starts: What had arrived whenever an item started.
+        arrived: The messages that the controller received.
+        queue: The controller's events: one message, or several packed into one.
+        n_sent: The number of messages sent over the wire.
+        starts: The arrived messages at each start of an item.
     """
 
     def __init__(self):
@@ -87,7 +87,7 @@ class Wire:
 
 @pytest.fixture
 def late(monkeypatch):
-    """Set when what is held has been held for long enough."""
+    """Set this event to end the delay of held messages."""
     event = threading.Event()
     monkeypatch.setattr(worker_messages, "sleep", lambda _: event.wait())
     return event
@@ -104,7 +104,7 @@ def said(wire, messages):
         wire.outbox.sendevent(name, **kwargs)
 
 
-def test_items_are_one_message_that_comes_a_little_later(wire, late):
+def test_items_are_sent_in_one_message_after_a_delay(wire, late):
     said(wire, [*ITEM, START, *ITEM, START])
     assert wire.n_sent == 0
     late.set()
@@ -114,25 +114,25 @@ def test_items_are_one_message_that_comes_a_little_later(wire, late):
     assert wire.n_sent == 1
 
 
-def test_an_item_is_noted_before_anything_is_said_of_it(wire):
+def test_item_is_noted_before_its_messages_are_sent(wire):
     said(wire, [START])
     wire.outbox.flush()
     assert wire.starts == [[]]
 
 
-def test_note_is_what_was_noted_last(tmp_path):
+def test_note_holds_the_last_item(tmp_path):
     note = note_at(tmp_path / "note")
     note(7)
     note(3)
     assert noted_at(tmp_path / "note") == 3
 
 
-def test_note_of_who_ran_nothing_or_never_began(tmp_path):
+def test_note_without_an_item_or_file_is_minus_one(tmp_path):
     note_at(tmp_path / "note")
     assert [noted_at(tmp_path / name) for name in ("note", "none")] == [-1, -1]
 
 
-def test_what_is_held_goes_before_the_worker_waits(wire):
+def test_held_messages_are_sent_before_the_worker_waits(wire):
     said(wire, ITEM)
     wire.outbox.flush()
     wire.outbox.flush()
@@ -140,7 +140,7 @@ def test_what_is_held_goes_before_the_worker_waits(wire):
     assert wire.n_sent == 1
 
 
-def test_a_failure_is_told_at_once(wire):
+def test_failure_is_sent_immediately(wire):
     failed = ("testreport", {"data": {**DATA, "outcome": "failed"}})
     said(wire, [ITEM[0], failed])
     assert wire.arrived == [ITEM[0], failed]
@@ -148,15 +148,15 @@ def test_a_failure_is_told_at_once(wire):
     assert wire.arrived == [ITEM[0], failed]
 
 
-def test_what_is_held_goes_before_the_main_thread_waits_for_an_item(wire):
+def test_held_messages_are_sent_before_the_main_thread_waits_for_an_item(wire):
     said(wire, ITEM)
     nothing_ready = SimpleNamespace(has_ready=False, take=lambda: None)
     PrefetchQueue(nothing_ready, Future(), wire.outbox).get()
     assert wire.arrived == ITEM
 
 
-def test_what_is_held_goes_before_the_engine_is_ended(wire, monkeypatch):
-    # The loop of a worker that stops early (`-x`) asks for no further item.
+def test_held_messages_are_sent_before_the_engine_stops(wire, monkeypatch):
+    # The loop of a worker that stops early (`-x`) requests no further item.
     def stop():
         assert wire.arrived == ITEM
         return "stopped"
@@ -170,7 +170,7 @@ def test_what_is_held_goes_before_the_engine_is_ended(wire, monkeypatch):
     assert config.workeroutput == {"shouldstop": "stopped"}
 
 
-def test_items_are_one_event_and_carried_out_in_their_order(wire):
+def test_items_are_one_event_and_handled_in_order(wire):
     finished = ("workerfinished", {"workeroutput": {"exitstatus": 0}})
     said(wire, [START, *ITEM, finished])
     assert wire.queue == ["ultrapar_packed", finished]
@@ -184,7 +184,7 @@ def test_xdists_end_marker_gets_through(wire):
 
 
 @pytest.mark.parametrize("strange", [object(), DATA.keys()])
-def test_what_cannot_be_sent_is_as_loud_as_without_an_outbox(wire, strange):
+def test_message_that_cannot_be_serialized_raises_as_without_an_outbox(wire, strange):
     said(wire, ITEM[:1])
     wire.outbox.sendevent("testreport", data={**DATA, "strange": strange})
     with pytest.raises(DumpError, match="can't serialize"):
@@ -193,7 +193,7 @@ def test_what_cannot_be_sent_is_as_loud_as_without_an_outbox(wire, strange):
 
 
 class Text(str):
-    """As enum members and many libraries' own texts are."""
+    """A subclass of `str`, as enum members and texts of many libraries are."""
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ class Text(str):
     ],
     ids=["bare", "in a pair", "in a mapping"],
 )
-def test_report_with_anything_but_plain_values_is_left_to_execnet(strange, place):
-    # marshal takes whatever has a buffer, and gives bytes back.
+def test_report_with_special_values_is_left_to_execnet(strange, place):
+    # marshal accepts any object with a buffer, and returns bytes.
     sent = []
     data = place(strange)
     outbox = Outbox(lambda name, **kwargs: sent.append((name, kwargs)), list)
@@ -228,7 +228,7 @@ def test_report_with_anything_but_plain_values_is_left_to_execnet(strange, place
 
 
 @pytest.mark.parametrize("endless", [False, True], ids=["strange key", "nested without end"])
-def test_report_that_marshal_does_not_take_is_left_to_execnet(endless):
+def test_report_that_marshal_refuses_is_left_to_execnet(endless):
     nested = []
     nested.append(nested)
     data = {**DATA, "user_properties": nested} if endless else {**DATA, np.str_("test"): 1}

@@ -12,7 +12,7 @@ CERTAIN = {"tool_success_rate": 1.0}
 
 
 def lucky(task=TASK, **options):
-    """A seed with which no well-formed call of the plan fails at once."""
+    """A seed with which every valid call of the plan succeeds at the first try."""
     for seed in range(200):
         episode = run(Scripted(calls_of(task.plan)), task, seed=seed, **CERTAIN)
         if all(c.ok for c in episode.calls):
@@ -23,7 +23,7 @@ def lucky(task=TASK, **options):
 SEED = lucky()
 
 
-def test_episode_of_a_followed_plan_is_solved_and_ends_when_the_model_says_so():
+def test_episode_of_a_followed_plan_is_solved_and_ends_when_the_model_reports_completion():
     episode = run(Scripted(GOOD), TASK, plan=TASK.plan, seed=SEED, **CERTAIN)
     assert episode.stop == "completed"
     assert episode.completed
@@ -60,7 +60,7 @@ def test_episode_runs_native_calls_and_shows_them_in_the_history():
     assert all(message["content"] for message in seen[1])
 
 
-def test_episode_does_not_give_a_model_its_thoughts_back_as_its_answer():
+def test_episode_does_not_send_reasoning_back_as_the_answer():
     heard = []
     script = [
         Said(f"<think>Which one?</think>{GOOD[0]}"),
@@ -81,14 +81,14 @@ def test_episode_does_not_give_a_model_its_thoughts_back_as_its_answer():
     assert episode.n_cut == 2
 
 
-def test_episode_ends_with_the_work_whatever_the_last_words_are():
+def test_episode_ends_with_the_work_after_any_last_message():
     for last in ("Everything has been carried out.", "", Said("I hav", finish_reason="length")):
         episode = run(Scripted([*GOOD, last]), TASK, seed=SEED, **CERTAIN)
         assert (episode.stop, episode.n_turns) == ("done", len(GOOD) + 1)
         assert not episode.completed
 
 
-def test_episode_answers_an_unknown_tool_with_an_error_and_no_guess():
+def test_episode_answers_an_unknown_tool_with_an_error_without_guessing():
     llm = Scripted([call("parser", source="x"), "<tool_call>the network_poster please</tool_call>"])
     episode = run(llm, TASK)
     assert [(c.tool, c.ok, c.error) for c in episode.calls] == [
@@ -131,7 +131,7 @@ def test_episode_runs_one_call_per_message_and_answers_every_lookup():
         ("<tool_call>data_processing_parser source=x</tool_call>{0}", None),
     ],
 )
-def test_episode_runs_the_call_that_is_meant_where_prose_names_the_tag(text, index):
+def test_episode_runs_the_intended_call_if_prose_contains_the_tag(text, index):
     llm = Scripted([text.format(*GOOD)])
     episode = run(llm, TASK, seed=SEED, **CERTAIN)
     (only,) = episode.calls
@@ -154,13 +154,13 @@ def test_help_is_given_counted_and_ends_a_silent_episode():
     assert (scores["assisted"], scores["assisted_turns"]) == (1.0, 4.0)
 
 
-def test_episode_ends_when_the_work_is_done_although_the_model_goes_on():
+def test_episode_ends_when_the_work_is_done_although_the_model_continues():
     more = [call("utility_logger", message="still here")] * 5
     episode = run(Scripted([*GOOD, *more]), TASK, seed=SEED, **CERTAIN)
     assert episode.stop == "done"
     assert episode.n_turns == len(GOOD) + 2
     assert not episode.completed
-    # Two calls that nobody asked for.
+    # Two calls that the task does not require.
     assert (score(episode).outcome, score(episode).kind) == ("partial", "needless_calls")
 
 
@@ -169,13 +169,13 @@ def test_episode_ends_after_five_failures_in_a_row():
     assert (episode.stop, episode.n_turns) == ("failing", 5)
 
 
-def test_episode_of_a_model_that_promises_completion_too_early_goes_on():
+def test_episode_continues_after_a_premature_report_of_completion():
     script = [GOOD[0] + "\nTASK_COMPLETED", *GOOD[1:]]
     episode = run(Scripted(script), TASK, seed=SEED, **CERTAIN)
     assert episode.succeeded == TASK.required
 
 
-def test_episode_lets_a_failed_request_through():
+def test_episode_does_not_catch_a_failed_request():
     class Broken:
         async def chat(self, messages, /):
             msg = "gone"
@@ -185,7 +185,7 @@ def test_episode_lets_a_failed_request_through():
         run(Broken(), TASK)
 
 
-def test_episode_shows_the_plan_it_was_given_and_remembers_both():
+def test_episode_shows_the_given_plan_and_records_both_plans():
     spoilt = flaw("missing_step").apply(TASK.plan)
     llm = Scripted([])
     episode = run(llm, TASK, plan=spoilt)
@@ -211,7 +211,7 @@ def test_episode_shows_the_plan_it_was_given_and_remembers_both():
         "TASK_COMPLETED\n\nIf you need anything else, tell me.",
     ],
 )
-def test_completion_is_heard(text):
+def test_report_of_completion_is_recognised(text):
     assert says_it_is_done(text)
 
 
@@ -245,11 +245,11 @@ def test_completion_is_heard(text):
         "Step 3: TASK_COMPLETED",
     ],
 )
-def test_completion_is_not_heard_where_it_is_only_spoken_of(text):
+def test_mention_of_completion_is_not_a_report(text):
     assert not says_it_is_done(text)
 
 
-def test_episode_ends_when_one_tool_succeeds_again_and_again():
+def test_episode_ends_when_one_tool_succeeds_repeatedly():
     episode = run(Scripted([GOOD[0]] * 10), TASK, seed=SEED, **CERTAIN)
     assert episode.stop == "repeating"
     assert episode.succeeded == (TASK.required[0],) * 3

@@ -56,7 +56,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def test_aggregate_has_the_originals_columns_in_its_order_and_infra():
+def test_aggregate_has_the_original_columns_in_order_and_infra():
     assert len(COLUMNS) == 51
     assert tuple(COLUMNS[:5]) == KEY
     for cell in ([SOLVED], [PARTIAL, UNSOLVED], [INFRA]):
@@ -64,7 +64,7 @@ def test_aggregate_has_the_originals_columns_in_its_order_and_infra():
         assert list(row) == [*COLUMNS, "infra"]
 
 
-def test_aggregate_counts_a_partial_case_half():
+def test_aggregate_counts_a_partial_case_as_half():
     (row,) = rows(SOLVED, SOLVED, PARTIAL, UNSOLVED)
     counts = ("total", "success", "full_success", "partial", "failed")
     assert [row[name] for name in counts] == [4, 3, 2, 1, 1]
@@ -73,7 +73,7 @@ def test_aggregate_counts_a_partial_case_half():
     assert row["full_success_rate"] + row["partial_rate"] + row["failure_rate"] == 1
 
 
-def test_aggregate_averages_only_what_was_measured():
+def test_aggregate_averages_only_measured_cases():
     (row,) = rows(SOLVED, PARTIAL, INFRA, INFRA)
     assert row["infra"] == 2
     assert row["total"] == 2
@@ -82,7 +82,7 @@ def test_aggregate_averages_only_what_was_measured():
     assert row["avg_workflow_score"] == pytest.approx(0.75)
 
 
-def test_aggregate_shares_errors_among_errors():
+def test_aggregate_gives_each_kind_a_share_of_all_errors():
     (row,) = rows(SOLVED, PARTIAL, UNSOLVED, UNSOLVED)
     assert (row["total_errors"], row["timeout_errors"], row["max_turns_errors"]) == (3, 1, 2)
     assert row["timeout_error_rate"] == pytest.approx(1 / 3)

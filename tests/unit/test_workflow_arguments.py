@@ -12,7 +12,7 @@ def fault(tool, **arguments):
     return check_arguments(load_tools()[tool], arguments, KNOWN)
 
 
-def test_arguments_that_fit_have_no_fault():
+def test_valid_arguments_have_no_fault():
     source = "data/orders/2024-01.csv"
     assert fault("data_processing_parser", source=source, format="csv") is None
     assert fault("file_operations_reader", source=f"./{source}") is None
@@ -20,7 +20,7 @@ def test_arguments_that_fit_have_no_fault():
     assert fault("data_processing_transformer", transform="pivot", columns=["a", "b"]) is None
 
 
-def test_arguments_are_read_as_json_has_them():
+def test_arguments_are_compared_as_json_values():
     assert fault("utility_cache", cache_key="a:b", ttl_s=5.0) is None
     assert fault("utility_cache", cache_key="a:b", ttl_s=None) is None
     told = {"cache_key": "a:b", "ttl_s": 5}
@@ -59,7 +59,7 @@ def test_arguments_are_read_as_json_has_them():
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_named_with_what_is_allowed(tool, arguments, message):
+def test_invalid_arguments_are_named_with_the_allowed_values(tool, arguments, message):
     found = fault(tool, **arguments)
     assert found is not None
     assert found.code == "INVALID_INPUT"
@@ -67,13 +67,13 @@ def test_arguments_that_do_not_fit_are_named_with_what_is_allowed(tool, argument
     assert len(found.message) < 400
 
 
-def test_arguments_with_a_missing_file_say_file_not_found():
+def test_argument_with_a_missing_file_is_file_not_found():
     found = fault("file_operations_reader", source="data/nowhere.csv")
     assert found is not None
     assert found.code == "FILE_NOT_FOUND"
 
 
-def test_arguments_of_any_text_give_a_message_that_can_be_sent():
+def test_arguments_with_any_text_give_a_message_that_can_be_sent():
     found = fault("utility_cache", cache_key="\ud800" * 1000, ttl_s=1)
     assert found is not None
     assert found.message.encode()

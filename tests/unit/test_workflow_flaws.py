@@ -48,7 +48,7 @@ def test_flaw_names_and_severities_that_do_not_exist_are_refused():
     ("name", "size", "groups"),
     [("core", 7, [3, 2, 2]), ("document", 7, [2, 3, 2]), ("all", 11, None)],
 )
-def test_flaw_sets_have_the_documents_groups(name, size, groups):
+def test_flaw_sets_have_the_documented_groups(name, size, groups):
     names = flaw_set(name)
     assert len(names) == len(set(names)) == size
     assert set(names) <= set(FLAWS)
@@ -56,18 +56,18 @@ def test_flaw_sets_have_the_documents_groups(name, size, groups):
         assert list(Counter(FLAWS[n].group for n in names).values()) == groups
 
 
-def test_flaw_that_nobody_could_follow_raises():
+def test_flaw_that_changes_nothing_in_a_plan_raises():
     one = Plan("t", (PlanStep("utility_logger", "log", (("message", "x"),)),))
     for name in ("sequence_disorder", "missing_step", "logical_inconsistency"):
-        with pytest.raises(FlawError, match=r"cannot spoil the plan of t: following the"):
+        with pytest.raises(FlawError, match=r"cannot change the plan of t: following the"):
             flaw(name).apply(one)
 
 
 UNUSABLE = {
-    # No step of theirs needs another, or no two neighbours do. Which these are no seed decides.
+    # In these tasks no step, or no neighbouring step, needs another; the seed has no influence.
     ("sequence_disorder", "light"): 79,
     ("sequence_disorder", "severe"): 72,
-    # Nothing is in a format that could be another one.
+    # No argument has a format that can be replaced by another.
     ("logical_inconsistency", "light"): 134,
     ("logical_inconsistency", "severe"): 134,
 }
@@ -76,7 +76,7 @@ UNUSABLE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("severity", ["light", "severe"])
 @pytest.mark.parametrize("name", FLAWS)
-def test_flaw_changes_what_is_done_in_every_task_or_the_task_is_not_used(name, severity):
+def test_flaw_changes_the_calls_of_every_task_or_the_task_is_not_used(name, severity):
     n_unusable = 0
     for task in ALL:
         try:
@@ -88,7 +88,7 @@ def test_flaw_changes_what_is_done_in_every_task_or_the_task_is_not_used(name, s
     assert n_unusable == UNUSABLE.get((name, severity), 0)
 
 
-def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():
+def test_task_that_a_flaw_cannot_change_gets_the_same_substitute_for_all_models():
     chosen = flaw("sequence_disorder")
     for task_type in TASK_TYPES:
         n_tasks = len(TASKS.of_type(task_type))
@@ -97,20 +97,20 @@ def test_task_that_a_flaw_cannot_spoil_is_replaced_for_everybody_alike():
         for found, task in zip(drawn, own, strict=True):
             assert found.is_substitute is (found.task is not task)
             assert spots(found.task.plan, found.plan)
-        # Whoever draws half of the tasks meets none twice, where there are enough.
+        # The first half of the draws contains no task twice if there are enough tasks.
         n_usable = sum(not one.is_substitute for one in drawn)
         first = [one.task.task_id for one in drawn[: n_usable // 2]]
         assert len(set(first)) == len(first)
         assert draw_flawed(chosen, task_type, n_tasks + 1, 3) == drawn[1]
 
 
-def test_flaw_that_no_task_of_a_type_has_room_for_says_so(monkeypatch):
+def test_flaw_that_fits_no_task_of_a_type_is_refused(monkeypatch):
     tasks = tuple(t for t in TASKS.of_type("simple_task") if not any(s.needs for s in t.plan.steps))
     monkeypatch.setattr(type(TASKS), "of_type", lambda *_: tasks)
     monkeypatch.setattr(type(TASKS), "in_order", lambda *_: tasks)
-    with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
+    with pytest.raises(FlawError, match="cannot change the plan of any task of type simple_task"):
         draw_flawed(flaw("sequence_disorder"), "simple_task", 0, 12345)
-    with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
+    with pytest.raises(FlawError, match="cannot change the plan of any task of type simple_task"):
         check_room(flaw("sequence_disorder"), "simple_task")
     check_room(flaw("missing_step"), "simple_task")
 
@@ -125,7 +125,7 @@ def test_parameter_flaws_make_tools_refuse_the_plans_arguments(name):
         assert len(refused_steps(severe(name, task, severity="light"), task)) == 1
 
 
-def test_parameter_error_spoils_values_and_parameter_issues_names():
+def test_parameter_error_changes_values_and_parameter_issues_changes_names():
     values, names = severe("parameter_error", FIVE), severe("parameter_issues", FIVE)
     for step, sound in zip(values.steps, FIVE.plan.steps, strict=True):
         assert [name for name, _ in step.parameters] == [name for name, _ in sound.parameters]

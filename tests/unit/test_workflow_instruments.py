@@ -1,4 +1,4 @@
-"""What the verdict, the scores and the rates must be for models of which all is known."""
+"""Verdicts, scores and rates of models whose behaviour is known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graded(instrument, task, plan=None):
 
 
 def flawed(tasks, name, severity):
-    """The tasks that a flaw can spoil, with their spoilt plans."""
+    """The tasks that a flaw can change, with their flawed plans."""
     found = []
     for task in tasks:
         with suppress(FlawError):
@@ -60,7 +60,7 @@ def test_every_task_can_be_solved():
         instruments.busy(1),
     ],
 )
-def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
+def test_model_that_does_the_whole_task_solves_it(instrument):
     assert outcomes(instrument) == {"solved": len(SOME)}
 
 
@@ -68,14 +68,14 @@ def test_who_does_all_that_the_task_asks_for_solves_it(instrument):
 @pytest.mark.parametrize(
     "instrument", [instruments.example_sender, instruments.guesser, instruments.claimer]
 )
-def test_who_only_looks_as_if_solves_nothing(instrument):
+def test_model_that_only_pretends_solves_nothing(instrument):
     found = outcomes(instrument)
     assert found["solved"] == 0
-    # Of a task of two steps that need nothing one is half.
+    # In a task of two independent steps, one step is half of the work.
     assert found["partial"] <= 0.02 * len(SOME)
 
 
-def test_claim_changes_no_verdict_and_is_counted():
+def test_claim_of_completion_changes_no_verdict_and_is_counted():
     for task in ALL[::9]:
         quiet = score(play(instruments.quitter(task, task.plan), task))
         boasting = score(play(instruments.boasting(task, task.plan), task))
@@ -84,7 +84,7 @@ def test_claim_changes_no_verdict_and_is_counted():
 
 
 @pytest.mark.slow
-def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
+def test_right_calls_in_a_forbidden_order_do_not_solve_the_task():
     for task in SOME:
         is_forced = any(step.needs for step in task.plan.steps)
         verdict = graded(instruments.backwards, task)
@@ -93,7 +93,7 @@ def test_right_calls_in_an_order_that_needs_forbid_are_no_solution():
 
 
 @pytest.mark.slow
-def test_needless_calls_beyond_the_first_cost_the_full_grade():
+def test_more_than_one_unnecessary_call_makes_the_case_partial():
     verdicts = [graded(instruments.busy(2), task) for task in SOME]
     assert {(one.outcome, one.kind) for one in verdicts} == {("partial", "needless_calls")}
     assert {one.scores["needless"] for one in verdicts} == {2.0}
@@ -127,8 +127,10 @@ OTHERS = (instruments.quitter, instruments.boasting, instruments.busy(2), instru
         pytest.param(ALL[::9], id="ninth", marks=pytest.mark.slow),
     ],
 )
-def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played):
-    """Margin: from medium on nobody who obeys solves anything, and who repairs solves all."""
+def test_flaw_lowers_the_score_of_obeying_and_not_of_repairing_models(
+    tasks, name, severity, played
+):
+    """Margin: from medium on, obeying models solve nothing, and repairing models solve all."""
     bitten = flawed(tasks, name, severity)
     for task, plan in bitten:
         for instrument in OBEDIENT:
@@ -149,10 +151,12 @@ def test_flaw_costs_who_obeys_and_not_who_repairs(tasks, name, severity, played)
 @pytest.mark.slow
 @pytest.mark.parametrize("severity", ["medium", "severe"])
 @pytest.mark.parametrize("name", FLAWS)
-def test_luck_does_not_hide_a_flaw(name, severity):
-    """Margin: of what can be reached, who obeys solves none, and who repairs nine of ten; but of
-    redundant operations who obeys solves up to a third, since a second call that follows a failure
-    may be a retry."""
+def test_random_failures_do_not_hide_a_flaw(name, severity):
+    """Margin: obeying models solve no reachable case, and repairing models solve nine of ten.
+
+    With redundant operations, obeying models solve up to a third, since a second call after a
+    failure may be a retry.
+    """
     n_reachable = n_obeyed = n_repaired = 0
     most = 1 / 3 if name == "redundant_operations" else 0
     for number, (task, plan) in enumerate(flawed(ALL[::10], name, severity)):
@@ -170,7 +174,7 @@ def test_luck_does_not_hide_a_flaw(name, severity):
 @pytest.mark.slow
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FLAWS)
-def test_flaw_costs_nobody_who_does_not_read_the_plan(name, severity, played):
+def test_flaw_does_not_affect_models_that_ignore_the_plan(name, severity, played):
     for task, plan in flawed(ALL[::45], name, severity):
         for instrument in (*THOROUGH, *EMPTY, *OTHERS):
             episode, outcome = played(instrument, task.task_id)
@@ -182,7 +186,7 @@ def test_flaw_costs_nobody_who_does_not_read_the_plan(name, severity, played):
 
 
 @pytest.mark.parametrize("name", FLAWS)
-def test_who_calls_nothing_followed_nobody(name):
+def test_model_without_calls_neither_obeyed_nor_repaired(name):
     for task, plan in flawed(ALL[::30], name, "severe"):
         for said in ("TASK_COMPLETED", "<tool_call>no_tool {}</tool_call>"):
             scores = score(play((text for text in [said]), task, plan)).scores
@@ -197,7 +201,7 @@ def test_who_calls_nothing_followed_nobody(name):
         pytest.param(ALL[::9], id="ninth", marks=pytest.mark.slow),
     ],
 )
-def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficulty):
+def test_difficulty_affects_models_that_need_named_tools(tasks, difficulty):
     is_named = difficulty in {"very_easy", "easy"}
     for task in tasks:
         knows = play(instruments.flawless(task, task.plan), task, difficulty=difficulty)
@@ -208,7 +212,7 @@ def test_difficulty_costs_who_only_follows_tools_that_are_named(tasks, difficult
 
 @pytest.fixture(scope="module")
 def played():
-    """Episodes of models that do not look at the plan, and their outcomes."""
+    """Episodes of models that ignore the plan, and their outcomes."""
 
     @cache
     def find(instrument, task_id):

@@ -10,14 +10,14 @@ from bench_suites.workflow.library import DATA
 TASK_LIST = list(TASKS.by_id.values())
 
 
-def test_library_is_what_the_generator_writes_byte_for_byte():
+def test_library_equals_the_generators_output_byte_for_byte():
     files = generate()
     assert len(files) == 7
     for name, content in files.items():
         assert (DATA / name).read_bytes() == content, f"{name} is not what the generator writes"
 
 
-def test_library_edited_by_hand_is_named_and_has_another_digest(tmp_path, monkeypatch):
+def test_edited_library_file_is_named_and_changes_the_digest(tmp_path, monkeypatch):
     made = TASKS.digest()
     shutil.copytree(DATA, tmp_path / "data")
     monkeypatch.setattr(library, "DATA", tmp_path / "data")
@@ -41,12 +41,12 @@ def test_library_edited_by_hand_is_named_and_has_another_digest(tmp_path, monkey
 def test_library_has_the_original_distribution(task_type, count, mean, shortest, longest):
     lengths = [len(task.required) for task in TASKS.of_type(task_type)]
     assert len(lengths) == count
-    # As published, to two digits, the half rounded up: 2.975 is 2.98.
+    # As published: two digits, rounded half up, so 2.975 is 2.98.
     assert int(sum(lengths) / count * 100 + 0.5) / 100 == mean
     assert (min(lengths), max(lengths)) == (shortest, longest)
 
 
-def test_library_plans_include_every_dependency_before_what_needs_it():
+def test_library_plans_contain_every_dependency_before_its_user():
     for task in TASK_LIST:
         done = set()
         for tool in task.required:
@@ -55,7 +55,7 @@ def test_library_plans_include_every_dependency_before_what_needs_it():
         assert len(done) == len(task.required)
 
 
-def test_library_texts_have_no_place_left_open():
+def test_library_texts_have_no_unfilled_placeholder():
     for task in TASK_LIST:
         texts = [*task.purposes, *task.expected_outputs]
         texts += [TASKS.description(task, difficulty) for difficulty in DIFFICULTIES]
@@ -73,7 +73,7 @@ def test_library_descriptions_grow_with_difficulty():
     assert means[-1] > 2 * means[0]
 
 
-def test_library_hides_tool_names_in_the_harder_descriptions():
+def test_library_hides_tool_names_in_harder_descriptions():
     def share(difficulty):
         named = [
             load_tools()[tool].operation in TASKS.description(task, difficulty)
@@ -96,6 +96,6 @@ def test_draw_is_paired_and_without_replacement():
         assert drawn != [TASKS.draw(task_type, repeat, 12).task_id for repeat in range(len(tasks))]
 
 
-def test_draw_stays_the_same_over_versions():
+def test_draw_is_the_same_in_every_version():
     drawn = [TASKS.draw("data_pipeline", repeat, 0).task_id for repeat in range(4)]
     assert drawn == ["pipeline-128", "pipeline-022", "pipeline-132", "pipeline-045"]

@@ -36,7 +36,7 @@ CACHED = (
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A copy of the library's files in place of them, read anew."""
+    """A copy of the library's files, used instead of them, with empty caches."""
     copied = tmp_path / "data"
     shutil.copytree(library.DATA, copied)
     monkeypatch.setattr(library, "DATA", copied)
@@ -49,7 +49,7 @@ def data(tmp_path, monkeypatch):
 
 
 def change(path, changed):
-    """Edit a JSON file: `changed` edits its content in place, or returns another list."""
+    """Edit a JSON file: `changed` edits its content in place, or returns a new list."""
     content = json.loads(path.read_text())
     result = changed(content)
     path.write_text(json.dumps(result if isinstance(result, list) else content))
@@ -63,7 +63,7 @@ def chosen(*flaws, task_types=TASK_TYPES):
     return Selection(task_types, flaws, ("severe",), None, (), ())
 
 
-def test_library_as_it_was_made_passes_the_check():
+def test_unedited_library_passes_the_check():
     TASKS.check()
 
 
@@ -73,14 +73,14 @@ def test_library_as_it_was_made_passes_the_check():
         (
             "tasks.json",
             lambda tasks: tasks[0].update(required=["nonsense_tool", *tasks[0]["required"][1:]]),
-            "tasks.json: task 'simple-001', required: 'nonsense_tool' is no tool of tools.json",
+            "tasks.json: task 'simple-001', required: 'nonsense_tool' is not in tools.json",
         ),
         (
             "tasks.json",
             lambda tasks: [each for each in tasks if each["task_type"] != "data_pipeline"],
             "tasks.json has no task with task_type 'data_pipeline'",
         ),
-        ("tasks.json", lambda tasks: [*tasks, tasks[3]], "task_id 'simple-004' is there twice"),
+        ("tasks.json", lambda tasks: [*tasks, tasks[3]], "task_id 'simple-004' occurs twice"),
         (
             "tasks.json",
             lambda tasks: tasks[2].update(task_id=7),
@@ -89,7 +89,7 @@ def test_library_as_it_was_made_passes_the_check():
         (
             "tools.json",
             lambda tools: tools[0].update(dependencies=["nonsense_tool"]),
-            "tools.json: dependencies of 'file_operations_reader': 'nonsense_tool' is no tool",
+            "tools.json: dependencies of 'file_operations_reader': 'nonsense_tool' is not in",
         ),
         (
             "descriptions_very_hard.json",
@@ -98,7 +98,7 @@ def test_library_as_it_was_made_passes_the_check():
         ),
     ],
 )
-def test_fault_of_an_edited_library_is_named_with_file_and_field(data, name, edit, message):
+def test_error_in_an_edited_library_is_named_with_file_and_field(data, name, edit, message):
     change(data / name, edit)
     assert TASKS.edited() == (name,)
     with pytest.raises(LibraryError) as raised:
@@ -121,7 +121,7 @@ def test_fault_of_an_edited_library_is_named_with_file_and_field(data, name, edi
         (None, "tasks.json cannot be read: No such file or directory"),
     ],
 )
-def test_file_that_is_no_library_is_named_with_the_place(data, content, message):
+def test_invalid_library_file_is_named_with_the_place(data, content, message):
     path = data / "tasks.json"
     if content is None:
         path.unlink()
@@ -140,7 +140,7 @@ def test_library_without_its_digests_counts_as_edited(data):
 
 
 def without_room(data):
-    """Leave only basic tasks whose plans have no order to disturb; the flaws without room there."""
+    """Keep only basic tasks without an order of steps, and return the flaws that fit none."""
     tasks = [task for task in TASKS.of_type("basic_task") if not _has_room(task)]
     kept = {task.task_id for task in tasks}
     change(
@@ -168,7 +168,7 @@ def _has_room(task):
     return True
 
 
-def test_flaw_without_room_is_refused_with_the_way_out(data):
+def test_flaw_that_fits_no_task_is_refused_with_a_remedy(data):
     lacking = without_room(data)
     assert "sequence_disorder" in lacking
     core = flaw_set("core")
@@ -176,16 +176,16 @@ def test_flaw_without_room_is_refused_with_the_way_out(data):
         check_library(config("bench_suites"), chosen(*core))
     said = str(refused.value)
     others = [name for name in core if name not in lacking]
-    assert "flaw sequence_disorder (severe) cannot spoil the plan of any task of type basic" in said
+    assert "flaw sequence_disorder (severe) cannot change the plan of any task of type basi" in said
     assert "git restore bench_suites/workflow/data" in said
-    assert f"; or run without sequence_disorder: --flaw-set {','.join(others)}" in said
-    # Who does not use the flaw, or that type of task, may go on.
+    assert f", or run without sequence_disorder: --flaw-set {','.join(others)}" in said
+    # Runs without the flaw or without that type of task are not refused.
     check_library(config("bench_suites"), chosen(*others))
     check_library(config("bench_suites/phase53"), chosen(*core, task_types=("data_pipeline",)))
     check_library(config("bench_suites/phase51", "bench_suites/phase54"), chosen(*core))
 
 
-def test_library_is_not_checked_for_runs_without_a_phase(data):
+def test_library_is_not_checked_in_runs_without_a_phase(data):
     (data / "tasks.json").unlink()
     check_library(config("tests/unit"), chosen())
 
@@ -201,5 +201,5 @@ def test_library_is_not_checked_for_runs_without_a_phase(data):
         (["benchmarks/overhead", "tests"], ROOT, []),
     ],
 )
-def test_phases_named_are_those_that_arguments_lead_to(args, start, phases):
+def test_named_phases_follow_from_the_arguments(args, start, phases):
     assert list(phases_named(config(*args, start=start))) == phases

@@ -1,4 +1,4 @@
-"""Luck is common: equal models get equal grades, and a lower rate only takes."""
+"""Random failures are shared: equal models get equal grades, lower rates no higher grades."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_lower_rate_only_turns_successes_into_failures(instrument):
 
 
 @pytest.mark.parametrize("instrument", [instruments.flawless, instruments.switching])
-def test_nobody_solves_what_cannot_be_reached(instrument):
+def test_no_model_solves_an_unreachable_case(instrument):
     n_missed = 0
     for task, repeat in DRAWN:
         seed = luck(0, task.task_id, repeat)
@@ -51,13 +51,13 @@ def test_nobody_solves_what_cannot_be_reached(instrument):
         assert verdict.scores["reachable"] >= (verdict.outcome == "solved")
         assert (verdict.kind == "luck") == (not verdict.scores["reachable"])
         n_missed += verdict.scores["reachable"] > (verdict.outcome == "solved")
-    # Five failures in a row end an episode: no fixed order is the best one always.
+    # Five failures in a row end an episode, so no fixed order is always the best.
     assert n_missed <= 0.2 * len(DRAWN)
 
 
 @pytest.mark.slow
-def test_reachable_is_what_some_order_of_the_calls_reaches():
-    """By trying all of them with the episode's own bookkeeping, on tasks of three steps."""
+def test_case_is_reachable_if_some_order_of_the_calls_solves_it():
+    """Try all orders with the code of the episode, on tasks of three steps."""
     found = set()
     for task in [one for one in TASKS.by_id.values() if len(one.required) == 3][:8]:
         options = {"tool_success_rate": 0.45, "seed": luck(1, task.task_id, 0)}
@@ -87,7 +87,7 @@ def test_reachable_needs_a_turn_for_each_step():
 
 
 def asked_by(fixture, **parameters):
-    """The episode of a suite's own prefetched function, with a model that carries out the task."""
+    """Run the prefetched function of a suite with a model that carries out the task."""
     case = CaseInfo("c", 0, 7, 3, "m", {}, ())
     llm = Acting(repairing, skill=1.0)
     function = vars(inspect.unwrap(fixture))[ATTRIBUTE].function
@@ -95,8 +95,8 @@ def asked_by(fixture, **parameters):
 
 
 @pytest.mark.parametrize("task_type", TASK_TYPES)
-def test_luck_of_a_case_is_the_same_with_a_flaw_and_without(task_type):
-    """5.3 draws in its own way, all other phases in theirs: task, tries and results agree."""
+def test_random_failures_of_a_case_are_the_same_with_and_without_a_flaw(task_type):
+    """Phase 5.3 draws with its own code: task, tries and results agree with the other phases."""
     sound = asked_by(most_phases.episode, task_type=task_type, prompt_type="optimal")
     flawed = asked_by(phase53.episode, task_type=task_type, flaw="tool_misuse", severity="light")
     assert flawed.task_id == sound.task_id
@@ -105,7 +105,7 @@ def test_luck_of_a_case_is_the_same_with_a_flaw_and_without(task_type):
 
 
 def lucks(episode):
-    """Whether the tries of each of the task's tools had luck, in order, as far as both had them."""
+    """Whether each try succeeded, in order, for each tool of the task."""
     return {
         tool: [call.ok for call in episode.calls if call.tool == tool] for tool in episode.sound
     }

@@ -1,4 +1,4 @@
-"""Replies as models write them, each with the calls that have to be read in it."""
+"""Replies as models write them, each with the calls that the parser must find."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUPS = {
 }  # fmt: skip
 
 
-def test_there_are_enough_replies_of_every_group():
+def test_every_group_has_replies():
     assert len(REPLIES) >= 60
     assert {reply["group"] for reply in REPLIES} == GROUPS
 
@@ -28,7 +28,7 @@ def test_there_are_enough_replies_of_every_group():
 @pytest.mark.parametrize(
     "reply", REPLIES, ids=[f"{n} {reply['group']}" for n, reply in enumerate(REPLIES)]
 )
-def test_parser_reads_in_a_reply_what_is_meant(reply):
+def test_parser_finds_the_intended_calls_of_a_reply(reply):
     native = [Native(one["name"], one["arguments"]) for one in reply.get("native", [])]
     expected = [
         Action(
@@ -73,12 +73,11 @@ def test_parser_reads_in_a_reply_what_is_meant(reply):
         "#",
     ],
 )
-def test_parser_takes_time_in_proportion_to_the_reply(unit):
-    """16 times the text in less than 64 times the CPU time; quadratic would be 256.
+def test_parser_needs_time_in_proportion_to_the_reply(unit):
+    """16 times the text takes less than 64 times the CPU time; quadratic time is 256 times.
 
-    One look at the long text that is fast enough will do: what is in its way only makes it slower.
-
-    CPU time is not the same on every machine either, but far from off by a factor of four.
+    One fast parse of the long text is enough, since other processes only make it slower. CPU time
+    varies between runs, too, but by far less than a factor of four.
     """
 
     def took_s(n_bytes: int) -> float:
@@ -88,6 +87,6 @@ def test_parser_takes_time_in_proportion_to_the_reply(unit):
         parse_reply(text, is_cut=True)
         return time.process_time() - start_s
 
-    # A floor below which the clock's own grain would decide.
+    # Below this floor the resolution of the clock decides.
     most_s = 64 * max(min(took_s(25_000) for _ in range(3)), 0.0005)
     assert any(took_s(400_000) < most_s for _ in range(3))

@@ -1,4 +1,4 @@
-"""What the personas read: their own small readers against the texts that the suites write."""
+"""The personas' small readers, tested with the texts that the suites write."""
 
 import itertools
 import json
@@ -55,7 +55,7 @@ def test_prompt_has_a_clause_for_each_step_at_every_difficulty(difficulty):
 
 
 @pytest.mark.parametrize("name", FLAWS)
-def test_prompt_with_a_flawed_plan_is_read_as_it_stands(name):
+def test_prompt_with_a_flawed_plan_is_read_as_written(name):
     for repeat, task_type in itertools.product(range(13), TASK_TYPES):
         drawn = draw_flawed(flaw(name), task_type, repeat, 0)
         plan = drawn.plan
@@ -64,7 +64,7 @@ def test_prompt_with_a_flawed_plan_is_read_as_it_stands(name):
         assert [step.purpose for step in prompt.plan] == [step.purpose for step in plan.steps]
 
 
-def test_prompt_of_another_kind_is_read_as_empty():
+def test_other_prompt_is_read_as_empty():
     for text in ("", "Hello", "Task: ", "Inputs:\n- x", "1. step\n   Purpose: y"):
         prompt = read_prompt(text)
         assert prompt.plan == ()

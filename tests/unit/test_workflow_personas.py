@@ -1,4 +1,4 @@
-"""The shapes that simulated models must show, on enough seeded cases to be sure."""
+"""The behaviour of simulated models, on enough seeded cases to be reliable."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ from bench_suites import workflow
 from bench_suites.workflow import score
 from pytest_ultrapar.simulator.persona import ChatMessage
 from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 from tests.unit.workflow_models import run_arm
 
 BROKEN_PLAN = "Inputs:\n- a: [1, \n\n1. x\n   Purpose: \n   Parameters: a = \n   Needs: "
@@ -30,7 +30,7 @@ def mean(episodes, name):
 
 @pytest.fixture(scope="module")
 def flawed():
-    """By persona and flaw of the core set, 75 episodes on the same tasks."""
+    """75 episodes on the same tasks for each persona and flaw of the core set."""
     return {
         (name, flaw): run_arm(PERSONAS[name], flaw=flaw, repeats=15)
         for name in ("obedient", "repairing")
@@ -49,7 +49,7 @@ def test_persona_is_found_by_its_name(name):
 
 
 @pytest.mark.slow
-def test_obeying_and_repairing_are_told_apart_by_first_calls(flawed):
+def test_obeying_and_repairing_are_distinguished_by_first_calls(flawed):
     for flaw in workflow.flaw_set("core"):
         obeying, mending = flawed["obedient", flaw], flawed["repairing", flaw]
         assert mean(obeying, "obeyed") > mean(obeying, "repaired") + 0.4, flaw
@@ -57,17 +57,17 @@ def test_obeying_and_repairing_are_told_apart_by_first_calls(flawed):
 
 
 @pytest.mark.slow
-def test_obedient_reaches_every_flaw_of_the_documents_too():
+def test_obedient_is_affected_by_every_documented_flaw():
     base = weighted(run_arm(obedient))
     for flaw in ("incomplete_description", "insufficient_detail", "parameter_issues"):
         assert weighted(run_arm(obedient, flaw=flaw)) < base, flaw
 
 
 @pytest.mark.slow
-def test_repairing_asks_about_a_tool_now_and_then_at_no_cost(sound):
+def test_repairing_sometimes_asks_about_a_tool_at_no_cost(sound):
     asked = [episode for episode in sound["repairing"] if score(episode).scores["infos"]]
     assert 0.1 * len(sound["repairing"]) < len(asked) < 0.7 * len(sound["repairing"])
-    # One question per tool at most, in the message that calls it: it takes no turn of its own.
+    # At most one question per tool, in the message that calls it: it needs no extra turn.
     for episode in asked:
         assert episode.n_infos <= len({call.tool for call in episode.calls})
         assert episode.n_turns <= len(episode.calls) + episode.n_helped + 1
@@ -87,7 +87,7 @@ def test_success_grows_with_skill(name):
 
 
 @pytest.mark.slow
-def test_slips_cover_the_kinds_of_errors():
+def test_mistakes_cover_the_kinds_of_errors():
     kinds = Counter()
     for flaw in (None, "missing_step", "sequence_disorder", "insufficient_detail"):
         kinds.update(score(e).kind for e in run_arm(obedient, skill=0.3, flaw=flaw, rate=0.7))
@@ -96,7 +96,7 @@ def test_slips_cover_the_kinds_of_errors():
 
 
 @pytest.mark.parametrize("name", PERSONAS)
-def test_persona_is_a_function_of_what_it_hears(name):
+def test_persona_is_a_function_of_its_input(name):
     messages = [ChatMessage("system", "s"), ChatMessage("user", "Task: Read the file.\n")]
     replies = {PERSONAS[name](messages, random.Random(5), 0.5).content for _ in range(3)}
     assert len(replies) == 1

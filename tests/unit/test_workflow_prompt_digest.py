@@ -6,7 +6,7 @@ from bench_suites.workflow import prompts
 from bench_suites.workflow.prompt_digest import prompt_digest
 
 
-def test_digest_changes_with_any_word_that_models_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_changes_with_any_word_of_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = prompt_digest()
     assert len(before) == 16
     assert prompt_digest() == before

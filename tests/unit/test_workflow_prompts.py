@@ -21,7 +21,7 @@ def prompt(prompt_type, difficulty="easy", plan=None, task=TASK):
     return messages[1]["content"]
 
 
-def test_prompt_carries_every_input_and_expected_output():
+def test_prompt_contains_every_input_and_expected_output():
     for task in TASKS.by_id.values():
         text = prompt("baseline", task=task)
         for name, value in task.inputs.items():
@@ -29,7 +29,7 @@ def test_prompt_carries_every_input_and_expected_output():
         assert all(f"- {output}" in text for output in task.expected_outputs)
 
 
-def test_prompt_with_a_plan_shows_tool_purpose_parameters_and_needs_of_each_step():
+def test_prompt_with_a_plan_shows_tool_purpose_parameters_and_needs_of_steps():
     text = prompt("optimal", plan=TASK.plan)
     for number, step in enumerate(TASK.plan.steps, 1):
         assert f"{number}. {step.tool}\n   Purpose: {step.purpose}\n   Parameters: " in text
@@ -48,7 +48,7 @@ def rest(text):
     return "\n".join(line for line in text.split("\n") if not line.startswith("Task: "))
 
 
-def test_prompt_difficulty_changes_the_task_line_and_how_much_of_the_plan_is_shown():
+def test_prompt_difficulty_changes_the_task_line_and_the_detail_of_the_plan():
     texts = [prompt("optimal", difficulty, TASK.plan) for difficulty in DIFFICULTIES]
     assert len(set(texts)) == len(DIFFICULTIES)
     whole, outlined = rest(texts[0]), rest(texts[-1])
@@ -66,12 +66,12 @@ def test_prompt_refuses_unknown_types_and_a_missing_plan():
         prompt("optimal")
 
 
-def test_help_does_not_give_the_answer_away():
+def test_help_does_not_reveal_the_answer():
     for text in (HELP, ONE_CALL_PER_MESSAGE, describe_tool("nothing of the kind")):
         assert not [name for name in load_tools() if name in text]
 
 
-def test_answers_name_only_hits_the_tool_asked_for_and_what_these_need():
+def test_lookups_name_only_hits_the_requested_tool_and_their_dependencies():
     def named(text):
         return {name for name in load_tools() if name in text}
 
@@ -84,7 +84,7 @@ def test_answers_name_only_hits_the_tool_asked_for_and_what_these_need():
         assert named(describe_tool(tool.name)) == with_needs(tool)
 
 
-def test_search_answer_shows_parameters_and_needs():
+def test_search_answer_shows_parameters_and_dependencies():
     answer = describe_search("write the result to a file")
     assert "1. file_operations_writer: " in answer
     assert "destination (string, required)" in answer
@@ -92,7 +92,7 @@ def test_search_answer_shows_parameters_and_needs():
     assert "none found" in describe_search("qqq")
 
 
-def test_tool_answer_tells_all_about_a_tool():
+def test_tool_answer_describes_a_tool_completely():
     answer = describe_tool("computation_analyzer")
     for part in (
         "metric (string, required), one of mean, median, variance, trend, correlation",

@@ -22,7 +22,7 @@ CALL = Action("call", READER, ARGUMENTS)
         (f' {{"a": {"[" * 20}1{"]" * 20}}}</tool_call>', None),
     ],
 )
-def test_parser_tells_no_arguments_from_those_that_it_cannot_take(rest, arguments):
+def test_parser_distinguishes_missing_from_invalid_arguments(rest, arguments):
     assert parse_reply(f"<tool_call>{READER}{rest}").actions == (Action("call", READER, arguments),)
 
 
@@ -37,7 +37,7 @@ def test_parser_never_searches_arguments_for_names_or_tags():
 def test_parser_reads_calls_in_the_reasoning_when_there_is_no_content():
     reasoning = f"I should read it. <tool_call>{READER} {TEXT}"
     assert parse_reply(" \n", reasoning).actions == (CALL,)
-    # It is not what the model said: it neither ends an episode nor is it given back.
+    # Reasoning is not the answer: it does not end an episode and is not sent back.
     assert parse_reply("", reasoning).text == ""
     assert parse_reply("", reasoning, is_cut=True).actions == ()
     assert parse_reply("", f"This one:\n{NAMED}").actions == (CALL,)
@@ -50,7 +50,7 @@ def test_parser_reads_calls_in_the_reasoning_when_there_is_no_content():
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_info", "tool_call", "reader\ud800"])
 @pytest.mark.parametrize("arguments", [r'{"query": "\ud800"}', r'{"name": "a\udfffb"}'])
-def test_parser_gives_texts_of_native_calls_that_can_be_sent(name, arguments):
+def test_parser_returns_texts_of_native_calls_that_can_be_sent(name, arguments):
     parsed = parse_reply("", native=[Native(name, arguments)])
     for action in parsed.actions:
         assert action.text.encode().decode() == action.text
@@ -67,7 +67,7 @@ def test_parser_gives_texts_of_native_calls_that_can_be_sent(name, arguments):
         ("<think>TASK_COMPLETED", ""),
     ],
 )
-def test_parser_leaves_out_what_was_thought(text, said):
+def test_parser_omits_reasoning(text, said):
     assert parse_reply(text).text == said
 
 
@@ -87,7 +87,7 @@ def test_parser_leaves_out_what_was_thought(text, said):
         (f'{{"name": "{READER}", "arguments": {TEXT}', ()),
     ],
 )
-def test_parser_takes_of_a_cut_answer_what_is_whole(text, actions):
+def test_parser_accepts_the_complete_calls_of_a_cut_answer(text, actions):
     found = parse_reply(text, is_cut=True)
     assert (found.actions, found.is_cut) == (actions, True)
     assert parse_reply("", None, [Native(READER, TEXT[:-1])], is_cut=True).actions == ()
@@ -119,7 +119,7 @@ NAMED = f'{{"name": "{READER}", "arguments": {TEXT}}}'
         (f"<function={READER}></function>", (Action("call", READER, {}),)),
         (f"<function={READER}>source</function>", (Action("call", READER, None),)),
         ('{"name": "tool_search", "arguments": {"query": "a b"}}', (Action("search", "a b"),)),
-        # Spoken of, or no call.
+        # A mention, or no call.
         (f"I could send {NAMED}, but no.", ()),
         (f"{NAMED} is what I would send.", ()),
         (f"1. {NAMED}", ()),
@@ -127,11 +127,11 @@ NAMED = f'{{"name": "{READER}", "arguments": {TEXT}}}'
         (f'{{"name": "{READER}"}}', ()),
         (TEXT, ()),
         (NAMED[:-1], ()),
-        # The prompt's own form goes first.
+        # The prompt's form takes precedence.
         (f"<tool_search>a b</tool_search>\n{NAMED}", (Action("search", "a b"),)),
     ],
 )
-def test_parser_reads_calls_as_families_are_trained_to_write_them(text, actions):
+def test_parser_reads_calls_in_the_formats_of_model_families(text, actions):
     assert parse_reply(text).actions == actions
 
 
@@ -147,6 +147,6 @@ def test_parser_reads_calls_as_families_are_trained_to_write_them(text, actions)
         (f"I can't help it: <tool_call>{READER}</tool_call>", False),
     ],
 )
-def test_parser_tells_a_refusal_from_other_words(text, refuses):
+def test_parser_distinguishes_a_refusal_from_other_text(text, refuses):
     assert parse_reply(text).is_refusal is refuses
     assert parse_reply("No.", is_refusal=True).is_refusal

@@ -1,4 +1,4 @@
-"""`python -m bench_suites.workflow_results`: what it prints, writes and refuses."""
+"""`python -m bench_suites.workflow_results`: its output, files and errors."""
 
 from __future__ import annotations
 
@@ -77,24 +77,24 @@ def test_files_hold_the_51_columns_and_infra(run, capsys):
     assert "2 rows in " in capsys.readouterr().out
 
 
-def test_tables_of_all_phases_or_of_those_wanted(run, capsys):
+def test_tables_of_all_or_selected_phases_are_printed(run, capsys):
     main([str(run)])
     said = capsys.readouterr().out
     assert said.startswith("SIMULATED: ")
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
         "## Phase 5.1: the baseline, by model",
         "## Phase 5.3: flawed plans, by model and flaw",
-        "## Kinds: what became of cases, by phase",
+        "## Cases by outcome, kind and phase",
     ]
     main([str(run), "--phase", "5.3"])
     said = capsys.readouterr().out
     assert said.count("## Phase ") == 1
     assert re.search(r"outcome/kind +\| 5\.3 \|", said)
-    # What is taken from a phase is there whether its own table is wanted or not.
+    # Cases taken from a phase are shown even if the table of that phase is not requested.
     assert "[1] from phase 5.1" in said
 
 
-def test_second_run_gives_what_the_first_has_not_and_is_left_alone(tmp_path, capsys):
+def test_second_run_adds_missing_cases_and_is_not_changed(tmp_path, capsys):
     earlier = write_run(tmp_path / "earlier", some("phase51", solved=1, partial=1)).path
     later = write_run(tmp_path / "later", some("phase54", solved=1, rate=0.9)).path
     before = sorted(path.name for path in earlier.iterdir())
@@ -106,7 +106,7 @@ def test_second_run_gives_what_the_first_has_not_and_is_left_alone(tmp_path, cap
     assert sorted(path.name for path in earlier.iterdir()) == before
 
 
-def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
+def test_reused_run_adds_only_the_taken_cases(tmp_path, capsys):
     baseline = some("phase51", solved=2, partial=1)
     earlier = write_run(tmp_path / "earlier", [*baseline, *some("phase54", solved=2, rate=0.9)])
     asked = some("phase54", infra=1, rate=0.9)
@@ -116,7 +116,7 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
         "## Phase 5.4: reliability of the tools, by model and tool success rate",
-        "## Kinds: what became of cases, by phase",
+        "## Cases by outcome, kind and phase",
     ]
     assert f"[1] from phase 5.1 of run {earlier.run_id}" in said
     rows = pq.read_table(later / "aggregate.parquet").to_pylist()
@@ -125,7 +125,7 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
 
 
 def refused(capsys, *arguments):
-    """The one line that a refusal says."""
+    """The single line of a refusal."""
     assert main([str(each) for each in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -134,7 +134,7 @@ def refused(capsys, *arguments):
     return line
 
 
-def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeypatch):
+def test_refusals_name_the_error_and_write_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "no run found at nowhere or .ultrapar/nowhere" in refused(capsys, "nowhere")
     assert "latest" in refused(capsys, "latest")
@@ -146,9 +146,9 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     (tmp_path / "damaged" / "results.parquet").write_bytes(b"PAR1")
     assert "cannot read the results of damaged: " in refused(capsys, "damaged")
     assert "cannot read the results of damaged: " in refused(capsys, run, "damaged")
-    assert "reused no run, and not" in refused(capsys, run, "--reused", run)
+    assert "reused no run, not" in refused(capsys, run, "--reused", run)
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
-    assert "does not hold what the suites of a run took" in refused(capsys, run)
+    assert "does not contain the taken cases of a run" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
 
 

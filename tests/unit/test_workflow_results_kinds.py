@@ -1,4 +1,4 @@
-"""The table of what became of cases: outcomes and kinds by phase."""
+"""The table of outcomes and kinds by phase."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_outcome_and_kind_has_a_row_and_each_phase_a_column():
     ]
     found = Counted(tuple(asked), {"phase54": tuple(taken), "phase55": tuple(taken[:1])})
     title, _, *table = kinds(found, ["phase51", "phase54", "phase55"])
-    assert title.startswith("## Kinds")
+    assert title == "## Cases by outcome, kind and phase"
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     assert cells[0] == ["outcome/kind", "5.1", "5.4", "5.5"]
     assert cells[2:] == [

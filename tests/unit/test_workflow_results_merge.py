@@ -1,4 +1,4 @@
-"""Several runs together are their cases together, each once."""
+"""Several runs are read as all their cases, each once."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def results(cases):
 
 
 @given(st.lists(_cases), st.lists(_cases), st.integers(0, 5))
-def test_merging_runs_is_aggregating_their_cases(tmp_path_factory, first, second, n_shared):
-    # Some cases of the second run are the first run's, finished again.
+def test_merged_runs_aggregate_like_their_cases(tmp_path_factory, first, second, n_shared):
+    # The second run repeats some cases of the first run.
     second = [*second, *first[:n_shared]]
     place = tmp_path_factory.getbasetemp()
     merged = merge([run(place, "first", first), run(place, "second", second)])
@@ -68,7 +68,7 @@ def test_merging_runs_is_aggregating_their_cases(tmp_path_factory, first, second
 
 
 @given(st.lists(_results), st.randoms())
-def test_rows_are_figures_of_all_cases_in_any_order(cases, random):
+def test_rows_count_all_cases_in_any_order(cases, random):
     rows = aggregate(cases)
     shuffled = list(cases)
     random.shuffle(shuffled)
@@ -96,7 +96,7 @@ def test_rows_are_figures_of_all_cases_in_any_order(cases, random):
 
 
 @given(st.lists(_cases, max_size=30), st.randoms())
-def test_no_table_counts_a_case_twice_or_asks_the_same_of_two_phases(cases, random):
+def test_no_table_counts_a_case_twice_or_takes_a_case_that_a_phase_sent_itself(cases, random):
     baseline = [case for case in cases if case.suite == "phase51"]
     suites = ("phase52", "phase54", "phase55")
     took = {suite: random.sample(baseline, random.randint(0, len(baseline))) for suite in suites}
@@ -123,11 +123,11 @@ def test_run_that_was_not_reused_is_refused(tmp_path):
     other = run(tmp_path, "other", [bench_case()])
     for reused, said in (("old", "run old"), (None, "no run")):
         new = run(tmp_path, "new", [bench_case()], reused=reused)
-        with pytest.raises(ConfigError, match=f"new reused {said}, and not .*/other"):
+        with pytest.raises(ConfigError, match=f"new reused {said}, not .*/other"):
             counted([new], other)
 
 
-def test_first_run_that_measured_a_case_has_the_word():
+def test_first_run_that_measured_a_case_counts():
     first = [
         bench_case(outcome="infra", case_id="x"),
         bench_case(outcome="solved", case_id="y"),
@@ -142,16 +142,20 @@ def test_first_run_that_measured_a_case_has_the_word():
     assert kept == {"x": "unsolved", "y": "solved", "z": "infra"}
 
 
-def test_simulated_and_real_answers_do_not_mix(tmp_path):
+def test_simulated_and_real_answers_are_not_mixed(tmp_path):
     simulated = run(tmp_path, "first", [bench_case()])
     real = run(tmp_path, "second", [bench_case()], simulated=False)
-    with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
+    with pytest.raises(
+        ConfigError, match="of second are real, but the answers of first are simulated"
+    ):
         merge([simulated, real])
-    with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
+    with pytest.raises(
+        ConfigError, match="of second are real, but the answers of first are simulated"
+    ):
         counted([simulated], real)
 
 
-def test_case_of_the_run_itself_is_never_replaced_by_one_of_the_reused_run(tmp_path):
+def test_case_of_the_run_itself_is_never_replaced_by_the_reused_run(tmp_path):
     cases = [bench_case("phase54", "infra", rate=0.9, case_id="x"), bench_case(case_id="y")]
     earlier = [
         bench_case("phase54", rate=0.9, case_id="x", run_id="old"),

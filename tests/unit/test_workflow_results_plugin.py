@@ -73,7 +73,7 @@ def test_it(answer): ...
 
 
 class Project:
-    """Suites of a user with the plugin in their conftest."""
+    """A user's suites with the plugin in their conftest."""
 
     def __init__(self, pytester):
         self.pytester = pytester
@@ -126,7 +126,7 @@ def test_phase_that_took_all_of_its_cells_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_run_of_phases_ends_with_their_tables(project):
+def test_run_of_phases_prints_their_tables_at_the_end(project):
     result = project.run("phase51", "phase54", "-n1", "--ultrapar-out=out")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
@@ -158,7 +158,7 @@ def test_run_of_phases_ends_with_their_tables(project):
 
 
 @pytest.mark.slow
-def test_silent_run_shows_nothing_and_has_its_files(project):
+def test_quiet_run_prints_nothing_and_writes_its_files(project):
     result = project.run("phase51", "-q", "-q", "--ultrapar-out=out")
     assert result.ret == 0
     assert "Phase 5" not in result.stdout.str()
@@ -166,7 +166,7 @@ def test_silent_run_shows_nothing_and_has_its_files(project):
 
 
 @pytest.mark.slow
-def test_run_of_other_suites_is_left_alone(project):
+def test_run_of_other_suites_gets_no_tables(project):
     result = project.run("other", "--ultrapar-out=out")
     assert result.ret == 0
     assert "workflow phases" not in result.stdout.str()
@@ -174,7 +174,7 @@ def test_run_of_other_suites_is_left_alone(project):
 
 
 @pytest.mark.slow
-def test_failure_is_one_line_and_costs_nothing(project):
+def test_failure_is_one_line_and_does_not_affect_the_run(project):
     (project.pytester.path / "phase51" / "test_phase51.py").write_text(OTHER)
     result = project.run("phase51", "--ultrapar-out=out")
     assert result.ret == 0
@@ -187,9 +187,7 @@ def test_failure_is_one_line_and_costs_nothing(project):
 
 
 @pytest.mark.parametrize(("host", "n_tried"), [("ci-3", 0), (None, 1)])
-def test_a_host_to_which_others_left_no_case_makes_no_tables(
-    tmp_path, pytestconfig, monkeypatch, host, n_tried
-):
+def test_host_without_cases_makes_no_tables(tmp_path, pytestconfig, monkeypatch, host, n_tried):
     tried = []
     monkeypatch.setattr(plugin, "_tables", lambda *what: tried.append(what) or ["tables"])
     run = make_run(tmp_path / "run", [case(0)], cluster_run="r" if host else None, host=host)

@@ -22,7 +22,7 @@ PAIRED = "same tasks, solved %: flaw / no flaw (n)"
 
 
 def table(cases, suite, *, taken=(), reference=()):
-    """The rows of a phase's table by head, without a flawless model's, and its footnotes."""
+    """The rows of a phase's table by column, without the flawless model, and its footnotes."""
     rows, notes = whole_table(cases, suite, taken=taken, reference=reference)
     return [row for row in rows if row["model"] != BEST], notes
 
@@ -37,7 +37,7 @@ def whole_table(cases, suite, *, taken=(), reference=()):
     return [dict(zip(head, row, strict=True)) for row in rows], notes
 
 
-def test_baseline_has_a_row_for_each_model():
+def test_table_of_the_baseline_has_a_row_for_each_model():
     cases = [
         *some("phase51", solved=3, partial=1, infra=2, model="b"),
         *some("phase51", unsolved=1, model="a"),
@@ -63,7 +63,7 @@ def test_baseline_has_a_row_for_each_model():
     assert (a["model"], a["n"], a["solved % (95 %)"]) == ("a", "1", "0.0 (0.0-79.3)")
 
 
-def test_answers_that_were_cut_are_counted_below_the_table():
+def test_cut_answers_are_counted_below_the_table():
     cases = [
         *some("phase51", solved=2, model="b", scores={"turns": 6.0, "cut_answers": 2.0}),
         *some("phase51", unsolved=1, infra=1, model="b", scores={"turns": 3.0, "cut_answers": 0.0}),
@@ -71,8 +71,8 @@ def test_answers_that_were_cut_are_counted_below_the_table():
         *some("phase51", solved=1, model="of an earlier version"),
     ]
     (lines,) = tables(Counted(tuple(cases), {"phase51": ()}, ()), "first", ["phase51"])
-    (said,) = [line for line in lines if "cut" in line]
-    assert said.strip() == "b: 4 of 15 answers (27 %) were cut off at their limit of tokens"
+    (said,) = [line for line in lines if "truncated" in line]
+    assert said.strip() == "b: 4 of 15 answers (27 %) were truncated at their token limit"
 
 
 def test_coverage_is_of_planned_cases_that_were_not_skipped():
@@ -81,7 +81,7 @@ def test_coverage_is_of_planned_cases_that_were_not_skipped():
     assert coverage([bench_case(outcome="skipped")]) == 1
 
 
-def test_scale_takes_the_easy_level_and_has_the_largest_model_first():
+def test_table_of_scale_includes_the_easy_level_and_begins_with_the_largest_model():
     qwen7, qwen72 = "qwen2.5-7b-instruct", "qwen2.5-72b-instruct"
     easy = some("phase51", solved=4, model=qwen7)
     cases = [
@@ -104,7 +104,7 @@ def test_scale_takes_the_easy_level_and_has_the_largest_model_first():
     assert rows[2]["success % (95 %)"] == "75.0 (30.1-95.4)"
 
 
-def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
+def test_table_of_flaws_distinguishes_obeying_repairing_and_the_sound_plan():
     obeys = {"obeyed": 1.0, "repaired": 0.0, "needless": 2.0, "reachable": 1.0}
     repairs = {"obeyed": 0.0, "repaired": 1.0, "substitute": 1.0, "reachable": 1.0}
     cases = [
@@ -124,14 +124,14 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
         "all flaws",
     ]
     assert none["n"] == "4"
-    assert (misuse["obeyed"], misuse["repaired"], misuse["needless calls"]) == (
+    assert (misuse["obeyed"], misuse["repaired"], misuse["unnecessary calls"]) == (
         "0.75",
         "0.25",
         "2.0",
     )
     assert (misuse["substitutes (n)"], disorder["substitutes (n)"]) == ("1", "-")
     assert (none["obeyed"], none["repaired"], none["substitutes (n)"]) == ("-", "-", "-")
-    # What luck took is not booked to the flaw.
+    # Random failures are not attributed to the flaw.
     assert (disorder["reachable %"], disorder["solved of reachable % (95 %)"]) == ("0.0", "-")
     assert misuse["solved of reachable % (95 %)"].startswith("25.0 (")
     assert together["solved of reachable % (95 %)"].startswith("25.0 (")
@@ -139,7 +139,7 @@ def test_flaws_tell_obeying_from_repairing_beside_the_sound_plan():
     assert (together["n"], together["solved % (95 %)"].split()[0]) == ("6", "16.7")
 
 
-def test_reliability_takes_its_level_and_falls_from_row_to_row():
+def test_table_of_reliability_includes_the_baseline_and_has_falling_rates():
     cases = [
         *some("phase54", unsolved=1, rate=0.5),
         *some("phase54", solved=1, rate=0.9),
@@ -152,10 +152,10 @@ def test_reliability_takes_its_level_and_falls_from_row_to_row():
     assert notes == ["[1] from phase 5.1"]
 
 
-def test_what_the_baseline_had_no_answer_to_is_asked_and_counted_once():
+def test_unanswered_case_of_the_baseline_is_repeated_and_counted_once():
     cases = [
         bench_case("phase54", rate=0.9),
-        # In a run that reuses another one, a phase asks again what was `infra` there.
+        # A run that reuses another one repeats the cases that are `infra` there.
         bench_case("phase54", "unsolved", repeat=1),
     ]
     earlier = [bench_case("phase51", repeat=repeat, run_id="earlier") for repeat in (0, 2)]
@@ -197,7 +197,7 @@ def test_prompt_types_are_also_shown_over_all_models():
     taken = [*some("phase51", solved=2, model="a"), *some("phase51", partial=2, model="b")]
     rows, notes = table(cases, "phase55", taken=taken)
     shown = [(row["model"], row["prompt type"], row["n"]) for row in rows]
-    # Baseline is left out above: only one model has it, which is no comparison.
+    # The rows of all models omit baseline: only one model has it.
     assert shown == [
         ("all models", "optimal [1]", "4"),
         ("all models", "cot", "4"),
@@ -224,7 +224,7 @@ def test_cases_of_another_run_are_marked():
     assert notes == ["[1] from run second", "[2] partly from run second"]
 
 
-def test_names_cannot_break_a_table():
+def test_names_do_not_break_a_table():
     (lines,) = tables(Counted((bench_case(model="a|b\x1b[31m"),)), "first", ["phase51"])
     assert lines[-1].startswith("| a\\|b\\x1b[31m | ")
 
@@ -250,18 +250,18 @@ def test_model_size_is_read_from_the_name(model, size_b):
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_of_independent_cases_holds_the_share_and_is_wilsons(hits_of):
+def test_interval_of_independent_cases_contains_the_share_and_is_wilsons(hits_of):
     n_hits, n = hits_of
     share = clustered_share((at, at < n_hits) for at in range(n))
     shown = [float(number) for number in re.findall(r"[\d.]+", with_interval(share))]
     value, low, high = shown
     assert 0 <= low <= value <= high <= 100
     assert shown == [round(100 * each, 1) for each in (n_hits / n, *wilson_interval(n_hits, n))]
-    # What is halfway between two figures is rounded to either: 25.875 is no binary fraction.
+    # A value halfway between two figures may be rounded either way: the share is not exact.
     assert abs(float(efficiency(share, 4).split()[0]) - 50 * n_hits / n) <= 0.005 + 1e-9
 
 
-def test_flaws_on_the_same_tasks_do_not_make_an_interval_narrower():
+def test_flaws_on_the_same_tasks_do_not_narrow_the_interval():
     flaws = ("tool_misuse", "missing_step", "semantic_drift")
     cases = [case for flaw in flaws for case in some("phase53", solved=6, unsolved=4, flaw=flaw)]
     *_, together = table(cases, "phase53")[0]
@@ -283,7 +283,7 @@ def test_interval_of_clusters_is_never_narrower_than_of_independent_cases(cluste
 
 
 def test_interval_of_dependent_cases_covers_the_truth():
-    """A third of the models agree by themselves, the others by their common luck; 30 clusters."""
+    """A third of the results are independent, the others equal the draw of their cluster."""
     draw = random.Random(7)
     n_runs, n_held = 1_000, 0
     for _ in range(n_runs):
@@ -297,7 +297,7 @@ def test_interval_of_dependent_cases_covers_the_truth():
     assert 0.92 <= n_held / n_runs <= 0.99
 
 
-def test_refused_prompts_are_not_solved_and_have_no_score_of_their_own():
+def test_refused_prompts_are_not_solved_and_have_no_score():
     scores = {"reachable": 1.0, "obeyed": 0.5, "repaired": 0.25, "execution": 0.5}
     cases = [
         *some("phase53", solved=5, flaw="tool_misuse", scores=scores),
@@ -311,7 +311,7 @@ def test_refused_prompts_are_not_solved_and_have_no_score_of_their_own():
     assert (row["obeyed"], row["repaired"], row["execution"]) == ("0.50", "0.25", "0.500")
 
 
-def test_bad_luck_is_not_read_as_less_obedience():
+def test_random_failures_do_not_lower_obedience():
     reached = {"reachable": 1.0, "obeyed": 0.75, "repaired": 0.0}
     unlucky = {"reachable": 0.0, "obeyed": 0.0, "repaired": 0.0}
     cases = [
@@ -322,17 +322,17 @@ def test_bad_luck_is_not_read_as_less_obedience():
     assert (row["obeyed"], row["repaired"], row["neither"]) == ("0.75", "0.00", "0.25")
 
 
-def test_flaw_is_compared_on_the_tasks_that_both_plans_had():
+def test_flaw_is_compared_on_tasks_common_to_both_plans():
     other_task = {"reachable": 1.0, "substitute": 1.0}
     cases = [
         bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=0),
         bench_case("phase53", "solved", flaw="tool_misuse", repeat=1, scores=other_task),
-        # Refused, so that only another model's case says that the task is another one.
+        # Refused: only the case of another model shows that the task is a substitute.
         bench_case("phase53", "solved", flaw="tool_misuse", repeat=2, scores={}),
         bench_case("phase53", "solved", flaw="tool_misuse", repeat=2, scores=other_task, model="b"),
         bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=3),
         bench_case("phase53", "unsolved", flaw="tool_misuse", repeat=4),
-        # What the infrastructure did not answer, another seed and another model are no pair.
+        # Cases with outcome `infra`, another seed or another model make no pair.
         *some("phase51", solved=3, partial=1, infra=1),
         *some("phase51", unsolved=5, run_seed=1),
         bench_case("phase51", "unsolved", model="b", repeat=2),
@@ -344,7 +344,7 @@ def test_flaw_is_compared_on_the_tasks_that_both_plans_had():
 
 
 @pytest.mark.parametrize("suite", PHASES)
-def test_every_phase_has_the_originals_verdict(suite):
+def test_every_phase_has_the_original_verdict(suite):
     scores = {"reachable": 1.0, "verdict_original": 1.0}
     fields = {"flaw": "tool_misuse"} if suite == "phase53" else {}
     cases = [
@@ -364,7 +364,7 @@ def test_every_phase_has_the_originals_verdict(suite):
         ("phase55", {"prompt_type": "cot"}),
     ],
 )
-def test_flawless_model_has_a_row_where_all_models_have_the_same_cases(suite, fields):
+def test_flawless_model_has_a_row_if_all_models_have_the_same_cases(suite, fields):
     def scored(model, *outcomes):
         return [
             bench_case(
@@ -385,13 +385,13 @@ def test_flawless_model_has_a_row_where_all_models_have_the_same_cases(suite, fi
     unknown = {"infra", "partial % (95 %)", "solved of reachable % (95 %)"}
     assert {best[head] for head in unknown} == {"-"}
     assert BEST not in {row["model"] for row in others}
-    # Model b has another case: no row is true of both.
+    # Model b has another case: no row holds for both models.
     cases.append(bench_case(suite, model="b", repeat=9, **fields))
     assert BEST not in {row["model"] for row in whole_table(cases, suite)[0]}
 
 
 def reached_in(flaw, severity, *missed):
-    """Ten cases of a cell; those that luck let nobody solve are named by repetition."""
+    """Ten cases of a cell; `missed` are the repetitions that no model can solve."""
     return [
         bench_case(
             "phase53",
@@ -412,7 +412,7 @@ def best_rows(cases):
 
 
 def test_flawless_model_has_a_row_for_each_level_that_differs():
-    """Tasks that stand for others may have other luck."""
+    """Substitute tasks may have other random failures."""
     cases = [
         case
         for severity in ("light", "severe")

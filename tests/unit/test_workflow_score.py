@@ -25,13 +25,13 @@ STEPS = {step.tool: step for step in TASK.plan.steps}
 
 
 def ok(tool, **arguments):
-    """A call that succeeded, with the task's arguments but for those that are named."""
+    """A successful call with the task's arguments, except for these."""
     asked = dict(STEPS[tool].parameters) if tool in STEPS else {}
     return Call(0, tool, json.dumps(asked | arguments), ok=True)
 
 
 def bad(tool, error="OPERATION_FAILED"):
-    """A call with the task's arguments that failed."""
+    """A failed call with the task's arguments."""
     asked = dict(STEPS[tool].parameters) if tool in STEPS else {}
     return Call(0, tool, json.dumps(asked), ok=False, error=error)
 
@@ -78,17 +78,17 @@ def test_adherence_follows_its_formula(calls, expected):
     assert adherence((A, B, C), calls) == pytest.approx(expected)
 
 
-def test_verdict_of_a_perfect_episode():
+def test_verdict_of_a_perfect_episode_is_solved():
     verdict = score(episode(*PERFECT))
     assert (verdict.outcome, verdict.kind) == ("solved", None)
-    # Quality 0.4 + 0.3 + 0.2 x 0.92 + 0 (nothing to recover from); achievement 1.
+    # Quality 0.4 + 0.3 + 0.2 x 0.92 + 0 (no failure to recover from); achievement 1.
     assert verdict.scores["quality"] == pytest.approx(0.884)
     assert verdict.scores["final"] == verdict.scores["phase2"] == pytest.approx(0.942)
     assert verdict.scores["workflow"] == verdict.scores["workflow_sound"] == pytest.approx(0.92)
     assert verdict.scores["tool_coverage"] == 1
 
 
-def test_verdict_counts_repair_and_scores_obedience_apart():
+def test_verdict_counts_repair_and_scores_obedience_separately():
     other = replace(STEPS[B], tool=X, parameters=())
     given = replace(TASK.plan, steps=(STEPS[A], other, STEPS[C]))
     repairing = score(episode(*PERFECT, given=given))
@@ -101,7 +101,7 @@ def test_verdict_counts_repair_and_scores_obedience_apart():
     assert obeying.scores["workflow"] > obeying.scores["workflow_sound"]
 
 
-def test_call_is_needless_by_what_it_asks_for_and_not_by_its_luck():
+def test_call_is_unnecessary_by_its_request_and_not_by_its_result():
     unlucky = score(episode(*PERFECT, bad(X), bad(A)))
     assert (unlucky.outcome, unlucky.scores["needless"]) == ("partial", 2)
     assert score(episode(bad(A), bad(A), *PERFECT)).scores["needless"] == 0
@@ -109,11 +109,11 @@ def test_call_is_needless_by_what_it_asks_for_and_not_by_its_luck():
     assert score(episode(*refused, *PERFECT)).scores["needless"] == 0
 
 
-def test_verdict_takes_no_heed_of_how_often_tools_failed():
+def test_verdict_ignores_random_failures_of_tools():
     calls = (bad(A), bad(A), ok(A), bad(B), bad(B), ok(B), bad(C), ok(C))
     verdict = score(episode(*calls))
     assert (verdict.outcome, verdict.kind) == ("solved", None)
-    # The original did.
+    # The original verdict depends on it.
     assert verdict.scores["verdict_original"] == 0.5
 
 
@@ -121,24 +121,24 @@ def test_verdict_takes_no_heed_of_how_often_tools_failed():
     ("calls", "completed", "outcome", "steps", "needless"),
     [
         (PERFECT, False, "solved", 3, 0),
-        # A wrong argument, put right: that was one call more.
+        # A wrong argument: one unnecessary call.
         ((ok(A), ok(B, transform="else"), ok(C)), True, "unsolved", 1, 1),
-        # One slip costs one call, also if the next step was taken before it was put right.
+        # One mistake costs one call, also if the next step comes before the correction.
         ((ok(A, source="data/x.csv"), ok(B), ok(A), ok(B), ok(C)), True, "solved", 3, 1),
-        # Once more in vain is one more; a call that failed may be tried again.
+        # A repeated call is one more unnecessary call; a failed call may be retried.
         ((ok(A, source="data/x.csv"), ok(B), ok(B), *PERFECT), True, "partial", 3, 2),
         ((ok(A, source="data/x.csv"), bad(B), ok(B), *PERFECT), True, "solved", 3, 1),
-        # What its default is may be said or not; what no default is must not be added.
+        # A default value may be given or omitted; other arguments must not be added.
         ((ok(A), ok(B), ok(C, check="status")), True, "solved", 3, 0),
         ((ok(A), ok(B), ok(C, more=1)), True, "partial", 2, 1),
-        # Too early is not done, and may be done again.
+        # A step that comes too early does not count, and may be repeated.
         ((ok(B), ok(A), ok(C)), False, "unsolved", 1, 0),
         ((*PERFECT, ok(X), ok(A)), True, "partial", 3, 2),
         ((ok(A), ok(B)), False, "partial", 2, 0),
         ((ok(C),), True, "unsolved", 0, 0),
     ],
 )
-def test_verdict_asks_for_all_steps_and_the_tasks_arguments_in_time(
+def test_verdict_requires_all_steps_with_the_tasks_arguments_in_order(
     calls, completed, outcome, steps, needless
 ):
     verdict = score(episode(*calls, completed=completed))
@@ -148,7 +148,7 @@ def test_verdict_asks_for_all_steps_and_the_tasks_arguments_in_time(
     assert verdict.scores["false_claim"] == (completed and steps < 3)
 
 
-def test_step_is_undone_by_what_feeds_it_and_can_be_done_again():
+def test_step_is_undone_by_a_later_input_step_and_can_be_repeated():
     task = next(
         one for one in TASKS.by_id.values()
         if one.required == ("network_fetcher", "data_processing_parser", "utility_cache")
@@ -163,7 +163,7 @@ def test_step_is_undone_by_what_feeds_it_and_can_be_done_again():
         ((fetch, cache, parse, cache), (fetch, parse, cache), 0),
         ((fetch, cache, cache, parse), (fetch, parse), 1),
         ((cache, parse, fetch), (fetch,), 0),
-        # Left out is not put behind: half of the work is half of the work.
+        # Only a later step undoes a step, not a missing one.
         ((fetch, cache), (fetch, cache), 0),
     ]:
         came_to = work(task.plan, calls)
@@ -171,7 +171,7 @@ def test_step_is_undone_by_what_feeds_it_and_can_be_done_again():
         assert came_to.n_needless == n_needless
 
 
-def test_verdict_scores_are_finite_numbers_by_the_documented_names():
+def test_verdict_scores_are_finite_numbers_with_the_documented_names():
     scores = score(episode(*PERFECT)).scores
     assert set(scores) == {
         "workflow", "workflow_sound", "phase2", "quality", "final", "tool_coverage", "arguments",
@@ -182,7 +182,7 @@ def test_verdict_scores_are_finite_numbers_by_the_documented_names():
     assert all(isinstance(value, float) for value in scores.values())
 
 
-def test_arguments_score_is_the_share_that_was_right_at_first():
+def test_arguments_score_is_the_share_that_is_right_at_the_first_try():
     steps = {step.tool: dict(step.parameters) for step in TASK.plan.steps}
 
     def episode_with(arguments):
@@ -193,7 +193,7 @@ def test_arguments_score_is_the_share_that_was_right_at_first():
     n_inputs = sum(len(effective(tool, given)) for tool, given in steps.items())
     name = next(iter(steps[A]))
     assert episode_with({**steps, A: {**steps[A], name: "else"}}) == pytest.approx(1 - 1 / n_inputs)
-    # Whoever learnt it from a refusal did not know it.
+    # A correction after a refusal does not count.
     refused = Call(0, A, json.dumps({**steps[A], name: "else"}), ok=False, error="INVALID_INPUT")
     assert score(episode(refused, *PERFECT)).scores["arguments"] == pytest.approx(1 - 1 / n_inputs)
 
@@ -222,7 +222,7 @@ def test_task_achievement_weighs_output_progress_and_coverage():
     assert task_achievement(episode(ok(B), ok(C))) == pytest.approx(0.5 + 0.3 + 0.2 * 2 / 3)
 
 
-def test_execution_quality_rewards_recovery_and_punishes_repetition():
+def test_execution_quality_rewards_recovery_and_penalises_repetition():
     base = execution_quality(episode(*PERFECT))
     recovered = execution_quality(episode(ok(A), bad(B), ok(B), ok(C)))
     success = 0.4 * 3 / 4 + 0.3 * 0.9 + 0.2 * (0.7 + 0.15 + 0.02) + 0.1 * 0.3
@@ -257,7 +257,7 @@ def test_execution_quality_rewards_recovery_and_punishes_repetition():
         ("luck", episode(ok(A), bad(B), reachable=False)),
     ],
 )
-def test_error_kind_is_decided_by_what_happened(kind, found):
+def test_error_kind_follows_from_the_episode(kind, found):
     assert kind in get_args(ErrorKind)
     assert classify_error(found, TASK.plan) == kind
 
@@ -265,14 +265,17 @@ def test_error_kind_is_decided_by_what_happened(kind, found):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (episode(), "0 of 3 steps done: nothing was called"),
+        (episode(), "0 of 3 steps done: the model called no tool"),
         (episode(bad("", UNKNOWN_TOOL)), "0 of 3 steps done: no call was well formed"),
-        (episode(stop="refusal"), "0 of 3 steps done: the model refused to go on"),
+        (episode(stop="refusal"), "0 of 3 steps done: the model refused to continue"),
         (
             episode(ok(A), stop="cut"),
-            f"1 of 3 steps done: answers were cut off at their limit of tokens before {B} was done",
+            f"1 of 3 steps done: answers were truncated at their token limit before {B} was done",
         ),
-        (episode(bad("no_such", UNKNOWN_TOOL)), "0 of 3 steps done: no tool was named that exists"),
+        (
+            episode(bad("no_such", UNKNOWN_TOOL)),
+            "0 of 3 steps done: the model called only unknown tools",
+        ),
         (episode(ok(A)), f"1 of 3 steps done: {B}, which the task needs, was never called"),
         (
             episode(ok(A), ok(B), stop="max_turns"),
@@ -280,11 +283,14 @@ def test_error_kind_is_decided_by_what_happened(kind, found):
         ),
         (
             episode(ok(A), bad(B, "TIMEOUT")),
-            f"1 of 3 steps done: {B} timed out and was given up",
+            f"1 of 3 steps done: {B} timed out and was not called again",
         ),
-        (episode(ok(A), ok(B), ok(C), ok(X), ok(X)), "all 3 steps done, and 2 calls were needless"),
+        (
+            episode(ok(A), ok(B), ok(C), ok(X), ok(X)),
+            "all 3 steps done, but 2 calls were unnecessary",
+        ),
         (episode(ok(A), ok(B), ok(C)), None),
     ],
 )
-def test_verdict_says_why_in_one_sentence(found, said):
+def test_verdict_gives_its_reason_in_one_sentence(found, said):
     assert score(found).reason == said

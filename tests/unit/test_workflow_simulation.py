@@ -32,7 +32,7 @@ def test_chance_is_the_nominal_rate_within_bounds():
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.8])
-def test_tool_does_not_run_before_all_that_it_needs_has_succeeded(rate):
+def test_tool_does_not_run_before_its_dependencies_have_succeeded(rate):
     tools = simulation(rate)
     for need in (PARSER, TRANSFORMER, "network_validator"):
         assert tools.run(WRITER, STEPS[WRITER]).error == "NOT_READY"
@@ -41,7 +41,7 @@ def test_tool_does_not_run_before_all_that_it_needs_has_succeeded(rate):
     run_until(tools, WRITER, ok=True)
 
 
-def test_chance_falls_with_failures_among_the_last_three_runs():
+def test_chance_decreases_with_failures_among_the_last_three_runs():
     parser = load_tools()[PARSER]
     for seed in range(30):
         tools = simulation(0.5, seed)
@@ -52,13 +52,13 @@ def test_chance_falls_with_failures_among_the_last_three_runs():
             runs.append(tools.run(PARSER, STEPS[PARSER]).ok)
 
 
-def test_luck_has_the_nominal_frequency():
+def test_successes_have_the_nominal_frequency():
     n = sum(simulation(0.8, seed).run(PARSER, STEPS[PARSER]).ok for seed in range(2000))
     # Binomial with p = 0.8: four standard deviations are 72.
     assert abs(n - 1600) < 72
 
 
-def test_luck_is_replayed_by_its_seed_and_differs_between_seeds():
+def test_results_are_the_same_for_a_seed_and_differ_between_seeds():
     def course(seed):
         tools = simulation(0.5, seed)
         return [tools.run(PARSER, STEPS[PARSER]) for _ in range(8)]
@@ -67,7 +67,7 @@ def test_luck_is_replayed_by_its_seed_and_differs_between_seeds():
     assert len({tuple(result.ok for result in course(seed)) for seed in range(20)}) > 10
 
 
-def test_arguments_decide_before_luck_and_do_not_count_as_runs():
+def test_arguments_are_checked_before_the_draw_and_do_not_count_as_runs():
     tools = simulation(0.9)
     for _ in range(5):
         result = tools.run(PARSER, {"source": "data/nowhere.csv", "format": "csv"})
@@ -76,7 +76,7 @@ def test_arguments_decide_before_luck_and_do_not_count_as_runs():
     assert tools.chance_of(load_tools()[PARSER]) == 0.9
 
 
-def test_chance_errors_are_the_tools_own_and_blame_no_argument():
+def test_random_errors_belong_to_the_tool_and_blame_no_argument():
     seen = set()
     for seed in range(200):
         result = simulation(0.0, seed).run(PARSER, STEPS[PARSER])
@@ -85,13 +85,13 @@ def test_chance_errors_are_the_tools_own_and_blame_no_argument():
     assert seen == set(load_tools()[PARSER].errors) - set(ARGUMENT_ERRORS)
 
 
-def test_unknown_tool_is_an_answer_and_never_another_tool():
+def test_unknown_tool_gets_an_error_and_is_never_replaced():
     for name in ("", "parser", "data_processing_parse", "network_poster utility_logger"):
         result = simulation().run(name, {})
         assert (result.error, result.tool) == ("UNKNOWN_TOOL", name)
 
 
-def test_file_that_was_written_can_be_read():
+def test_written_file_can_be_read():
     tools = simulation()
     source = {"source": STEPS[WRITER]["destination"]}
     other = ToolSimulation(1.0, 1, {})
@@ -103,6 +103,6 @@ def test_file_that_was_written_can_be_read():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_rate_out_of_bounds_is_refused(rate):
+def test_rate_out_of_range_is_refused(rate):
     with pytest.raises(ValueError, match="from 0 to 1"):
         simulation(rate)

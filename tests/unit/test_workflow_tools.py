@@ -29,12 +29,12 @@ def test_registry_has_five_tools_in_each_of_six_categories():
     assert all(tool.name == f"{tool.category}_{tool.operation}" for tool in tools)
 
 
-def test_registry_dependencies_are_those_of_the_fact_sheet():
+def test_registry_dependencies_match_the_fact_sheet():
     found = {t.name: set(t.dependencies) for t in load_tools().values() if t.dependencies}
     assert found == NEEDS
 
 
-def test_registry_says_whose_work_a_tool_takes_up():
+def test_registry_lists_the_tools_whose_output_a_tool_uses():
     takes = {tool.name: set(tool.takes) for tool in load_tools().values()}
     assert takes["utility_cache"] >= {"data_processing_parser", "network_fetcher"}
     assert takes["data_processing_parser"] >= {"network_fetcher", "file_operations_reader"}
@@ -61,12 +61,12 @@ def test_registry_examples_are_valid_arguments():
         assert check_arguments(tool, examples, known) is None, tool.name
 
 
-def test_registry_parameters_of_one_name_have_one_type_and_constraint():
+def test_registry_parameters_with_the_same_name_have_the_same_type_and_constraint():
     seen = {}
     for tool in load_tools().values():
         for parameter in tool.parameters:
             key = parameter.name
-            # A parser takes files and URLs, where other tools take files.
+            # A parser accepts files and URLs; other tools accept only files.
             shape = (parameter.type, parameter.required, parameter.constraints.enum)
             assert seen.setdefault(key, shape) == shape, (tool.name, key)
 

@@ -22,7 +22,7 @@ def run_of(
     scores=None,
     **fields,
 ) -> ModeRun:
-    """A run whose case `i` was under way during `spans[i]`; None is one that failed at once."""
+    """A run whose case `i` is in flight during `spans[i]`; None is a case that failed."""
     cases = [
         msgspec.structs.replace(
             case(n, model=models[n % len(models)]), suite=suites[n // len(models) % len(suites)]
@@ -42,11 +42,11 @@ def run_of(
 
 
 def serial_run(path, **fields) -> ModeRun:
-    """One after the other, a second each, half a second between them."""
+    """One case at a time, a second each, with pauses of half a second."""
     return run_of(path, "serial", [(1.5 * n, 1.5 * n + 1) for n in range(N_CASES)], **fields)
 
 
 def ultra_run(path, **fields) -> ModeRun:
-    """Four at once, twice, a second each."""
+    """Two batches of four cases, a second each."""
     spans = [(float(n // 4), n // 4 + 1.0) for n in range(N_CASES)]
     return run_of(path, "ultra", spans, **fields)

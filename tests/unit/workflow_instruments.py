@@ -1,4 +1,4 @@
-"""Scripted models: each does one thing for certain, so that it is known what its grade must be."""
+"""Scripted models, whose behaviour is certain and whose grades are therefore known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench_suites.workflow.simulation import REFUSALS
 from pytest_ultrapar.simulator.personas.reading import read_prompt
 
 Script = Generator[str, str, None]
-"""Yields what the model says and is sent the answer to it."""
+"""Yields the messages of the model and receives the answers."""
 
 NO_CHANCE = 1.0
 """At this rate tools never fail by chance."""
@@ -75,7 +75,7 @@ def play(
         seed=seed,
     )
     try:
-        # Nobody waits for anything here, so it needs no event loop.
+        # Nothing is awaited here, so no event loop is needed.
         episode.send(None)
     except StopIteration as end:
         found: Episode = end.value
@@ -91,7 +91,7 @@ def call(tool: str, arguments: dict[str, object], form: str = "{}") -> str:
 
 
 def of(step: PlanStep) -> dict[str, object]:
-    """A step's arguments; of two values of one name the later one."""
+    """A step's arguments. The later of two values with the same name counts."""
     return dict(step.parameters)
 
 
@@ -104,7 +104,7 @@ def until_done(tool: str, arguments: dict[str, object], form: str = "{}") -> Scr
 
 
 def flawless(task: Task, plan: Plan) -> Script:
-    """Does what the task asks for, whatever the plan says: so does who repairs it."""
+    """Does what the task asks for and ignores the plan, like a model that repairs it."""
     del plan
     for step in task.plan.steps:
         yield from until_done(step.tool, of(step))
@@ -112,7 +112,7 @@ def flawless(task: Task, plan: Plan) -> Script:
 
 
 def obedient(task: Task, plan: Plan) -> Script:
-    """Does what the plan says, step by step, and goes on where that is refused."""
+    """Follows the plan step by step, and continues after a refusal."""
     del task
     for step in plan.steps:
         yield from until_done(step.tool, of(step))
@@ -120,7 +120,7 @@ def obedient(task: Task, plan: Plan) -> Script:
 
 
 def first_taker(task: Task, plan: Plan) -> Script:
-    """Obeys; of two values of one name it takes the first."""
+    """Follows the plan, with the first of two values that have the same name."""
     del task
     for step in plan.steps:
         yield from until_done(step.tool, dict(reversed(step.parameters)))
@@ -128,7 +128,7 @@ def first_taker(task: Task, plan: Plan) -> Script:
 
 
 def once_each(task: Task, plan: Plan) -> Script:
-    """Makes the plan's calls, each once, whatever comes of them."""
+    """Makes each call of the plan once, regardless of the result."""
     del task
     for step in plan.steps:
         yield call(step.tool, of(step))
@@ -136,7 +136,7 @@ def once_each(task: Task, plan: Plan) -> Script:
 
 
 def switching(task: Task, plan: Plan) -> Script:
-    """Does what the task asks for, and goes on to another step that is ready after each failure."""
+    """Does what the task asks for, and switches to another ready step after each failure."""
     del plan
     left = list(task.plan.steps)
     done: set[str] = set()
@@ -152,7 +152,7 @@ def switching(task: Task, plan: Plan) -> Script:
 
 
 def literal(task: Task, difficulty: Difficulty) -> Script:
-    """Does what the plan in the prompt says, as far as it names tools."""
+    """Follows the plan in the prompt, as far as it names tools."""
     messages = build_messages(task, prompt_type="optimal", difficulty=difficulty, plan=task.plan)
     for step in read_prompt(messages[-1]["content"]).plan:
         yield from until_done(step.tool, step.arguments)
@@ -168,7 +168,7 @@ def example_sender(task: Task, plan: Plan) -> Script:
 
 
 def guesser(task: Task, plan: Plan) -> Script:
-    """Calls the right tools with values of the right types and of its own."""
+    """Calls the right tools with invented values of the right types."""
     del plan
     values = {"string": "something", "integer": 3, "number": 0.5, "boolean": True, "array": ["a"]}
     for tool in task.required:
@@ -179,14 +179,14 @@ def guesser(task: Task, plan: Plan) -> Script:
 
 
 def claimer(task: Task, plan: Plan) -> Script:
-    """Does the last step alone and says that all is done."""
+    """Does only the last step and says that all is done."""
     del plan
     yield from until_done(task.required[-1], of(task.plan.steps[-1]))
     yield "TASK_COMPLETED"
 
 
 def reverser(task: Task, plan: Plan) -> Script:
-    """Always does the last one of the steps whose needs are met."""
+    """Always does the last of the steps whose needs are met."""
     del plan
     left = list(task.plan.steps)
     done: set[str] = set()
@@ -199,7 +199,7 @@ def reverser(task: Task, plan: Plan) -> Script:
 
 
 def backwards(task: Task, plan: Plan) -> Script:
-    """Does the steps from the last to the first, whatever they need."""
+    """Does the steps from the last to the first, regardless of their needs."""
     del plan
     for step in reversed(task.plan.steps):
         yield from until_done(step.tool, of(step))
@@ -208,7 +208,7 @@ def backwards(task: Task, plan: Plan) -> Script:
 
 @cache
 def busy(n: int) -> Callable[[Task, Plan], Script]:
-    """Calls a tool `n` times that the task does not need, and then does what it asks for."""
+    """Makes `n` calls that the task does not need, and then does what the task asks for."""
 
     def script(task: Task, plan: Plan) -> Script:
         for tool in itertools.islice(_harmless(task), n):
@@ -249,7 +249,7 @@ def talkative(task: Task, plan: Plan) -> Script:
 
 
 def _harmless(task: Task) -> itertools.cycle[str]:
-    """Tools that the task does not need, that need nothing and find nothing missing."""
+    """Tools that the task does not need and that can be called at any time."""
     names = (
         name
         for name, tool in load_tools().items()

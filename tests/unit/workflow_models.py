@@ -32,7 +32,7 @@ class Said:
 
 @dataclass
 class Scripted:
-    """Says one thing after the other, and `TASK_COMPLETED` when the script is over."""
+    """Sends the messages of a script, and then `TASK_COMPLETED`."""
 
     script: Sequence[str | Said]
     heard: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Scripted:
 
 @dataclass
 class Acting:
-    """A persona, asked as the simulated provider asks it: chance from the conversation alone."""
+    """A persona as the simulated provider runs it: the conversation seeds its draws."""
 
     persona: Persona
     skill: float
@@ -82,7 +82,7 @@ def run_arm(
     rate: float = 0.8,
     repeats: int = 30,
 ) -> tuple[workflow.Episode, ...]:
-    """Episodes of one cell per task type, with paired tasks and tool luck; each arm is run once."""
+    """Episodes of one cell per task type, with paired tasks and tool failures; cached."""
 
     async def episodes() -> Iterable[workflow.Episode]:
         return [

@@ -39,7 +39,7 @@ def bench_case(
     scores=None,
     run_seed=0,
 ):
-    """A case; one with a flaw has the prompt type and severity of such."""
+    """A case. With a flaw, it has the prompt type and the severity of flawed cases."""
     return BenchCase(
         run_id,
         suite,
@@ -64,7 +64,7 @@ def bench_case(
 
 
 def some(suite, *, solved=0, partial=0, unsolved=0, infra=0, **fields):
-    """As many cases of each outcome, all of one cell and each of another repetition."""
+    """The given numbers of cases of each outcome, as repetitions of one cell."""
     counts = {"solved": solved, "partial": partial, "unsolved": unsolved, "infra": infra}
     outcomes = [outcome for outcome, n in counts.items() for _ in range(n)]
     return [
@@ -74,7 +74,7 @@ def some(suite, *, solved=0, partial=0, unsolved=0, infra=0, **fields):
 
 
 def write_run(path, cases, **manifest):
-    """A run directory with tables, made of a journal; `never ran` cases are only planned."""
+    """A run directory with tables from a journal. `never ran` cases are only planned."""
     planned = [_planned(index, case) for index, case in enumerate(cases)]
     run = make_run(path, planned, **manifest)
     records = []

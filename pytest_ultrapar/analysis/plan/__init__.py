@@ -1,1 +1,1 @@
-"""What a run is going to be, before its first request."""
+"""The forecast of a run before its first request."""

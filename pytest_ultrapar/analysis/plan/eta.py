@@ -1,11 +1,11 @@
-"""When a run in progress will have all its answers; pure.
+"""Estimate when a run in progress ends; pure.
 
-What is left falls on limits as in a plan (`load.limit_loads`). The limit that needs longest
-decides, used as fully as it was of late.
+The remaining requests load the limits as in a plan (`load.limit_loads`). The limit that needs the
+longest time decides, if it continues to be used as it was recently.
 
-Asked twice a second by the process that coordinates a run, while cases go on. So a textbook is
-written out here by hand: scipy has survival functions, but loading it would hold up the first cases
-by up to a second, and 50 MB of it would stay for the sake of one line.
+The coordinator computes this twice a second while cases run. So the estimator is written out here:
+scipy has survival functions, but loading it would delay the first cases by up to a second and take
+50 MB.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
 
 
 class Survival:
-    """Lengths of which some are only known to be longer than so much.
+    """A distribution of lengths, some of which are only known to be longer than a bound.
 
-    What has ended early in a run was short; its plain mean would promise too much, and what is
-    under way, counted as if it ended now, too.
+    Early in a run, only short requests have ended. The mean of these would be too small, and so
+    would a mean that treats requests in flight as if they ended now.
 
-    Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). What
-    is left beyond the longest length seen is taken to end at the mean rate of all, and to be no
-    longer than that length again: where all are about equally long, few have ended at first.
+    Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
+    the longest observed length, lengths are assumed to end at the mean rate of all, and to be at
+    most as long again. This limit helps if all lengths are similar, because at first few have
+    ended.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
-        """Learn from counts.
+        """Build the distribution from counts.
 
         Args:
-            ended: How many took how long, > 0.
-            under_way: How many took longer than so much, and are not over.
+            ended: For each length > 0, how many ended with this length.
+            under_way: For each length, how many have reached it and have not ended.
         """
         self._steps: list[tuple[float, float]] = []
         n_left = sum(ended.values()) + sum(under_way.values())
         n_ended = sum(ended.values())
         self.is_known = n_ended > 0
-        """Whether anything has ended; else nothing can be said."""
+        """Whether anything has ended; if not, nothing can be estimated."""
         exposure = sum(length * n for part in (ended, under_way) for length, n in part.items())
         longest = max((*ended, *under_way), default=0.0)
         self._tail = min(exposure / n_ended, longest) if n_ended else 0.0
@@ -62,7 +63,7 @@ class Survival:
             n_left -= ended.get(length, 0) + under_way.get(length, 0)
 
     def rest(self, reached: float = 0.0) -> float:
-        """How much more it takes on the mean, of what has taken `reached` and is not over."""
+        """Return the mean remaining length of a length that has reached `reached`."""
         still, at, area = 1.0, reached, 0.0
         begun = 1.0
         for length, share in self._steps:
@@ -77,7 +78,7 @@ class Survival:
 
 
 def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[float]:
-    """Counts of several kinds together."""
+    """Add up several counts."""
     whole: Counter[float] = Counter()
     for part in parts:
         whole.update(part)
@@ -85,22 +86,23 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
 
 
 LEAST_USE = 0.001
-"""Of the limits that bind; below it nothing was asked of them yet, and nothing can be said."""
+"""If the use of the binding limits is below this, too few requests were sent for an estimate."""
 _UNEVEN_END = 0.5
-"""Of a mean episode; a rule that was tried on simulated runs (`tests/unit/test_plan_eta.py`)."""
+"""How long the uneven end takes, as a share of a mean episode; tested on simulated runs
+(`tests/unit/test_plan_eta.py`)."""
 _ALIKE = 0.1
-"""Limits that need as long but for this part of it are alike: chance divides requests over them."""
+"""Limits whose times differ by a smaller share are treated as equal: only chance separates them."""
 
 
 class ToAsk(msgspec.Struct, frozen=True):
-    """What a session has to ask, and where.
+    """The work of a session.
 
     Attributes:
-        cases: By model, cases whose episodes are to be run.
-        n_recovered: Cases whose episode ended in an earlier session.
-        lanes: Those of the run.
-        limits: Those on the lanes' paths, as declared.
-        restricted: Whether rules of mode or assignment keep episodes from lanes that are free.
+        cases: For each model, how many cases have episodes to run.
+        n_recovered: How many cases have an episode that ended in an earlier session.
+        lanes: The lanes of the run.
+        limits: The limits on these lanes' paths, as declared.
+        restricted: Whether rules of the mode or the assignment keep episodes from free lanes.
     """
 
     cases: Mapping[str, int]
@@ -111,12 +113,12 @@ class ToAsk(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What had been taken of the lanes at one moment.
+    """The use of the lanes up to one moment.
 
     Attributes:
-        now_s: Monotonic seconds.
-        requests: By lane, leases ever granted.
-        busy_s: By lane, seconds that they were out.
+        now_s: The moment, in monotonic seconds.
+        requests: For each lane, how many leases were granted.
+        busy_s: For each lane, the total seconds of these leases.
     """
 
     now_s: float
@@ -125,7 +127,7 @@ class Used(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: BrokerStatus) -> Used:
-        """What the broker counts now."""
+        """Read the broker's current counts."""
         return cls(
             status.now_s,
             {lane.lane: lane.granted for lane in status.lanes},
@@ -134,50 +136,50 @@ class Used(msgspec.Struct, frozen=True):
 
 
 MOST_LOOKS = 32
-"""In the second half of a run so far."""
+"""The most looks at the second half of a run so far."""
 
 
-class Looks(msgspec.Struct, frozen=True):
-    """What had been taken of the lanes at some moments of a run.
+class UseSamples(msgspec.Struct, frozen=True):
+    """The use of the lanes up to some moments of a run.
 
     Attributes:
-        started_s: The last moment at which nothing had been taken.
-        used: Oldest first, over some more than the second half of the run so far: a run changes its
-            pace as models end, limits are found and lanes come and go.
+        started_s: The last moment at which no lease had been granted.
+        used: The uses, oldest first, over slightly more than the second half of the run so far. The
+            pace changes because models end, limits are found, and lanes come and go.
     """
 
     started_s: float
     used: tuple[Used, ...]
 
     @classmethod
-    def at(cls, now_s: float) -> Looks:
-        """Nothing has been taken yet."""
+    def at(cls, now_s: float) -> UseSamples:
+        """Return the look before the first lease."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
-    def then(self, status: BrokerStatus) -> Looks:
-        """These and a later look, less those that are too old or too close to each other."""
+    def then(self, status: BrokerStatus) -> UseSamples:
+        """Add a later look, and drop looks that are too old or too close together."""
         if not any(lane.granted for lane in status.lanes):
-            return Looks.at(status.now_s)
+            return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
         used = self.used
         if len(used) < 2 or status.now_s - used[-1].now_s >= window_s / MOST_LOOKS:  # noqa: PLR2004
             used = (*used, Used.of(status))
         while len(used) > 1 and status.now_s - used[1].now_s >= window_s:
             used = used[1:]
-        return Looks(self.started_s, used)
+        return UseSamples(self.started_s, used)
 
     @property
     def since(self) -> Used:
-        """The look that the pace is taken from."""
+        """The look from which the pace is measured."""
         return self.used[0]
 
 
 class Eta(NamedTuple):
-    """An estimate.
+    """An estimate of the time that is left.
 
     Attributes:
-        seconds: Until the last episode ends, >= 0.
-        slowest: What takes so long, such as `lab/key0 (qps)`; empty where nobody knows.
+        seconds: Seconds until the last episode ends, >= 0.
+        slowest: The limit that needs the longest time, such as `lab/key0 (qps)`; empty if unknown.
     """
 
     seconds: float
@@ -185,18 +187,18 @@ class Eta(NamedTuple):
 
 
 _OF_FEW = 1.5
-"""1.96 times the coefficient of variation of what a case takes, which is taken to be 0.75."""
+"""1.96 times the coefficient of variation of a case's time, which is assumed to be about 0.75."""
 
 
 class EndEstimates:
-    """When estimates said that a run ends, over the second half of the run so far."""
+    """Estimates of the end of a run, over the second half of the run so far."""
 
     def __init__(self) -> None:
         self._said: list[tuple[float, float]] = []
         self._begin_s: float | None = None
 
     def note(self, now_s: float, eta: Eta) -> None:
-        """Take in an estimate of `now_s`, monotonic seconds."""
+        """Record an estimate that was made at `now_s`, in monotonic seconds."""
         if self._begin_s is None:
             self._begin_s = now_s
         self._said.append((now_s, now_s + eta.seconds))
@@ -206,18 +208,18 @@ class EndEstimates:
             self._said = self._said[::2] + self._said[-1:]
 
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
-        """Between which times from now the last episode probably ends, in seconds.
+        """Return the probable earliest and latest end of the last episode, in seconds from now.
 
-        How far estimates have wandered of late shows how much is not known of limits and clients;
-        what the cases to come take is known as well as the mean of those that ended.
+        The spread of recent estimates shows the uncertainty about limits and clients. The remaining
+        cases are as uncertain as a mean over the cases that have ended.
 
         Args:
-            now_s: Monotonic seconds; `eta` is of this time and noted.
+            now_s: The time in monotonic seconds at which `eta` was made and noted.
             eta: The estimate.
-            n_ended: Episodes that have ended.
+            n_ended: How many episodes have ended.
 
-        Source: the standard error of a mean; the rest is a rule that was tried on simulated runs of
-            ten shapes (`tests/unit/test_plan_eta.py`).
+        Source: the standard error of a mean; the rest is a rule that was tested on simulated runs
+            of ten shapes (`tests/unit/test_plan_eta.py`).
         """
         ends_s = [end_s - now_s for _, end_s in self._said]
         margin_s = _OF_FEW * eta.seconds / math.sqrt(max(1, n_ended))
@@ -225,14 +227,14 @@ class EndEstimates:
 
 
 class _Left(NamedTuple):
-    """What is left of one model.
+    """The remaining work of one model.
 
     Attributes:
-        requests: Those not yet sent.
-        service_s: Mean seconds of each.
-        in_flight_s: Seconds that those in flight still take, together.
-        longest_s: How long an open episode goes on.
-        episode_s: Mean seconds of a whole episode's requests.
+        requests: How many requests are not yet sent.
+        service_s: The mean time of a request, in seconds.
+        in_flight_s: The total seconds that requests in flight still take.
+        longest_s: The remaining seconds of the longest open episode.
+        episode_s: The mean total time of an episode's requests, in seconds.
     """
 
     requests: float
@@ -243,15 +245,15 @@ class _Left(NamedTuple):
 
 
 def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
-    """How long the episodes that are left will take.
+    """Estimate the time that the remaining episodes need.
 
     Args:
-        to_ask: What there is to do in all.
-        status: The broker's words now.
-        since: What it said some time before; limits are taken to be used as they were since then.
+        to_ask: All work of the session.
+        status: The broker's current status.
+        since: The use at an earlier time; limits are assumed to be used as they were since then.
 
     Returns:
-        None as long as too little is known.
+        None while too little is known.
     """
     removed = {lane.lane for lane in status.lanes if lane.is_removed}
     lanes = tuple(lane for lane in to_ask.lanes if lane.lane_id not in removed)
@@ -269,7 +271,7 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     if use < LEAST_USE:
         return None
     models = {lane.model for lane in lanes if loads[0].limit in lane.limits}
-    # Seats are not all taken while the last episodes end.
+    # Some seats are free while the last episodes end.
     end_s = _UNEVEN_END * max(own.episode_s for model, own in left.items() if model in models)
     seconds = loads[0].alone_s / use + end_s
     return Eta(max(seconds, longest_s), binding(loads, within=_ALIKE))
@@ -278,9 +280,10 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
 def _loads(
     lanes: Sequence[Lane], to_ask: ToAsk, left: Mapping[str, _Left], now: Used
 ) -> list[LimitLoad]:
-    """What is left for each limit, that which needs longest first; empty where none is asked.
+    """Return the remaining load of each limit, the slowest first; empty if no limit is loaded.
 
-    Each model's requests are spread over its lanes as they were so far, evenly before the first.
+    Each model's requests are divided over its lanes like the earlier ones, or evenly before the
+    first request.
     """
     sent = Counter[str]()
     n_lanes = Counter(lane.model for lane in lanes)
@@ -306,7 +309,7 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
     unseen = Counter(to_ask.cases)
     for model, one in progress.items():
         unseen[model] -= sum(one.ended.values()) + sum(one.open.values())
-    # Episodes that ended and had asked for nothing: nobody knows of which models.
+    # Episodes that ended without a request; their models are unknown.
     n_seen = sum(sum(one.ended.values()) for one in progress.values())
     n_silent = max(0, status.ended_episodes - to_ask.n_recovered - n_seen)
     n_unseen = sum(max(0, n) for n in unseen.values())
@@ -341,12 +344,12 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
 def _in_roles(
     progress: Iterable[ModelProgress], unseen: Mapping[str, int], part: float
 ) -> dict[str, float]:
-    """Requests that are left to models in roles: as many per episode as those had that are over.
+    """Estimate the remaining requests to models in roles, as many per episode as in ended episodes.
 
     Args:
-        progress: Of each model that cases are about.
-        unseen: By model, episodes that have asked for nothing yet.
-        part: Of these, how many will ask for anything.
+        progress: The progress of each model of a case.
+        unseen: For each model, how many episodes have sent no request yet.
+        part: The expected share of these episodes that send requests.
     """
     found: dict[str, float] = {}
     for one in progress:
@@ -363,13 +366,13 @@ def _in_roles(
 
 
 class _Progress:
-    """How long episodes are, in requests, and requests, in seconds."""
+    """The lengths of episodes in requests, and the lengths of requests in seconds."""
 
     def __init__(self, progress: Iterable[ModelProgress]) -> None:
         progress = list(progress)
         self.turns = Survival(
             merged(one.ended for one in progress),
-            # The last of them is in flight or just over: as many as there are before it are known.
+            # The last request is in flight or just over, so only the number before it is certain.
             merged({k - 1: n for k, n in one.open.items()} for one in progress),
         )
         self.seconds = Survival(
@@ -389,10 +392,10 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """How fully limits that are alike were used since then, 0 to 1.
+    """Return how much equal limits were used since then, 0 to 1.
 
-    Seats by requests, too: times of the first requests, which set the estimate, are often longer
-    than those of later ones, and then seats look as if they were hardly used.
+    Even the use of seats is measured by the number of requests. The first requests set the
+    estimated time, and are often longer than later ones; by real times, seats would seem unused.
     """
     elapsed_s = now.now_s - since.now_s
     taken = offered = 0.0
@@ -407,10 +410,10 @@ def _use(
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
-    """Work left by work done per second; None before any was done.
+    """Divide the remaining work by the work done per second; None before any work was done.
 
-    Where rules say who may go when, no limit is known, or nothing is left to be sent and only
-    requests in flight are to end.
+    This is used if rules restrict the order of cases, if no limit is known, or if all requests are
+    sent and only requests in flight have to end.
     """
     elapsed_s = now.now_s - since.now_s
     done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())

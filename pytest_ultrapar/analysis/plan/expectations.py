@@ -1,4 +1,4 @@
-"""How each episode of a planned run is expected to go, and on what that expectation stands."""
+"""The expected course of each episode of a planned run, and the basis of the expectation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """What a graded episode of an earlier run asked of its own model, or of one in a role.
+    """A graded episode of an earlier run: its requests to its own model, or to a model in a role.
 
     Attributes:
-        model: Who was asked.
-        services_s: Send to answer of each of its requests that took the model's time, in their
-            order, at least one.
-        tokens_in: Over all its requests; None when no answer said so.
-        tokens_out: As `tokens_in`.
-        test: Node id of its test function, as `Case.test`.
-        role: As whom the model was asked; empty: the case is about it.
+        model: The model of these requests.
+        services_s: The seconds from send to answer of each request that used the model, in order;
+            there is at least one.
+        tokens_in: The sum over all its requests; None if no answer contained a number.
+        tokens_out: The same for the answers.
+        test: The node id of its test function, as in `Case.test`.
+        role: The model's role; empty for the case's own model.
     """
 
     case_id: str
@@ -41,13 +41,14 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
-    """All that an earlier run tells.
+    """The figures of an earlier run.
 
     Attributes:
-        before_send_s: Median time from a lease to its request's sending, while it holds its seat.
-        between_s: Median time from an answer to the asking for the next lease; None where no
+        before_send_s: The median time from a lease to the sending of its request; during this time,
+            the seat is occupied.
+        between_s: The median time from an answer to the request for the next lease; None if no
             episode had two requests.
-        roles: The roles that its pool had; of these its episodes tell how often each was asked.
+        roles: The roles of its pool; its episodes show how many requests each role gets.
     """
 
     episodes: tuple[EarlierEpisode, ...]
@@ -57,23 +58,24 @@ class EarlierRun(msgspec.Struct, frozen=True):
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
-"""The same case's earlier episode; one of the same test function and model; one of the same suite
-and model; one of the same model in another suite; what pool and suite say."""
+"""The source of an expectation: the earlier episode of the same case (`case`), or one with the same
+test function and model (`test`), suite and model (`suite`), or model (`model`). Without such an
+episode, only the hints of the pool and the suite are used (`hint`)."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
-"""What an expectation stands on when cases like it were seen."""
+"""Bases that contain measurements of similar cases."""
 ASSUMED_WITHIN = 2.0
-"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
+"""An assumed value means the range from half of it to twice of it. This is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """What is supposed of an episode where none like it was ever seen.
+    """The assumptions about an episode without a similar earlier episode.
 
     Attributes:
-        turns: Requests of an episode on average, >= 1.
-        latency: Of one request.
-        is_assumed: Whether nobody said anything of the latency either.
-        tokens_in: Of a whole episode on average; None when nobody said so.
-        tokens_out: As `tokens_in`.
+        turns: The mean number of requests in an episode, >= 1.
+        latency: The latency of one request.
+        is_assumed: Whether the latency was not set either.
+        tokens_in: The mean tokens of all prompts of an episode; None if not set.
+        tokens_out: The mean tokens of all its answers; None if not set.
     """
 
     turns: float
@@ -84,14 +86,15 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a case's episode is expected to ask of its own model, or of one in a role.
+    """The expected requests of a case's episode to its own model, or to a model in a role.
 
     Attributes:
-        model: Who is asked.
-        services_s: Send to answer of each request, in their order, at least one.
-        basis: Whence.
-        test: Node id of the test function whose episodes it resembles, where they were seen.
-        role: As whom the model is asked; empty: the case is about it.
+        model: The model of these requests.
+        services_s: The seconds from send to answer of each request, in order; there is at least
+            one.
+        basis: The source of the expectation.
+        test: The node id of the test function whose earlier episode it resembles, if any.
+        role: The model's role; empty for the case's own model.
     """
 
     case_id: str
@@ -106,7 +109,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 EpisodeLike = EarlierEpisode | Expected
-"""What was seen, and what is expected."""
+"""A measured or an expected episode."""
 
 
 def expect(
@@ -117,22 +120,22 @@ def expect(
     roles: Mapping[str, tuple[str, Hint]] | None = None,
     known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
-    """An expectation for each case, in their order; the same arguments give the same ones.
+    """Return an expectation for each case, in order; the same arguments give the same result.
 
-    A case that was seen goes as it went. Of others of a test function and model that were seen each
-    takes one of these episodes by chance, so that what is rare and long stays so; where only the
-    suite was seen with the model, or only the model, one of those. The rest is drawn from the
-    hints. Chance is the case's seed.
+    A case with an earlier episode repeats it. Another case is assigned a random earlier episode of
+    the same test function and model, so that rare long episodes stay rare. If there is no such
+    episode, it is assigned one of the same suite and model, or of the same model. The remaining
+    cases are drawn from the hints. The random numbers depend on the case's seed.
 
-    After each case comes what it asks of roles: as the episode did that it goes by. A role that
-    tells nothing there is supposed to be asked once.
+    After each case, its requests to roles follow, from the same earlier episode. A role without
+    earlier episodes is assumed to get one request.
 
     Args:
-        cases: To be planned.
-        earlier: Of an earlier run.
-        hint_of: What is supposed of a case's own model.
-        roles: The model of each role, and what is supposed of it; None for a pool without any.
-        known: The roles of which `earlier` tells.
+        cases: The cases to plan.
+        earlier: The episodes of an earlier run.
+        hint_of: Returns the assumptions about a case's own model.
+        roles: The model of each role, and the assumptions about it; None for a pool without roles.
+        known: The roles that `earlier` contains.
     """
     roles = roles or {}
     by_case = {one.case_id: one for one in earlier if not one.role}
@@ -166,12 +169,12 @@ def expect(
 
 
 def without_roles(expected: Iterable[Expected]) -> list[Expected]:
-    """What cases are expected to ask of their own models: one for each case."""
+    """Return the expectations for the cases' own models, one for each case."""
     return [one for one in expected if not one.role]
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
-    """What an episode is like, the nearest first."""
+    """Return the groups of similar episodes, the most similar first."""
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
@@ -190,7 +193,7 @@ def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
 
 
 def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
-    # Whole turns whose mean is the one supposed.
+    # Draw a whole number of turns whose mean is the assumed one.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
     median_s, sigma = hint.latency.median_s, hint.latency.sigma
@@ -206,14 +209,14 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
 
 
 def request_tokens(one: Expected) -> int | None:
-    """Tokens, in and out, of each request of an episode, on average; None where nobody knows."""
+    """Return the mean tokens, in plus out, of an episode's requests; None if unknown."""
     if one.tokens_in is None or one.tokens_out is None:
         return None
     return math.ceil((one.tokens_in + one.tokens_out) / len(one.services_s))
 
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """A sentence for each model whose requests take more on average than any lane lets pass."""
+    """Yield a sentence for each model whose mean request is larger than any lane allows."""
     told = ((one.model, request_tokens(one)) for one in expected)
     sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
@@ -230,12 +233,12 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """What a plan leaves out about limits on tokens.
+    """Yield sentences on the token limits that a plan leaves out.
 
     Args:
-        pool: For its limits.
-        lanes: Those of the run.
-        expected: What is expected of the cases.
+        pool: The pool with the limits.
+        lanes: The lanes of the run.
+        expected: The expectations of the cases.
     """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
@@ -251,21 +254,21 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
         f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
-        "modes do, with each request at the mean of its episode"
+        "modes do, and assume that each request has the mean tokens of its episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
         n_cases = len(without_roles(expected))
         cases = "case" if n_cases == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {n_cases:,} {cases} are not known and count as none; say "
+            f"tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
             "tokens_in and tokens_out in the mark ultrapar(expect=...), or name a run with "
             "--ultrapar-plan-from"
         )
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """The least limit on tokens of a lane's path, whose it is, its word; infinity for none."""
+    """Return a lane's smallest token limit, its owner and its word; infinity without a limit."""
     found = [
         (amount, name, kind.word)
         for name in lane.limits

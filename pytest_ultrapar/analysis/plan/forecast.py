@@ -1,4 +1,4 @@
-"""How long a run would take: the production broker, played on a clock that costs no time."""
+"""Forecast the time of a run: the real broker plays it in virtual time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.load import LaneLoad
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.headroom import settled_late_s
-from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
+from pytest_ultrapar.broker.virtual_time import BrokerPlay
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 
@@ -30,7 +30,7 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request to a model in a role: how long it holds its seat, and the tokens that it takes."""
+    """A request to a model in a role: how long it occupies its seat, and its tokens."""
 
     model: str
     service_s: float
@@ -38,14 +38,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """An episode as the forecast plays it: what it asks for, and how long that holds a seat.
+class ForecastEpisode:
+    """An episode in the forecast: its requests, and how long they occupy a seat.
 
     Attributes:
-        group: Name of its group in the assignment, empty for none.
-        services_s: How long each request holds its seat, in their order, at least one.
-        tokens: What each request takes, in and out; 0 where nobody knows.
-        beside: What it asks of roles, after all that.
+        group: The name of its group in the assignment; empty without a group.
+        services_s: How long each request occupies its seat, in order; there is at least one.
+        tokens: The tokens of each request, in and out; 0 if unknown.
+        beside: Its requests to roles, which come after all others.
     """
 
     case_id: str
@@ -56,7 +56,7 @@ class Course:
     beside: tuple[Step, ...] = ()
 
     def step(self, turn: int) -> Step:
-        """What a request of it asks, from 0."""
+        """Return the request with this number; numbers begin at 0."""
         n_own = len(self.services_s)
         if turn < n_own:
             return Step(self.model, self.services_s[turn], self.tokens)
@@ -64,20 +64,20 @@ class Course:
 
     @property
     def n_steps(self) -> int:
-        """Its requests."""
+        """How many requests it has."""
         return len(self.services_s) + len(self.beside)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What came out.
+    """The result of a forecast.
 
     Attributes:
-        makespan_s: From the first send to the last answer.
-        peak_in_flight: Most requests in flight at once.
-        refused: Case ids that no lane would ever answer.
-        lanes: What each lane answered; those with nothing are missing.
-        longest_s: The longest episode from its first lease to its last answer.
+        makespan_s: The time from the first send to the last answer.
+        peak_in_flight: The largest number of requests in flight at the same time.
+        refused: The ids of cases that no lane can ever serve.
+        lanes: The load of each lane; lanes without requests are missing.
+        longest_s: The time of the longest episode, from its first lease to its last answer.
     """
 
     makespan_s: float
@@ -89,34 +89,35 @@ class Forecast:
 
 def forecast(
     pool: Pool,
-    courses: Sequence[Course],
+    courses: Sequence[ForecastEpisode],
     assignment: Assignment,
     *,
     between_s: float = 0.0,
     most_open: int = 1_000_000,
     seed: int = 0,
 ) -> Forecast:
-    """Play a run, all of its episodes.
+    """Simulate a run with all its episodes in virtual time.
 
-    Workers are left out: whoever has work steals idle seats, so homes change who sends and not
-    when. The same arguments give the same forecast.
+    Workers are left out: a worker with work takes over idle seats, so homes determine who sends,
+    but not when. The same arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits, as declared: rates get the headroom that runs leave, too.
-        courses: All episodes, in the order in which they would be fed.
-        assignment: Groups are carried out, homes are not.
-        between_s: What the client and the network take from an answer to the next request, >= 0.
-        most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
-        seed: For the broker.
+        pool: The lanes and limits as declared; rates get the same headroom as in runs.
+        courses: All episodes, in the order of sending.
+        assignment: Its groups are used; its homes are ignored.
+        between_s: The time that client and network take from an answer to the next request, >= 0.
+        most_open: How many episodes may be open at the same time; 1 for the modes `serial` and
+            `rotate`.
+        seed: The broker's seed.
     """
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
 
 
 class _Play(BrokerPlay):
-    def __init__(  # noqa: PLR0917 - made in one place
+    def __init__(  # noqa: PLR0917 - called once
         self,
         pool: Pool,
-        courses: Sequence[Course],
+        courses: Sequence[ForecastEpisode],
         assignment: Assignment,
         between_s: float,
         most_open: int,
@@ -125,9 +126,9 @@ class _Play(BrokerPlay):
         super().__init__(LaneBroker(pool, seed=seed, late_s=settled_late_s))
         self._between_s = between_s
         self._ids = itertools.count()
-        self._asked: dict[int, tuple[Course, int]] = {}
-        self._admission: Admission[Course] = Admission(most_open)
-        # Where all episodes may be open none has to wait for the end of another to ask.
+        self._asked: dict[int, tuple[ForecastEpisode, int]] = {}
+        self._admission: Admission[ForecastEpisode] = Admission(most_open)
+        # If all episodes may be open, no episode waits for the end of another.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
         self._end_s = 0.0
@@ -137,7 +138,7 @@ class _Play(BrokerPlay):
         self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
-        # Lines in which a case may ask now that something was granted, refused or over.
+        # The queues in which a case may request a lease after a grant, a refusal or an end.
         self._to_open: dict[Line, None] = {}
         self.connect(_WORKER)
         self.assign(assignment)
@@ -146,7 +147,7 @@ class _Play(BrokerPlay):
         self._open()
 
     def run(self) -> Forecast:
-        """To the end of the last episode."""
+        """Simulate the run until the last episode has ended."""
         while self.step():
             self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
@@ -155,14 +156,14 @@ class _Play(BrokerPlay):
         )
 
     def _open(self) -> None:
-        """Let cases ask until enough do in each line; each grant makes room for another."""
+        """Let cases request leases until each queue has enough; a grant makes room for another."""
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
                 while (course := self._admission.next_to_ask(line)) is not None:
                     self._ask(course, 0, None)
 
-    def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
+    def _ask(self, course: ForecastEpisode, turn: int, lane: LaneId | None) -> None:
         number = next(self._ids)
         self._asked[number] = (course, turn)
         step, is_own = course.step(turn), turn < len(course.services_s)
@@ -177,7 +178,7 @@ class _Play(BrokerPlay):
         )
         self.request(_WORKER, request)
 
-    def _answered(self, course: Course, turn: int, lease: Lease) -> None:
+    def _answered(self, course: ForecastEpisode, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
         self._end_s = self.now_s
         self.release(_WORKER, lease.lease_id)
@@ -186,7 +187,7 @@ class _Play(BrokerPlay):
         else:
             self._over(course)
 
-    def _over(self, course: Course) -> None:
+    def _over(self, course: ForecastEpisode) -> None:
         case_id = course.case_id
         self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
         self.episode_ended(_WORKER, case_id)
@@ -195,7 +196,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted turn take its time; what is refused ends its case."""
+        """Let each granted request take its time; a refusal ends its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

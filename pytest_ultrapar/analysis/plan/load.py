@@ -1,4 +1,4 @@
-"""What falls on keys and limits of a pool, and which of them holds a run up most."""
+"""The load on a pool's keys and limits, and the limit that slows a run down most."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""Requests per second of one process to one key, one for each of its workers at most.
+"""How many requests per second one process sends to one key, at most one for each of its workers.
 
-Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" of four
+Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
 processes.
 """
 _FREE = ""
-"""Stands for the cases that no group binds."""
+"""The name for cases without a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """What falls on one key.
+    """The load on one key.
 
     Attributes:
-        name: `provider/key`, all its names where the pool lists it more than once.
-        processes: Names of all processes that may use the key, in the order of their first cases.
-        most_at_once: How many of them the assignment lets run at the same time.
-        qps: The most that processes which run at the same time would send per second, if the key
-            had no rate of its own.
-        qps_limit: The key's own bound, None where it has none.
+        name: `provider/key`, with all names if the pool lists the key more than once.
+        processes: The names of all processes that may use the key, in the order of their first
+            cases.
+        most_at_once: How many of them may run at the same time under the assignment.
+        qps: The largest number of requests per second that processes running at the same time could
+            send, if the key had no rate.
+        qps_limit: The key's own rate; None without one.
     """
 
     name: str
@@ -59,18 +60,20 @@ def key_load(
     *,
     process_of: Callable[[Case], str],
 ) -> tuple[KeyLoad, ...]:
-    """The load of each key under an assignment, in the order of the pool file.
+    """Return the load on each key under an assignment, in the order of the pool file.
 
-    Exact as to which groups wait for each other; groups of one `exclusive` lock are taken in the
-    order in which they can come. Delays are left out: what starts 15 s later runs at the same time.
-    A process has the seats that the pool gives its lanes on the key.
+    It is exact for groups that wait for each other; groups with the same `exclusive` lock are put
+    in a possible order. Delays are ignored: a process that starts 15 s later runs at the same time.
+    A process has the seats of its lanes on the key.
 
     Args:
-        pool: For the limits of keys.
+        pool: The pool with the limits of the keys.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        assignment: What a policy made of them. Homes do not bind a case, so they do not count.
-        process_of: Name of the process that would run a case, such as model and difficulty.
+        assignment: A policy's assignment of the cases. Homes do not bind a case, so they are
+            ignored.
+        process_of: Returns the name of the process that would run a case, such as its model and
+            difficulty.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
@@ -89,7 +92,7 @@ def key_load(
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
-        # One entry for each request per second: the heaviest set instead of the largest.
+        # One entry for each request per second finds the heaviest set instead of the largest.
         sends = [
             group
             for (group, _), used in own.items()
@@ -106,7 +109,7 @@ def _qps(workers: int | None) -> int:
 
 
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
-    """By group, all groups that have ended when it starts."""
+    """Return for each group all groups that have ended when it starts."""
     direct = {group.name: set(group.after) for group in groups}
     lock_of = {group.name: group.exclusive for group in groups}
     last: dict[str, str] = {}
@@ -122,10 +125,10 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """The most of these, one entry per process, of which none waits for another.
+    """Return the largest number of groups, one entry per process, that do not wait for each other.
 
-    By Dilworth's theorem that is their number less the size of a largest matching of entries to
-    entries that come after them.
+    By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
+    matches entries with entries that come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -150,17 +153,17 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One number of one limit, as a bound on what can pass in `T` seconds.
+    """One number of one limit, as a bound on the requests in `T` seconds.
 
-    In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate lets
-    `per_s x T + burst` requests go.
+    In `T` seconds, `workers` seats allow `workers x T` seconds of service; a rate allows
+    `per_s x T + burst` requests.
 
     Attributes:
-        limit: Name of the limit.
-        kind: Which of its numbers, by its word.
-        per_s: Seats, or requests per second, > 0.
-        burst: Requests that a rate may let go on top: any window holds the limit's number at most,
-            rounded up, and so may the first moment.
+        limit: The limit's name.
+        kind: The word of the number.
+        per_s: The number of seats, or of requests per second, > 0.
+        burst: How many additional requests a rate allows: any window, and also the first moment,
+            may contain the limit's number of requests, rounded up.
     """
 
     limit: str
@@ -170,15 +173,15 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether a request counts once, and not with its service time."""
+        """Whether each request counts as one; if not, its service time counts."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """All numbers that bind, in the order of the limits; tokens are not among them.
+    """Return all numbers that bind, in the order of the limits, except numbers of tokens.
 
-    Nor is what counts per day, as long as a run is over on its first: a bound that leaves something
-    out is lower, and stays one.
+    Daily limits are left out, because they do not slow down a run that ends on its first day.
+    Without them, the bound of a longer run is lower, but still valid.
     """
     found = []
     for limit in limits:
@@ -186,7 +189,7 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
             if not kind.is_rate:
                 found.append(Resource(limit.name, kind.word, amount))
             elif kind.is_spaced:
-                # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
+                # A rate below 1 also allows one request immediately, and 2.5 per window allows 3.
                 per_s, burst = amount / kind.window_s, math.ceil(amount)
                 found.append(Resource(limit.name, kind.word, per_s, burst))
     return tuple(found)
@@ -194,12 +197,12 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
 
 @dataclass(slots=True)
 class LaneLoad:
-    """What one lane answers.
+    """The answers of one lane.
 
     Attributes:
-        requests: How many.
-        busy_s: Seconds of their services together.
-        tokens: That they take together, as far as known.
+        requests: How many answers there are.
+        busy_s: Their total service time in seconds.
+        tokens: Their total tokens, as far as known.
     """
 
     requests: float = 0
@@ -209,18 +212,18 @@ class LaneLoad:
 
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
-    """What falls on one number of one limit.
+    """The load on one number of one limit.
 
     Attributes:
-        limit: Its name.
-        level: Where in the pool it was declared.
-        kind: Which of its numbers.
-        allows: The number: seats, or sends or tokens in its window.
-        requests: How many pass it.
-        share: Of all requests of the run, 0 to 1.
-        alone_s: Seconds that this limit would need for them if nothing else held them up:
-            seconds of service / seats, requests / rate, or tokens / rate. Of a limit per day: 24
-            hours for each day after the first, which no run waits for.
+        limit: The limit's name.
+        level: The level of the pool at which it was declared.
+        kind: The word of the number.
+        allows: The number itself: seats, or requests or tokens in its window.
+        requests: How many requests it applies to.
+        share: Their share of all requests of the run, 0 to 1.
+        alone_s: How many seconds they would take if only this limit slowed them down: seconds of
+            service / seats, requests / rate, or tokens / rate. For a daily limit, 24 hours for each
+            day after the first; no run waits for these days.
     """
 
     limit: str
@@ -233,21 +236,21 @@ class LimitLoad:
 
     @property
     def name(self) -> str:
-        """For people, as in `ideallab/key0 (qps)`."""
+        """The name for display, as in `ideallab/key0 (qps)`."""
         return f"{self.limit} ({self.kind})"
 
 
 def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
-    """The load of every number of every limit that has any, that which needs longest first.
+    """Return the load on every number of every limit that has requests, the slowest first.
 
-    Limits per day come last: they say on how many days a run is asked, not how long it takes.
+    Daily limits come last: they determine how many days a run takes, not how long it lasts.
 
     Args:
-        lanes: All of the run.
-        limits: Those of the pool by name; whatever is on no lane's path has no load.
-        loads: What each lane is going to answer, or answered.
+        lanes: All lanes of the run.
+        limits: The pool's limits by name; a limit that is not on any lane's path has no load.
+        loads: The expected or measured answers of each lane.
     """
     whole = sum(load.requests for load in loads.values())
     passing: dict[str, LaneLoad] = defaultdict(LaneLoad)
@@ -264,11 +267,11 @@ def limit_loads(
         all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
             asked = all_asked[kind.counts]
-            # Nobody knows the tokens of a run that has none.
+            # If a run has no tokens, they are unknown, and not 0.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
                 if kind.is_daily:
-                    # All of a day may go at once; what is more waits for the next one.
+                    # All requests of a day may be sent at once; the others wait for the next day.
                     alone_s = kind.window_s * max(0, math.ceil(asked / amount) - 1)
                 found.append(
                     LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
@@ -277,15 +280,15 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """The limits that need longest, but for a part of it; of loads as `limit_loads` orders them."""
+    """Return the slowest limits, within a tolerance; `loads` are in the order of `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )
 
 
 def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
-    """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
+    """Name the slowest limit, and count the equally slow ones; `no limit` without a load."""
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1
-    return top.name + (f" and {alike} alike" if alike else "")
+    return top.name + (f" and {alike} like it" if alike else "")

@@ -1,8 +1,8 @@
-"""The sharpest lower bound of a makespan and its prices: a linear program, solved by HiGHS.
+"""The sharpest lower bound of a makespan, and its prices: a linear program, solved with HiGHS.
 
-Loading numpy takes a while and scipy's solver up to a second, so nothing that a run's coordinating
-process or a worker needs imports this module (`eta` does without), and the solver is loaded by the
-first pool that needs one.
+Loading numpy takes a while, and loading scipy's solver up to a second. So modules of the
+coordinator and of workers do not import this module (`eta` works without it), and the solver is
+loaded only for pools that need it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pytest_ultrapar.analysis.plan.load import resources
-from pytest_ultrapar.store.bound import Bound, Price
+from pytest_ultrapar.store.lower_bound import Bound, Price
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class RequestClass(msgspec.Struct, frozen=True):
-    """Requests that are alike.
+    """Requests of one model with nearly the same service time.
 
     Attributes:
-        model: What they ask; any lane of that model may answer.
-        service_s: No request of the class is served faster, >= 0.
-        n: How many there are, >= 1.
+        model: The model; any of its lanes may answer.
+        service_s: The shortest service in the class, >= 0.
+        n: How many requests there are, >= 1.
     """
 
     model: str
@@ -43,21 +43,21 @@ class RequestClass(msgspec.Struct, frozen=True):
 
 
 BUCKET = 1.01
-"""Requests of one model whose service times lie within this factor form a class. A class counts
-with its shortest time, so the bound stays one; it loses half of the factor, 0.5 %, on average, and
-only where seats bind."""
+"""Requests of one model whose service times are within this factor form a class. All requests of a
+class are assigned its shortest time, so the bound remains valid. On average, the bound loses half
+of the factor, 0.5 %, and only if seats bind."""
 _INSTANT_S = 1e-9
-"""What is shorter is one class, with the shortest time of all."""
+"""Requests with shorter services form one class, which has the shortest time of them all."""
 
 
 def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
     """Sort requests into classes.
 
     Args:
-        services: For each model the service times of its requests, in seconds, without waiting.
+        services: For each model, the service times of its requests in seconds, excluding waits.
 
     Returns:
-        Models in the order given, each from short to long.
+        The classes; models are in the given order, and the classes of a model from short to long.
     """
     classes = []
     for model, times in services.items():
@@ -78,13 +78,13 @@ def lower_bound(
     *,
     longest_s: float = 0.0,
 ) -> Bound:
-    """The sharpest bound that prices of limits can prove.
+    """Return the sharpest bound that prices of limits can prove.
 
     Args:
-        lanes: All that the run may use.
-        limits: Those on the lanes' paths; others are left out.
-        requests: What has to be answered.
-        longest_s: The services of the longest episode, whose turns cannot overlap, in seconds.
+        lanes: All lanes that the run may use.
+        limits: The limits on the lanes' paths; others are ignored.
+        requests: The requests to answer.
+        longest_s: The service time of the longest episode, in seconds; its turns cannot overlap.
 
     Raises:
         ValueError: A request's model has no lane.
@@ -93,7 +93,7 @@ def lower_bound(
     parts = resources(limit for limit in limits if limit.name in named)
     missing = {own.model for own in requests} - {lane.model for lane in lanes}
     if missing:
-        raise ValueError(f"no lane answers for {', '.join(sorted(missing))}")
+        raise ValueError(f"no lane serves {', '.join(sorted(missing))}")
     seconds, shares = _Program(lanes, parts, requests).solve() if parts else (0.0, [])
     if seconds <= longest_s:
         return Bound(longest_s, (), longest_s)
@@ -106,13 +106,13 @@ def lower_bound(
     return Bound(seconds, tuple(prices), longest_s)
 
 
-def given(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
-    """What a rate gives away: its burst, less what it cannot use before its last request's end.
+def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
+    """Return a rate's free amount: its burst, minus the part that comes too late to be used.
 
     Args:
-        part: Of seats, which give nothing away, it is 0.
-        requests: All of them.
-        models: Those that use it.
+        part: A resource; for seats the result is 0.
+        requests: All requests.
+        models: The models that use the resource.
     """
     if not part.is_rate:
         return 0.0
@@ -121,7 +121,7 @@ def given(part: Resource, requests: Sequence[RequestClass], models: set[str]) ->
 
 
 def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers, Numbers]:
-    """All pairs of a lane and a resource on its path: positions of the lanes, and of resources."""
+    """Return all pairs of a lane and a resource on its path: positions of lanes, of resources."""
     of_limit = defaultdict[str, list[int]](list)
     for at, part in enumerate(parts):
         of_limit[part.limit].append(at)
@@ -130,20 +130,21 @@ def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers,
     return lane_of, part_of
 
 
-def alike(
+def group_similar(
     lanes: Sequence[Lane], parts: Sequence[Resource], lane_of: Numbers, part_of: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """The class of each lane and of each resource: those that are interchangeable share one.
+    """Return the class of each lane and of each resource; interchangeable ones share a class.
 
-    Colour refinement: start with what each is, and tell apart whatever meets different classes,
-    until nothing changes. Prices that are equal within a class lose nothing against any others,
-    since the mean of optimal prices over a symmetry is optimal too. 300 lanes of 3 models become 3.
+    This is colour refinement: begin with the properties of each, and separate the ones that meet
+    different classes, until nothing changes. Prices that are equal within a class are as good as
+    any others, because the mean of optimal prices over a symmetry is also optimal. 300 lanes of 3
+    models become 3 classes.
 
     Args:
-        lanes: All of them.
+        lanes: All lanes.
         parts: All resources.
-        lane_of: Of each pair of `on_paths` the lane.
-        part_of: And the resource.
+        lane_of: The lane of each pair of `on_paths`.
+        part_of: The resource of each pair.
 
     Source: Grohe et al., "Dimension reduction via colour refinement" (2014), for linear programs.
     """
@@ -158,8 +159,8 @@ def alike(
 
 
 def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
-    """Classes told apart by which others they meet, and how often; of each pair who meets whom."""
-    # The sum of random numbers of 64 bits stands for the set: 10,000 sets differ in it, too.
+    """Separate classes by the classes that they meet, and how often; `meets` is by pair."""
+    # A sum of random 64-bit numbers represents a set: sums differ even for 10,000 sets.
     codes = np.random.default_rng(0).integers(2**63, size=meets.max(initial=0) + 1)
     sums = np.zeros(len(own), np.int64)
     np.add.at(sums, at, codes[meets])
@@ -167,33 +168,34 @@ def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
 
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
-    """A number for each row, the same for equal ones."""
+    """Return a number for each row; equal rows have the same number."""
     return cast("Numbers", np.unique(rows, axis=0, return_inverse=True)[1].ravel())
 
 
 _ENOUGH = 1e-8
-"""Relative distance of what is proven from the optimum at which it counts as reached."""
+"""If the proven value is within this relative distance of the optimum, the optimum is reached."""
 _ALIKE = 1e-10
-"""Lanes whose costs differ by less than this share of the dearest one's cost the same."""
+"""Lanes whose costs differ by less than this share of the highest cost are treated as equal."""
 
 
 class _Program:
-    """Which share of a model's requests goes to which lane, so that all are answered soonest.
+    """Divides each model's requests over lanes so that all requests are answered soonest.
 
-    With variables for each class 300 lanes make 90,000 of them and take 1.4 s. But along the
-    service times of a model the cheapest lane changes a few times only. So neighbouring classes
-    form groups, at first one for each model. A group goes to lanes as a whole, which can only take
-    longer; groups are split where the prices found make the cheapest lane change, until the prices
-    prove for the classes themselves what the program found for the groups.
+    With variables for each class, 300 lanes make 90,000 variables and take 1.4 s. But if the
+    classes of a model are sorted by service time, the cheapest lane changes only a few times. So
+    neighbouring classes form groups, at first one group for each model. A group is divided over
+    lanes as a whole, which can only take longer. Groups are split where the cheapest lane changes
+    at the current prices. This ends when the prices prove that the groups' optimum is also the
+    optimum of the classes.
     """
 
     def __init__(
         self, lanes: Sequence[Lane], parts: Sequence[Resource], requests: Sequence[RequestClass]
     ) -> None:
         lane_of, part_of = on_paths(lanes, parts)
-        of_lane, self._of_part = alike(lanes, parts, lane_of, part_of)
+        of_lane, self._of_part = group_similar(lanes, parts, lane_of, part_of)
         first = np.sort(np.unique(of_lane, return_index=True)[1])
-        # A class counts twice where a lane's key and its pool offer the same and are alike.
+        # A class counts twice if a lane's key and its pool have the same limits and share a class.
         paths = np.zeros((len(first), self._of_part.max() + 1), np.int64)
         for row, at in enumerate(first):
             np.add.at(paths[row], self._of_part[part_of[lane_of == at]], 1)
@@ -201,7 +203,8 @@ class _Program:
         for n, at in zip(lane_of, part_of, strict=True):
             users[at].add(lanes[n].model)
         given_away = [
-            given(part, requests, models) for part, models in zip(parts, users, strict=True)
+            burst_allowance(part, requests, models)
+            for part, models in zip(parts, users, strict=True)
         ]
         self._part_per_s = np.array([part.per_s for part in parts])
         self._per_s = np.bincount(self._of_part, self._part_per_s)
@@ -214,7 +217,7 @@ class _Program:
             self._models.append(_Model(ways, *map(np.array, zip(*own, strict=True))))
 
     def solve(self) -> tuple[float, list[float]]:
-        """The optimum of the classes, and the share of each resource that proves it."""
+        """Return the optimum of the classes, and the share of each resource that proves it."""
         while True:
             optimum_s, shares = self._of_groups()
             prices = shares / self._per_s
@@ -226,7 +229,7 @@ class _Program:
                 return max(0.0, float(proven_s)), parts.tolist()
 
     def _of_groups(self) -> tuple[float, Floats]:
-        """The optimum if each group is spread over lanes as one, and the shares that prove it."""
+        """Return the optimum if each group is divided as a whole, and the shares that prove it."""
         groups = [model.groups(self._is_rate) for model in self._models]
         loads = np.concatenate([load.reshape(-1, len(self._per_s)) for load in groups])
         n_groups = sum(len(load) for load in groups)
@@ -235,15 +238,15 @@ class _Program:
         )
         n = len(loads)
         if n == n_groups:
-            # One way for each model, as where all keys are alike: nothing to choose, the fullest
-            # resource bounds. Most short runs are of this kind, and need no solver to be loaded.
+            # Each model has only one way, for example if all keys are equal. The fullest resource
+            # then sets the bound. Most short runs are like this, and do not load the solver.
             seconds = (loads.sum(axis=0) - self._given) / self._per_s
             fullest = seconds.argmax()
             return seconds[fullest], np.eye(len(seconds))[fullest]
         from scipy.optimize import linprog  # noqa: PLC0415
         from scipy.sparse import csr_array  # noqa: PLC0415
 
-        # In seconds of each resource, so that the dual prices are the shares themselves.
+        # Use seconds of each resource, so that the dual prices are the shares themselves.
         busy = np.vstack([loads / self._per_s, np.full(len(self._per_s), -1.0)])
         found = linprog(
             np.eye(1, n + 1, n)[0],
@@ -268,16 +271,16 @@ class _Model:
         self._begins = np.array([0])
 
     def groups(self, is_rate: NDArray[np.bool_]) -> Floats:
-        """By group, lane and resource, what there would be if all of the group went there."""
+        """Return by group, lane and resource the load if the whole group used this lane."""
         n = np.add.reduceat(self._n, self._begins)[:, None]
         seconds = np.add.reduceat(self._n * self._service_s, self._begins)[:, None]
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths
 
     def split(self, send: Floats, second: Floats) -> tuple[float, bool]:
-        """What all cost at these prices at least, and whether groups were split therefore."""
+        """Return the lowest cost of all requests at these prices, and whether this split groups."""
         costs = (self._paths @ send)[:, None] + np.outer(self._paths @ second, self._service_s)
         least = costs.min(axis=0)
-        # The first of those that cost the same but for rounding, or groups would be split at will.
+        # If costs are equal within rounding, take the first, or groups are split at random.
         lane = (costs <= least + _ALIKE * costs.max()).argmax(axis=0)
         begins = np.union1d(self._begins, np.flatnonzero(np.diff(lane)) + 1)
         was_split = len(begins) > len(self._begins)

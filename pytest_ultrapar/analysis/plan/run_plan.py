@@ -1,4 +1,4 @@
-"""A plan: all that can be said of a run before its first request."""
+"""A plan: the forecast of a run before its first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.plan.expectations import (
     too_large,
     without_roles,
 )
-from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forecast
+from pytest_ultrapar.analysis.plan.forecast import Forecast, ForecastEpisode, Step, forecast
 from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, limit_loads, longest
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
@@ -26,7 +26,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.store.bound import Bound
+from pytest_ultrapar.store.lower_bound import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A sum and its interval, `low <= value <= high`."""
+    """A sum with its interval: `low <= value <= high`."""
 
     value: float
     low: float
     high: float
 
     def scaled(self, value: float) -> Amount:
-        """The interval of something that grows in proportion to this."""
+        """Return the interval of an amount that is proportional to this one."""
         if self.value <= 0:
             return Amount(value, value, value)
         return Amount(value, value * self.low / self.value, value * self.high / self.value)
 
 
 def calls(one: EpisodeLike) -> float:
-    """Requests of an episode."""
+    """Return how many requests an episode has."""
     return len(one.services_s)
 
 
 def service_s(one: EpisodeLike) -> float:
-    """Seconds for which an episode keeps its model at work."""
+    """Return for how many seconds an episode uses its model."""
     return math.fsum(one.services_s)
 
 
@@ -72,25 +72,26 @@ def amount(
     earlier: Sequence[EarlierEpisode],
     value_of: Callable[[EpisodeLike], float | None],
 ) -> Amount | None:
-    """The sum of a value over the expected episodes, with the interval of a new run's sum.
+    """Add up a value over the expected episodes; return the sum with the interval for a new run.
 
-    Cases of one test function and model count as draws from one distribution, of which the earlier
-    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
-    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
-    different functions and models add up. The upper end lies 1.96 standard deviations above, the
-    lower one as many times below: amounts are positive. A case that ran before repeats itself more
-    closely than that, so the interval is rather too wide. It knows nothing of a provider that has
-    changed. What stands on another function's cases or on hints counts with `ASSUMED_WITHIN`.
+    Cases of one test function and model are treated as draws from one distribution. The earlier run
+    drew `m` of them. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier draws.
+    Variances of different functions and models add up. The upper end is 1.96 standard deviations
+    above the sum. The lower end is the sum divided by the same factor, because amounts are
+    positive. A case that ran before repeats more closely, so the interval tends to be too wide. It
+    does not allow for changes at the provider. Values from another function's cases or from hints
+    may be off by the factor `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
-        earlier: All episodes that expectations stand on.
-        value_of: The value of one episode; None where it is not known.
+        earlier: All episodes that the expectations are from.
+        value_of: Returns the value of an episode, or None if it is unknown.
 
     Returns:
-        None where the value of any episode is not known.
+        None if the value of any episode is unknown.
 
-    Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
+    Source: prediction interval of a mean, as in Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
     """
     seen = by_key(
@@ -120,7 +121,7 @@ def amount(
 
 def _variance(n: int, sample: Sequence[float]) -> float:
     m = len(sample)
-    # One draw says nothing of the spread: it may be as large as the value.
+    # A single draw does not show the spread, which may be as large as the value.
     own = statistics.variance(sample) if m > 1 else sample[0] ** 2
     return own * (n + n * n / m)
 
@@ -131,10 +132,10 @@ _MTOK = 1_000_000
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
 ) -> dict[str, tuple[float, float]]:
-    """What a million tokens in and out cost, by model; models without a price are missing.
+    """Return by model the price of a million tokens, in and out; omit models without a price.
 
-    Where several providers answer for a model, each counts with its share of the requests, and all
-    of them need a price.
+    If several providers serve a model, prices are weighted by the providers' shares of the
+    requests, and all of these providers need a price.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
     requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -154,9 +155,9 @@ def prices(
 
 
 def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """By model the fields that some provider of it leaves out, in the order of the models.
+    """Return by model the price fields that a provider omits, in the order of the models.
 
-    Empty where no model has any of them: the pool then says nothing of prices.
+    It is empty if no model has any price, because the pool then has no prices.
     """
     known = {(one.provider, one.model) for one in pool.prices}
     says_some = bool(known or pool.price_book)
@@ -181,7 +182,7 @@ def cost(
     earlier: Sequence[EarlierEpisode],
     price_of: Mapping[str, tuple[float, float]],
 ) -> Amount | None:
-    """The cost of all episodes whose model has a price; None where their tokens are not known."""
+    """Return the cost of all episodes whose model has a price; None if tokens are unknown."""
 
     def of(one: EpisodeLike) -> float | None:
         if one.tokens_in is None or one.tokens_out is None:
@@ -194,8 +195,9 @@ def cost(
 
 
 REFUSED_ABOVE = 10.0
-"""Seats for each one that rates keep busy. Latencies spread and sends bunch, so a few times as many
-are sensible and more are waste; of ten times as many, either number is wrong."""
+"""The largest accepted number of seats for each seat that the rates keep busy. Latencies vary and
+sends come in bursts, so a few times as many seats make sense, and more are wasted. With ten times
+as many, one of the numbers is wrong."""
 
 
 def contradictions(
@@ -206,14 +208,14 @@ def contradictions(
     *,
     episode_timeout_s: float,
 ) -> tuple[str, ...]:
-    """A sentence for each contradiction.
+    """Return a sentence for each contradiction in the plan.
 
     Args:
-        pool: What is to be run on.
-        lanes: All of the run.
-        expected: Its episodes.
-        services: Of each model; an assumed one contradicts nothing.
-        episode_timeout_s: Deadline of an episode.
+        pool: The pool of the run.
+        lanes: All lanes of the run.
+        expected: The run's episodes.
+        services: The service of each model; an assumed service contradicts nothing.
+        episode_timeout_s: The deadline of an episode, in seconds.
     """
     return (
         *_empty_seats(pool, lanes, services),
@@ -228,12 +230,11 @@ def _empty_seats(
 ) -> Iterator[str]:
     for use in seat_uses(pool, lanes, services):
         if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
-            workers = "worker" if use.seats == 1 else "workers"
             requests = "request" if use.rate == 1 else "requests"
             yield (
-                f"{use.where}: {use.seats} {workers} on {use.rate:.6g} {requests} per second at "
-                f"{use.service.mean_s:.3g} s need {use.useful} ({use.rate:.6g} x "
-                f"{use.service.mean_s:.3g} = {use.busy:.3g} in flight on average); write workers = "
+                f"{use.where}: {use.rate:.6g} {requests} per second at {use.service.mean_s:.3g} s "
+                f"each can use only {use.useful} of {use.seats} workers ({use.rate:.6g} x "
+                f"{use.service.mean_s:.3g} = {use.busy:.3g} on average); write workers = "
                 f"{use.useful} to {REFUSED_ABOVE * use.useful:g}, or a higher rate"
             )
 
@@ -246,8 +247,8 @@ def _late_requests(
         service, timeout_s = services[model], timeouts[provider]
         if service.mean_s > timeout_s and not service.is_assumed:
             yield (
-                f"{provider}/{model}: requests that take {service.mean_s:.3g} s on average end at "
-                f"timeout_s = {timeout_s:g}"
+                f"{provider}/{model}: requests that take {service.mean_s:.3g} s on average are cut "
+                f"off by timeout_s = {timeout_s:g}"
             )
 
 
@@ -259,26 +260,27 @@ def _late_episodes(
         mean_s = sum(own) / len(own)
         if mean_s > timeout_s and not services[model].is_assumed:
             yield (
-                f"{model}: episodes that take {mean_s:.4g} s on average, waiting left out, end at "
-                f"--ultrapar-episode-timeout {timeout_s:g}"
+                f"{model}: episodes that take {mean_s:.4g} s on average, excluding waits, are cut "
+                f"off by --ultrapar-episode-timeout {timeout_s:g}"
             )
 
 
 CLIENT_S = 0.0005
-"""What a client takes from a lease to the sending and from an answer to the next asking, where no
-earlier run tells: 0.4 ms and 0.2 ms were the medians of 8,043 requests of the five phases on 2
-cores."""
+"""How long a client takes from a lease to the sending, and from an answer to the next request for a
+lease, unless an earlier run shows it. The medians over 8,043 requests of the five phases on 2 cores
+were 0.4 ms and 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModeOption:
     """A mode in which the cases could run.
 
     Attributes:
-        policy: The policy that it would take.
-        assignment: What that makes of the cases; None where the mode cannot run them.
-        refusal: Why not.
-        processes: Load of each key by the original scripts' processes; empty where none are bound.
+        policy: The mode's policy.
+        assignment: The assignment of the cases; None if the mode cannot run them.
+        refusal: Why the mode cannot run them.
+        processes: The load on each key from the original scripts' processes; empty if the mode
+            binds no processes.
     """
 
     mode: str
@@ -290,15 +292,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What would become of a way.
+    """The prediction for a mode.
 
     Attributes:
-        forecast: None where it cannot run the cases.
-        makespan_s: The forecast's, with the interval of what binds it.
-        limits: Load of each limit, that which needs longest first.
+        forecast: The forecast; None if the mode cannot run the cases.
+        makespan_s: The forecast's makespan, with the interval of its binding limits.
+        limits: The load of each limit, the slowest first.
     """
 
-    way: Way
+    way: ModeOption
     forecast: Forecast | None = None
     makespan_s: Amount | None = None
     limits: tuple[LimitLoad, ...] = ()
@@ -306,7 +308,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What one model is asked, by cases that are about it or in a role; amounts as in `RunPlan`."""
+    """The requests to one model, from its own cases or in a role; amounts as in `RunPlan`."""
 
     model: str
     role: str
@@ -319,21 +321,23 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """All that is said of a run.
+    """The plan of a run.
 
     Attributes:
-        mode: The mode in force.
-        calls: Requests.
-        tokens_in: None where they are not known of every case.
-        tokens_out: As `tokens_in`.
-        service_s: Seconds of all requests, one after another.
-        bases: Cases by what their estimate stands on.
-        bound: Lower bound of the makespan, whatever the mode.
-        predictions: For each mode.
-        cost: Of the models that have a price; None where none has or tokens are not known.
-        unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        currency: Of `cost`.
-        budget: What the whole run may spend; None: nothing bounds it.
+        mode: The run's mode.
+        calls: How many requests the run sends.
+        tokens_in: The tokens of all prompts; None if unknown for any case.
+        tokens_out: The tokens of all answers; None if unknown for any case.
+        service_s: The seconds that all requests take, one after another.
+        bases: How many cases have an estimate with each basis.
+        bound: The lower bound of the makespan in any mode.
+        predictions: The prediction for each mode.
+        cost: The cost of the models with a price; None if no model has a price or tokens are
+            unknown.
+        unpriced: For each model, the price fields that the pool omits; empty if the pool has no
+            prices.
+        currency: The currency of `cost`.
+        budget: The budget of the whole run; None if there is no budget.
     """
 
     mode: str
@@ -353,7 +357,7 @@ class RunPlan:
 
     @property
     def chosen(self) -> Prediction:
-        """The prediction for the mode in force."""
+        """The prediction for the run's mode."""
         return next(one for one in self.predictions if one.way.mode == self.mode)
 
 
@@ -362,20 +366,21 @@ def make_plan(
     lanes: Sequence[Lane],
     expected: Sequence[Expected],
     earlier: EarlierRun,
-    ways: Sequence[Way],
+    ways: Sequence[ModeOption],
     *,
     mode: str,
 ) -> RunPlan:
-    """The plan of a run.
+    """Make the plan of a run.
 
     Args:
-        pool: As declared.
-        lanes: All of the run; those of models that are not asked are left out.
-        expected: Its episodes, in the order in which they would be fed, at least one, each with
-            what it asks of roles.
-        earlier: What the expectations stand on; without episodes where they stand on hints alone.
-        ways: The modes that are compared.
-        mode: The mode in force, one of the ways'.
+        pool: The pool as declared.
+        lanes: All lanes of the run; lanes of models without requests are left out.
+        expected: The run's episodes (at least one) in the order of sending, each with its requests
+            to roles.
+        earlier: The run that the expectations are from; it has no episodes if they are only from
+            hints.
+        ways: The modes to compare.
+        mode: The run's mode, which must be one of the modes of `ways`.
     """
     services = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     lanes = [lane for lane in lanes if lane.model in services]
@@ -409,13 +414,13 @@ def make_plan(
 
 
 def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
-    """By model and role; those without a role first."""
+    """Group by model and role; requests without a role come first."""
     in_order = sorted(expected, key=lambda one: bool(one.role))
     return by_key(((one.model, one.role), one) for one in in_order)
 
 
 def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
-    """Seconds of all requests of each case."""
+    """Return for each case the total seconds of all its requests."""
     found: dict[str, float] = defaultdict(float)
     for one in expected:
         found[one.case_id] += service_s(one)
@@ -438,13 +443,17 @@ def _sums(
 
 
 def _predict(
-    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], earlier: EarlierRun, way: Way
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    earlier: EarlierRun,
+    way: ModeOption,
 ) -> Prediction:
     if way.assignment is None:
         return Prediction(way)
     group_of = {case_id: group.name for group in way.assignment.groups for case_id in group.cases}
     seat_s = earlier.before_send_s if earlier.episodes else CLIENT_S
-    # A seat is taken from the lease on, and requests are sent a moment later.
+    # A request occupies its seat from the lease on, and is sent a moment later.
     beside: dict[str, tuple[Step, ...]] = {}
     for one in expected:
         if one.role:
@@ -453,7 +462,7 @@ def _predict(
                 for service in one.services_s
             )
     courses = [
-        Course(
+        ForecastEpisode(
             one.case_id,
             one.model,
             group_of.get(one.case_id, ""),
@@ -480,9 +489,9 @@ def _as_known(
     lanes: Sequence[Lane],
     binding: Sequence[LimitLoad],
 ) -> Amount:
-    """A makespan with the interval of what falls on the limits that bind it, or of everything.
+    """Return a makespan with the interval of the load on its binding limits, or of the whole load.
 
-    Each of them may turn out to need longest, so both ends are the highest of theirs.
+    Each of these limits may turn out to be the slowest, so each end is the highest of all of them.
     """
     parts = {
         (

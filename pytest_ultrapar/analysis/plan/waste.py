@@ -1,4 +1,4 @@
-"""What of a pool and its settings is of no use for a run, and what is inconsistent."""
+"""Find parts of a pool and its settings that a run cannot use, or that are inconsistent."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Service(msgspec.Struct, frozen=True):
     """How long a model's requests take.
 
     Attributes:
-        mean_s: Seconds, >= 0.
-        is_assumed: Whether nobody measured or said so; nothing is refused on its ground.
+        mean_s: The mean in seconds, >= 0.
+        is_assumed: Whether it was neither measured nor set; if so, the run refuses nothing because
+            of it.
     """
 
     mean_s: float
@@ -33,12 +34,12 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class SeatUse(msgspec.Struct, frozen=True):
-    """Seats of a limit's lanes that rates bound as well.
+    """The seats of a limit's lanes, if rates bound these lanes, too.
 
     Attributes:
-        limits: Names of the limits of which all of this is true.
-        seats: What the limits of these lanes alone allow in flight.
-        rate: Requests per second that their rates let pass.
+        limits: The names of all limits with the same figures.
+        seats: How many seats are allowed by the limits that bind only these lanes.
+        rate: How many requests per second their rates allow.
         service: The longest mean service among their models.
     """
 
@@ -49,35 +50,35 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> float:
-        """Seats busy on average, at most."""
+        """The largest number of seats that can be busy on average."""
         return self.rate * self.service.mean_s
 
     @property
     def useful(self) -> int:
-        """The same in whole seats, >= 1."""
+        """The same number, rounded up to whole seats, >= 1."""
         return max(1, math.ceil(self.busy - _ROUNDING))
 
     @property
     def ratio(self) -> float:
-        """Seats for each useful one."""
+        """How many seats there are for each useful seat."""
         return self.seats / self.useful
 
     @property
     def where(self) -> str:
-        """The first of its limits, and how many are alike."""
-        more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
+        """The name of the first limit, and how many others have the same figures."""
+        more = f" and {len(self.limits) - 1} like it" if len(self.limits) > 1 else ""
         return f"{self.limits[0]}{more}"
 
 
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """All limits whose lanes are bounded by seats and by rates, the widest first.
+    """Return the limits whose lanes are bounded by seats and by rates, the most lanes first.
 
     Args:
-        pool: For its limits.
-        lanes: All of the run.
-        services: Of each model of the lanes.
+        pool: The pool with the limits.
+        lanes: All lanes of the run.
+        services: The service of each model of the lanes.
     """
     lanes_of = by_key((name, lane) for lane in lanes for name in lane.limits)
     numbered = {part.limit for part in resources(pool.limits.values())}
@@ -86,8 +87,8 @@ def seat_uses(
     for name, own in sorted(lanes_of.items(), key=lambda one: -len(one[1])):
         if name not in numbered:
             continue
-        # Limits that bind other lanes, too, say nothing of these: 500 seats over a whole pool are
-        # not 500 seats on one of its keys.
+        # Skip limits that also bind other lanes: 500 seats of a whole pool are not 500 seats of
+        # each key.
         alone = Counter(limit for lane in own for limit in lane.limits)
         caps = {
             limit: float(workers)
@@ -102,7 +103,7 @@ def seat_uses(
 
 
 def _rates(pool: Pool) -> dict[str, float]:
-    """Requests per second that each limit lets pass, where it bounds them."""
+    """Return the requests per second that each limit allows, if it has a rate."""
     rates: dict[str, float] = {}
     for part in resources(pool.limits.values()):
         if part.is_rate:
@@ -111,23 +112,24 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 
 WASTE_ABOVE = 3.0
-"""Seats for each one that rates keep busy: the quick start's keys have 1.7, and need them."""
+"""If there are more seats than this for each seat that the rates keep busy, they are wasted. The
+keys of the quick start have 1.7 and need them."""
 _SHOWN = 3
 
 
 def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) -> tuple[str, ...]:
-    """A sentence for each limit whose rates keep few of its seats busy.
+    """Return a sentence for each limit whose rates keep few of its seats busy.
 
     Args:
-        pool: What is to be run on.
-        lanes: All of the run.
-        services: Of each model.
+        pool: The pool of the run.
+        lanes: All lanes of the run.
+        services: The service of each model.
     """
     return tuple(
         f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
         f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''} only about "
         f"{use.useful} of {use.seats} workers "
-        f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
+        f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are enough"
         for use in seat_uses(pool, lanes, services)
         if use.ratio > WASTE_ABOVE
     )
@@ -136,14 +138,14 @@ def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) ->
 def more_seats_than_cases(
     pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
-    """A sentence where models have seats that none of their cases will use.
+    """Yield a sentence if models have more seats than cases.
 
-    A plan says so. A run does not: a short one has fewer cases, and nobody changes the pool for it.
+    Only a plan prints it. A short run also has fewer cases, but you do not change the pool for it.
 
     Args:
-        pool: What is to be run on.
-        lanes: All of the run.
-        n_cases: By model, how many cases are going to run.
+        pool: The pool of the run.
+        lanes: All lanes of the run.
+        n_cases: The number of cases to run, by model.
     """
     over = []
     for model, n in n_cases.items():
@@ -157,8 +159,8 @@ def more_seats_than_cases(
             for seats, n, model in over[:_SHOWN]
         )
         n_more = len(over) - _SHOWN
-        more = f"; likewise {n_more} more model{'s' if n_more > 1 else ''}" if n_more > 0 else ""
+        more = f"; {n_more} more model{'s' if n_more > 1 else ''} as well" if n_more > 0 else ""
         yield (
             f"more seats than cases (a case uses one at a time): {shown}{more}; "
-            "lower workers, or add cases (--ultrapar-repeats)"
+            "reduce workers, or add cases (--ultrapar-repeats)"
         )

@@ -1,1 +1,1 @@
-"""Adaptive mode: finding the limits of a provider that does not state them."""
+"""Adaptive mode: estimates the limits of a provider that does not publish them."""

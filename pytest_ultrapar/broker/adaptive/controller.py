@@ -1,4 +1,4 @@
-"""One controller per limit: what a refusal was about, what growth brings, and what follows."""
+"""The controller of one limit. It finds the cause of each refusal and sets the next limit."""
 
 from __future__ import annotations
 
@@ -17,73 +17,80 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
 
 MOST_VOTES = 3
-"""The votes of refusals are kept within +-3, so that a few speak against many old ones."""
+"""The sum of votes stays between -3 and 3, so that a few new ones can outvote many old ones."""
 MOST_TROUBLE = 0.2
-"""With a larger share of errors and time-outs among recent answers nothing grows."""
+"""If the share of errors and time-outs in recent answers is higher than this, no limit grows."""
 _TROUBLE_WEIGHT = 0.05
-"""The share of errors is that of some 20 answers."""
+"""The share of errors is averaged over about 20 answers."""
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
-"""A server's word on its queue is five reports old by then."""
+"""A server's report about its queue is ignored after this many seconds: by then, five newer reports
+are missing."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
-"""Sends are at least this share of the time apart in which a seat's turn comes, a larger one while
-more at once than ever is tried; not where that is too short to matter to anybody, and would only
-wake us up more often."""
+"""The minimum interval between sends is the time of an answer divided by the seats, times `SPREAD`.
+While more requests are in flight than ever before, it is this time times `TRY_SPREAD`. Intervals
+shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only cost wake-ups."""
 QUEUED = 0.5
-"""A refusal that took this share of the time of an answer came after a queue: a queue is kept for
-seats."""
+"""If a refusal took at least this share of the time of an answer, the request waited in a queue
+first. A provider with a queue limits seats."""
 WARY, MOST_WARY_S = 2.0, 1.0
-"""Until something is served, at the start and after refusals, sends are so many times the time of a
-refusal apart, a second at most: if the first is refused, the others need not be sent."""
+"""At the start and after refusals, the interval between sends is this many times the duration of a
+refusal (but at most `MOST_WARY_S` seconds), until a request is served. If the first one is refused,
+the others are not sent."""
 LEAST_STORM_S, STORM_S = 0.45, 10.0
-"""A storm lasts so long. In it a request is refused although nothing else is in flight: a provider
-that bears two per second or more would have let one in."""
+"""The shortest and the longest storm, in seconds. It is a storm if a request is refused after the
+shortest time although no other request is in flight. A provider that allows two requests per second
+or more would have accepted this request."""
 CALM_S = 60.0
-"""Between storms. What is refused sooner is a limit."""
+"""The shortest time between two storms, in seconds. Earlier refusals come from a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
-"""Changes of the rate below this share of it are not in the history."""
+"""Smaller relative changes of the rate are not recorded in the history."""
 OF_STATED = 0.95
-"""Share of a stated rate that is used: sends that are spaced exactly arrive less exactly."""
+"""The share of a stated rate that is used. The rest is for sends that are spaced exactly but arrive
+less evenly."""
 
 
 class AdaptiveController:
-    """Finds how many requests at once, and how many per second, a provider bears. Pure.
+    """Estimates how many requests in flight, and how many per second, a provider allows. Pure.
 
-    There is one for all processes of a run: several on one limit would each try beyond it, and who
-    comes late would never get its share from those that hold it.
+    There is one controller for all processes of a run. If there were several for one limit, each
+    would try more than the limit, and a late one would never get its share from the others.
 
-    Three searches, and evidence chooses. Until a refusal, seats double while that brings more
-    answers per second (`SeatSearch`); where it does not, the server queues, and the number of seats
-    that is enough is kept (`PlateauSearch`). A refusal cuts the seats, or the rate (`PaceSearch`).
-    It may say itself what there was too much of. Where it does not, the numbers do: a provider that
-    counts seats never refuses a request that makes no more at once than it has just served; so such
-    a refusal votes for a limit on the rate, and one beyond that level for one on seats. A rate that
-    the provider's headers state needs no search.
+    There are three searches, and the evidence chooses between them. Until the first refusal, seats
+    double as long as that increases the answers per second (`SeatSearch`). When it no longer does,
+    the server queues requests, and the smallest sufficient number of seats is used
+    (`PlateauSearch`). A refusal lowers the seats or the rate (`PaceSearch`). It may name the
+    exceeded limit. Otherwise the numbers decide: a provider that counts seats accepts as many
+    requests in flight as it has recently served. So a refusal with no more requests in flight than
+    that is a vote for a limit on the rate. A refusal with more is a vote for a limit on seats. If
+    the provider's headers state the rate, no search is necessary.
 
-    A storm, in which everything is refused for some seconds, says nothing of limits: what it has
-    lowered is forgotten when something is served again.
+    A storm is a time of some seconds in which all requests are refused. It contains no information
+    about limits, so its cuts are undone when a request is served again.
 
     Attributes:
-        seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain;
-            `queue`: what a server says of its own.
-        heeds_headers: Whether the limits that answers state are for all that it controls: they
-            are a model's own.
-        n_cuts: How often a refusal lowered seats or rate.
-        forgiven_s: When a storm was last over, and what it had lowered was forgotten.
-        pause_s: How long its lanes should pause after the last refusal if the provider does not
-            say: 0 where a cut is enough, since requests were served until then; a moment where the
-            last cut is too fresh to show; None for a back-off, since nothing is served.
+        seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
+            search for the number of seats above which more bring no gain. `queue`: the search that
+            is used if the server reports its queue.
+        heeds_headers: Whether the limits that answers state apply to all lanes of this controller.
+            They do if all its lanes are of one model.
+        n_cuts: How often a refusal lowered the seats or the rate.
+        forgiven_s: When a storm last ended and its cuts were undone.
+        pause_s: How long the lanes should pause after the last refusal if the provider does not say
+            how long. 0 if the lower limit is enough, because requests were served until then. A
+            moment if the last cut is too recent to have an effect. None for a back-off, because no
+            requests are served.
     """
 
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
         """Start the search.
 
         Args:
-            name: Of the limit, for the history.
-            ceiling: Never more seats than this, >= 1.
-            start: Seats to begin with, >= 1; the ceiling if that is lower.
+            name: The limit's name, for the history.
+            ceiling: The maximum number of seats, >= 1.
+            start: The initial number of seats, >= 1. It is reduced to the ceiling if necessary.
         """
         self._name = name
         self.seats = SeatSearch(ceiling, start)
@@ -97,7 +104,7 @@ class AdaptiveController:
         self._served_since_cut = False
         self._refusal_s = 0.0
         self._wary_s = -math.inf
-        # Of a storm, if it is one: what was known before, when it began, whether it shows.
+        # The last storm, if any: the searches before it, when it began, and whether it is certain.
         self._before: tuple[SeatSearch, PaceSearch, PlateauSearch, QueueSearch] | None = None
         self._storm_s = self._refused_s = self.forgiven_s = -math.inf
         self._is_storm = False
@@ -110,20 +117,20 @@ class AdaptiveController:
         self._changes: list[LimitChange] = []
 
     def cap(self) -> int:
-        """Seats allowed now, >= 1 and never above the ceiling."""
+        """How many seats are allowed now, >= 1 and never above the ceiling."""
         held = self.queue.seats if self.queue.seats is not None else self.plateau.seats
         return self.seats.seats if held is None else int(min(held, self.seats.ceiling))
 
     def interval_s(self) -> float:
-        """Seconds between sends; 0 when nothing bounds the rate.
+        """The interval between sends in seconds; 0 if the rate is not limited.
 
-        Once refused, few seats are not all used at the same instant: a provider that counts a rate
-        would let one of two such requests in, and look as if it had one seat. Nor do all of them go
-        at once while nobody knows whether anything is let in, at the start or after refusals.
+        After a refusal, sends are spread even if there are only a few seats. Otherwise a provider
+        that limits the rate could accept one of two simultaneous requests, as if it had one seat.
+        Sends are also spread at the start and after refusals, until a request is accepted.
         """
         most = self._level / SATURATED if self._level > START else self._level
         if self.seats.pause_s:
-            # It has emptied all seats, those that are known to be borne as well.
+            # The pause has emptied all seats, including those that are known to be allowed.
             most = max(most, self.seats.held or 0)
         spread = TRY_SPREAD if self.cap() > most else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
@@ -132,26 +139,26 @@ class AdaptiveController:
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def served_before(self, n: int, service_s: float) -> None:
-        """So many requests were served before anybody looked, in `service_s` seconds in all."""
+        """Record how many requests were served before the search, and their total seconds."""
         self.seats.service_s = service_s / max(1, n)
         self.pace.accepted.was_any_served = n > 0
 
     def note_start(self, now_s: float, in_flight: int) -> None:
-        """Note in the history from where the search starts."""
+        """Record the start of the search in the history."""
         self._is_new = False
         self._note(now_s, in_flight, "start")
 
     def sent(self, now_s: float) -> None:
-        """A lease was granted."""
+        """Record that a lease was granted."""
         if self._is_new:
             self.note_start(now_s, 0)
         self.pace.accepted.sent(now_s)
 
     def observe(self, seen: Observation) -> None:
-        """Take a returned lease into account; cap and interval may differ afterwards."""
+        """Learn from a lease that was given back. This may change the cap and the interval."""
         reason = ""
         if self.queue.seats is not None and seen.now_s > self._load_s + LOAD_HOLDS_S:
-            # The server has fallen silent: on from where it left us.
+            # The server stopped reporting: continue from the last limit.
             self.seats.limit = float(self.cap())
             self.queue = QueueSearch()
         if seen.feedback.allowance is not None and self.heeds_headers:
@@ -174,29 +181,29 @@ class AdaptiveController:
             self._note(seen.now_s, seen.in_flight, reason)
 
     def estimate(self) -> tuple[int | None, float | None]:
-        """Requests at once and sends per second that are known to be borne; None: no limit shown.
+        """The allowed requests in flight and sends per second; None if no limit was observed.
 
-        Tries beyond are left out: not being refused in the last second proves nothing.
+        Tries above the limit are excluded, because one second without a refusal proves nothing.
         """
         if self.queue.seats is not None or self.plateau.is_reached:
             return self.cap(), self.pace.held
         return self.seats.held, self.pace.held
 
     def load_reported(self, load: ServerLoad, in_flight: int, now_s: float) -> None:
-        """Take the server's own word on its queue into account; goes before any search for seats.
+        """Learn from the server's report about its queue. It overrides any search for seats.
 
         Args:
-            load: Requests running and waiting there.
-            in_flight: Seats taken now.
+            load: How many requests are running and waiting on the server.
+            in_flight: How many seats are taken now.
             now_s: Now.
         """
         self._load_s = now_s
         self.queue.reported(load.running, load.waiting, seats=self.cap(), in_flight=in_flight)
         if self.cap() != self._noted[0]:
-            self._note(now_s, in_flight, f"server says {load.waiting:g} wait")
+            self._note(now_s, in_flight, f"server reports {load.waiting:g} waiting")
 
     def take_changes(self) -> list[LimitChange]:
-        """The changes since the last call."""
+        """Return the changes since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -218,10 +225,10 @@ class AdaptiveController:
             self._wary_s = -math.inf
             self._refusal_s = 0.0
         if seen.granted_s >= self.seats.cut_s:
-            # Whoever counts seats will not refuse so many again; `_vote` goes by it.
+            # A provider that counts seats accepts this many requests again. `_vote` relies on this.
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
-            # A server in trouble is not cut (errors are no limit), and not tried with more either.
+            # Do not change the limit of a failing server: errors do not show where its limit is.
             return ""
         if self.pace.served(seen):
             return "rate grows"
@@ -233,11 +240,12 @@ class AdaptiveController:
         return "seats grow" if step and self.seats.served(seen, step) else ""
 
     def _compare(self, seen: Observation) -> str:
-        """Have an answer or a time-out say what so many at once bring."""
+        """Learn from an answer or a time-out what more requests in flight gain."""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
-        # Who refuses does not queue: then longer answers are no plateau.
+        # A provider that refuses requests does not queue them, so longer answers do not mean a
+        # plateau.
         return "plateau" if not self.n_cuts and self.plateau.doubles(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
@@ -248,13 +256,13 @@ class AdaptiveController:
             may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
             self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False
         self._refused_s = seen.granted_s
-        self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
+        self._is_storm |= seen.is_alone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
-            # What was sent before the end of growth was seen tells how much more is borne.
+            # The requests that were sent before growth was seen to end show how much is allowed.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
             self.plateau = PlateauSearch(self.seats.ceiling)
         if seen.granted_s < self._cut_s:
-            # Of the same burst, whatever it says: one burst is one piece of news.
+            # A burst counts once, even if its refusals name different limits.
             self.seats.follow(seen)
             self.pause_s = 0.0
             return "refused"
@@ -262,7 +270,7 @@ class AdaptiveController:
         exceeded = seen.feedback.exceeded
         is_rate = self._vote(seen) if exceeded is None else exceeded != "in_flight"
         if not self.pace.is_bounded and not self.pace.accepted.is_known(seen.now_s):
-            # Nobody can say yet which rate was let in, if any was.
+            # The accepted rate is still unknown.
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
@@ -271,7 +279,7 @@ class AdaptiveController:
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
                 if was_free:
-                    # Earlier cuts of the seats may have been about the rate: they must not bind.
+                    # Earlier cuts of the seats may have been due to the rate: undo their effect.
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:
@@ -289,7 +297,7 @@ class AdaptiveController:
         return "refused: seats"
 
     def _relieve(self, before: tuple[int, float]) -> None:
-        """A cut was made: it is enough where requests were served since the one before it."""
+        """Decide on a pause after a cut: no pause if requests were served since the last cut."""
         was_lowered = self.cap() < before[0] or self.pace.rate < before[1]
         self.pause_s = 0.0 if self._served_since_cut and was_lowered else None
         self._back_off(self._cut_s)
@@ -301,23 +309,25 @@ class AdaptiveController:
         self._back_off(now_s)
 
     def _back_off(self, now_s: float) -> None:
-        """Where only a back-off helps, be wary until something sent from now on is served."""
+        """If only a back-off helps, space sends widely until a later request is served."""
         if self.pause_s is None:
             self._wary_s = now_s
 
     def _vote(self, seen: Observation) -> bool:
-        """Whether a refusal that does not say so is about the rate."""
+        """Whether a refusal that does not name a limit is due to the rate."""
         if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
             return False
-        if seen.is_lone and self.pace.accepted.is_quiet(seen.now_s):
+        if seen.is_alone and self.pace.accepted.is_quiet(seen.now_s):
             self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
             return True
         if not self._level:
             return self._votes > 0
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
-            # Neither seats nor our pace was full. Who counts seats refuses near the most that was
-            # ever served at once (not at it: what fails fast has no seat there), who counts a rate
-            # anywhere below. A few seats have nothing near them.
+            # Neither the seats nor the rate were used up. A provider that counts seats refuses
+            # requests only near the maximum number in flight that it has served. (It may be
+            # slightly below the maximum, because a request that fails fast has no seat there.) A
+            # provider that counts a rate may refuse requests anywhere below. If there are only a
+            # few seats, only the maximum itself counts as near.
             near = NEAR_LEVEL * self._level if self._level > FEW else self._level
             vote = -1 if seen.at_grant > near else 1
         else:

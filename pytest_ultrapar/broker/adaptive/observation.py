@@ -1,4 +1,4 @@
-"""What a controller sees of its requests, and what it changed."""
+"""The observations that a controller receives, and the changes of limits that it makes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseOutcome
 from pytest_ultrapar.records import Microseconds
 
 SATURATED = 0.8
-"""Share of a limit that must be in use for a success to say that more may be possible."""
+"""The share of a limit that must be in use for a success to show that more may be possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One lease that came back.
+    """One lease that was given back.
 
     Attributes:
-        granted_s: When it was granted, monotonic seconds: what was sent before a cut says nothing
-            about the limit after it.
-        now_s: When it came back.
-        in_flight: Seats taken when it came back, its own included.
-        at_grant: Seats taken when it was granted, its own included.
-        feedback: What the answer said.
-        timeout_s: How long it may take.
+        outcome: The outcome of its request.
+        granted_s: When it was granted, monotonic seconds. A request sent before a cut does not show
+            anything about the limit after the cut.
+        now_s: When it was given back.
+        in_flight: How many seats were taken when it was given back, including its own.
+        at_grant: How many seats were taken when it was granted, including its own.
+        feedback: The feedback about the answer.
+        timeout_s: The longest time that the request may take.
     """
 
     outcome: LeaseOutcome
@@ -39,22 +40,22 @@ class Observation:
 
     @property
     def is_served(self) -> bool:
-        """Whether the provider did its work, whatever it thought of the request."""
+        """Whether the provider answered, even if it rejected the request itself."""
         return self.outcome in ANSWERED
 
     @property
     def is_limited(self) -> bool:
-        """Whether the provider said that this was too much."""
+        """Whether the provider refused the request because of a limit or congestion."""
         return self._says("cut")
 
     @property
     def is_troubled(self) -> bool:
-        """Whether something else may be overloaded: no reason to cut, and none to grow."""
+        """Whether it failed, perhaps through overload: a reason neither to cut nor to grow."""
         return self._says("pause_growth")
 
     @property
-    def is_lone(self) -> bool:
-        """Whether nothing else was in flight: nobody has fewer seats than that."""
+    def is_alone(self) -> bool:
+        """Whether it was the only request in flight, the minimum that any limit on seats allows."""
         return self.at_grant == 1
 
     def _says(self, word: str) -> bool:
@@ -63,19 +64,19 @@ class Observation:
 
 
 LIMITS_FILE = "limit-history.jsonl"
-"""Of the changes, in the run's directory."""
+"""The file in the run's directory that records the changes."""
 
 
 class LimitChange(msgspec.Struct, frozen=True):
     """One change of a limit.
 
     Attributes:
-        limit: Its name: that of a limit of the pool, such as `lab/key0`, or a lane's.
-        t_s: When, on the monotonic clock of the host, as in `attempts`.
-        workers: Requests in flight allowed from then on.
-        qps: Sends per second allowed from then on; without a value any number.
-        in_flight: Requests in flight at that moment.
-        reason: Why it changed, in a few words.
+        limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
+        t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
+        workers: How many requests in flight are allowed from then on.
+        qps: How many sends per second are allowed from then on; no value if any number is allowed.
+        in_flight: How many requests were in flight at that time.
+        reason: The reason for the change, in a few words.
     """
 
     limit: str
@@ -87,11 +88,11 @@ class LimitChange(msgspec.Struct, frozen=True):
 
 
 class LimitRecord(msgspec.Struct, frozen=True):
-    """A change as the file holds it, with the time that people read.
+    """A change as it is recorded in the file, with its wall-clock time.
 
     Attributes:
-        at_us: When, UTC.
-        host: In a run that was merged of several: whose limit it was, where the host has a name.
+        at_us: The time of the change, UTC.
+        host: In a merged run, the name of the host, if it has one.
     """
 
     at_us: Microseconds

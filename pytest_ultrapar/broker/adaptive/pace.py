@@ -1,4 +1,4 @@
-"""How many requests per second a provider bears: the search for its limit on a rate."""
+"""The search for a provider's rate limit: how many requests per second it accepts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
-"""What was let in during less than a second may have been a burst."""
+"""If all accepted sends were within less than this time, they may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
-"""So many in the long span tell the rate; so many per second can be cut off by a storm."""
+"""`ENOUGH` sends in the long span are enough to show a rate. If the rate was at least `LEAST_FLOW`
+per second, a sudden stop shows a storm."""
 
 
 class AcceptedRate:
-    """Sends that were not refused, counted by the second. Pure.
+    """Counts the sends of each second that were not refused. Pure.
 
     Attributes:
-        was_any_served: Whether the provider has served anything yet: before that nobody knows of
-            any send that it was let in.
+        was_any_served: Whether the provider has served a request yet. Before that, it is unknown
+            whether any send was accepted.
     """
 
     def __init__(self) -> None:
@@ -46,12 +47,13 @@ class AcceptedRate:
             self._counts.popleft()
 
     def sent_before(self, n: int, since_s: float, n_now: float, now_s: float) -> None:
-        """Count sends that went before anybody counted, as if they had been spread evenly.
+        """Count the sends before the search, as if they had been spread evenly.
 
         Args:
-            n: How many, those of them included that will be refused.
-            since_s: When the first of them went.
-            n_now: How many in this second: after a quiet time, most of what tells the rate.
+            n: The number of sends, including sends that may still be refused.
+            since_s: When the first of them was sent.
+            n_now: How many of them were in this second. After a quiet time these are most of the
+                evidence.
             now_s: Now.
         """
         self._first_s = since_s
@@ -60,7 +62,7 @@ class AcceptedRate:
         self._counts = deque([*((one, each) for one in seconds), (int(now_s), each + n_now)])
 
     def refused(self, sent_s: float) -> None:
-        """Take a send back."""
+        """Remove a send that was refused."""
         second = int(sent_s)
         for i in range(len(self._counts) - 1, -1, -1):
             at, count = self._counts[i]
@@ -70,25 +72,26 @@ class AcceptedRate:
                 return
 
     def is_known(self, now_s: float) -> bool:
-        """Whether sends were counted for long enough to tell a rate, and some were let in."""
+        """Whether sends were counted for long enough to show a rate and some were accepted."""
         if self._first_s is None or not self.was_any_served:
             return False
         return now_s - self._first_s >= LEAST_S and self._within(now_s, LONGEST_S) >= 1.0
 
     def is_quiet(self, now_s: float) -> bool:
-        """Whether next to nothing was let in lately."""
+        """Whether almost no sends were accepted recently."""
         return self._within(now_s, LONG_S) < ENOUGH
 
     def is_flow(self, now_s: float) -> bool:
-        """Whether so many were let in lately that it means something when none is."""
+        """Whether enough sends were accepted recently for a sudden stop to mean something."""
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """Sends per second: the better of the last two and the last ten seconds.
+        """Accepted sends per second: the higher rate of the last two and the last ten seconds.
 
-        The short span keeps up with growth, the long one is not lowered by a pause; where even that
-        has few sends, the last minutes are asked: a provider that counts by the minute lets all of
-        them in at its beginning, and then none.
+        The rate of the short span follows growth, and the rate of the long span does not fall in a
+        pause. If even the long span contains few sends, the rate of the last minutes is used. The
+        reason is that a provider that counts per minute accepts all sends at the start of a minute,
+        and then no more.
         """
         if self._first_s is None:
             return 0.0
@@ -107,7 +110,7 @@ class AcceptedRate:
 
 
 def _begin_s(now_s: float, span_s: float) -> int:
-    """The first whole second within a span: sends are counted by those."""
+    """The first whole second in a span, because sends are counted by whole seconds."""
     return int(now_s - span_s) + 1
 
 
@@ -115,25 +118,26 @@ CUT = 0.95
 LOWEST = 1 / 60.0
 FIRST_STEP = 0.02
 SETTLES_S = 1.0
-"""A rate is judged over a second or more: what is refused sooner after a cut is no news."""
+"""Providers count a rate over a second or more, so an earlier refusal after a cut shows nothing
+new."""
 STEP_S = 1.0
-"""A clean second (or the time of five sends, where that is longer) doubles the step."""
+"""The step doubles after a second without refusals (or the time of five sends, if longer)."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
-"""The first cut goes to what was accepted, which pauses made too few: it is a guess, and soon left
-behind where nothing is refused."""
+"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. Because
+it is a guess, growth soon exceeds it if there are no refusals."""
 
 
 LEAST_IN_STORM = 0.5
-"""Sends per second while it is not known whether all that is refused is a storm."""
+"""The lowest rate, in sends per second, while the refusals may be a storm."""
 
 
 class PaceSearch:
-    """AIMD on the rate of sends, in epochs as `SeatSearch`. Pure.
+    """Controls the rate of sends with AIMD, in epochs as in `SeatSearch`. Pure.
 
-    Without a bound until the first cut, which goes to what was accepted lately.
+    The rate is unbounded until the first cut, which sets it to the recently accepted rate.
 
     Attributes:
-        rate: Sends per second; infinity while nothing bounds them.
+        rate: Sends per second; infinity while it is unbounded.
     """
 
     def __init__(self) -> None:
@@ -147,29 +151,29 @@ class PaceSearch:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether anything bounds the rate."""
+        """Whether the rate is bounded."""
         return not math.isinf(self.rate)
 
     @property
     def held(self) -> float | None:
-        """Sends per second that were borne, tries beyond left out; None where nothing bounds."""
+        """The accepted sends per second, excluding tries above this rate; None if unbounded."""
         if self._curve is not None:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
     @property
     def settles_s(self) -> float:
-        """From when on a request tells something about the rate since the last cut."""
+        """From when requests give information about the rate after the last cut."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:
-        """Take over what the provider says of itself: never faster than that."""
+        """Use the rate that the provider states as a ceiling."""
         self._ceiling = max(LOWEST, rate)
-        # Where nothing was ever refused, the provider's word is all there is to go by.
+        # If there are no refusals, the provider's statement is the only evidence.
         self.rate = self._ceiling if self._curve is None else min(self.rate, self._ceiling)
 
     def served(self, seen: Observation) -> bool:
-        """Grow where sends are as fast as they may be.
+        """Raise the rate if sends are nearly as fast as it allows.
 
         Returns:
             Whether the rate has changed.
@@ -177,7 +181,7 @@ class PaceSearch:
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
-            # A rate that nobody uses is not shown to be borne.
+            # If a rate is not used, this does not show that it is accepted.
             return False
         before = self.rate
         if not self._curve.is_over(seen.now_s):
@@ -190,13 +194,13 @@ class PaceSearch:
         return self.rate != before
 
     def refused(self, seen: Observation, *, is_serving: bool, is_brief: bool = False) -> bool:
-        """Cut, once per epoch.
+        """Lower the rate, but only once per epoch.
 
         Args:
             seen: The refusal.
-            is_brief: Whether it may be of a storm, whose end is to be seen soon.
-            is_serving: Whether anything was served since the last cut; else it is a storm, which
-                says nothing of how far to go down.
+            is_serving: Whether any request was served since the last cut. If not, this is a storm,
+                which does not show how far to lower the rate.
+            is_brief: Whether the refusal may belong to a storm that ends soon.
 
         Returns:
             Whether this refusal began a new epoch.
@@ -206,24 +210,24 @@ class PaceSearch:
         accepted = self.accepted.per_s(seen.now_s)
         is_first = self._curve is None
         if self._curve is None:
-            # All that is known is what was let in lately.
+            # The recently accepted rate is the only evidence.
             low = min(self.rate, accepted)
             target = min(self.rate, FIRST_TARGET * accepted)
         elif self._curve.is_over(seen.now_s):
-            # What was tried beyond the aim is too much; the aim itself may still hold.
+            # The try above the target was too high, but the target itself may still be right.
             target = min(self.rate, max(CUT * self.rate, self._curve.target))
             low = CUT * target
         else:
-            # Refused on the way back up: there is no use in aiming higher than this.
+            # The request was refused while the rate was returning to the target: do not go higher.
             target = self.rate
             low = CUT * target
         if is_serving and not is_first:
-            # A pace that was not reached bounds nothing, and one cut after the other is slow.
+            # A limit above the actual rate has no effect, and lowering it step by step is slow.
             target = min(target, accepted / SATURATED)
             low = min(low, target)
-        if seen.is_lone and accepted > 0 and self.accepted.is_quiet(seen.now_s):
-            # Not even one is let in, for a while: then there will be no more than there were in the
-            # last minutes.
+        if seen.is_alone and accepted > 0 and self.accepted.is_quiet(seen.now_s):
+            # Even single requests were refused for a while: do not expect more than in the last
+            # minutes.
             low, target = min(low, accepted), min(target, FIRST_TARGET * accepted)
         if is_brief:
             low = max(low, min(self.rate, LEAST_IN_STORM))

@@ -1,4 +1,8 @@
-"""What a server bears that queues instead of refusing: where more at once brings no more."""
+"""The search for the capacity of a server that queues requests instead of refusing them.
+
+The capacity is the number of requests in flight above which more requests do not bring more answers
+per second.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,36 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import Observation
 
 
-ENOUGH, FOR_DOUBLING, FOR_TRY, IN_VAIN = 6, 12, 30, 50
-"""Answers that tell how long one takes with so many at once: with fewer while the seats double
-(more are not to be had), with as many, and after that; and so many without any to fewer end it."""
+ENOUGH, FOR_DOUBLING, FOR_TRY, GIVE_UP = 6, 12, 30, 50
+"""How many answers it takes to judge a level, which is a number of requests in flight. `ENOUGH` is
+for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is for its upper
+level, and `FOR_TRY` for the level of a later try. If the lower level has too few answers, doubling
+ends after `GIVE_UP` answers at the upper level."""
 COME_BACK = 0.75
-"""Of as many as a doubling has, so many must be answered: short answers come back first."""
+"""The share of a doubling's requests that must be answered before the doubling is judged. This is
+necessary because short answers come back first."""
 PAYS = 0.5
-"""Twice the seats must bring 2 ** 0.5 times as much, else the end is reached."""
+"""Twice the seats must bring 2 ** 0.5 times the answers per second. Otherwise doubling ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
-"""Doubling goes no further than to so many seats without evidence, and then to so many times those
-that are known to have paid: the answers to as many are on their way."""
+"""Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it may go up to `AHEAD`
+times the seats that are known to pay, because the answers for those are still to come."""
 MOST_GROWTH = 1.5
-"""Beyond those seats an answer counts only if there were not fewer by this when it was asked for:
-evidence is as old as an answer takes."""
+"""An answer is evidence about the time when its request was sent. So above `UNPROVEN` seats, it
+counts only if the seats have grown by less than this factor since then."""
 UP, DOWN = 2.0, 0.8
-"""A try upwards, which twice the answers tell soon, and one downwards, which costs some."""
+"""The factors of a try with more seats and of a try with fewer. With twice the seats, the effect
+shows soon. A try with fewer seats costs some answers."""
 SPARE, LONGER = 1.1, 1.25
-"""What is enough is exceeded by a tenth, so that the server never lacks work. Where answers take so
-many times as long as with fewer at once, fewer are tried."""
+"""The sufficient number of seats is exceeded by a tenth, so that the server always has work. If
+answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
-"""In times of an answer: how long the seats stay after a try that did not pay, and how old what a
-doubling is compared with may be. Tasks change, and long ones look like a queue."""
-LATE, SURELY_LATE = 0.5, 3
-"""Answers that take this share of their time-out are late, and so are some time-outs: then fewer at
-once are tried."""
+"""How long the seats stay the same after a try that did not pay, and how old a level may be for a
+comparison. Both are multiples of the time of an answer. There is a maximum age because tasks
+change, and long tasks look like a queue."""
+LATE, FEW_LOST = 0.5, 3
+"""Answers are late if they take this share of their time-out. They are also late if at least this
+many requests time out and these are at least a tenth of the answers. Fewer requests in flight are
+then tried."""
 QUICKER = 0.9
 _FULL = 0.95
 _ANSWERS = 3.0
@@ -43,7 +53,7 @@ _ANSWERS = 3.0
 
 @dataclass(slots=True)
 class _Level:
-    """What about so many requests at once bring, as far as is known."""
+    """The answers so far with about this many requests in flight."""
 
     seats: float
     since_s: float
@@ -63,7 +73,7 @@ class _Level:
             return
         self.n += 1
         self.took_s += took_s
-        # By the token, where the answer says how many it has: long answers are no queue.
+        # Measure time per token if the number of tokens is known: a long answer is not a queue.
         self.log_cost += math.log(took_s / (seen.feedback.tokens_out or 1))
 
     @property
@@ -76,12 +86,12 @@ class _Level:
 
     @property
     def mean_s(self) -> float:
-        """How long a request takes, answered or not; 0 where nothing is known."""
+        """The mean duration of a request, answered or not; 0 if unknown."""
         return (self.took_s + self.lost_s) / max(1, self.n_all)
 
     @property
     def per_s(self) -> float:
-        """Answers (or tokens) per second by Little's law; comparable with that of another level."""
+        """Answers (or tokens) per second by Little's law. Comparable between levels."""
         if not self.n:
             return 0.0
         answered = self.took_s / (self.took_s + self.lost_s)
@@ -89,66 +99,68 @@ class _Level:
 
     @property
     def cost(self) -> float:
-        """How long an answer (or a token) takes, the geometric mean."""
+        """The time of an answer (or of a token), as a geometric mean."""
         return math.exp(self.log_cost / self.n) if self.n else math.inf
 
     def is_known(self, now_s: float, least_s: float = 0.0) -> bool:
-        # Short answers come back first: what is known too soon is too good.
+        # Short answers come back first, so an early result would be too good.
         enough = max(FOR_TRY, self.seats)
         mean_s = max(least_s, self.mean_s)
         return self.n_all >= enough and now_s - self.since_s >= _ANSWERS * mean_s
 
     def is_late(self, timeout_s: float) -> bool:
-        """Whether its requests take too much of the time that they have."""
+        """Whether its requests come too close to their time-out or exceed it."""
         is_slow = self.n_all >= FOR_DOUBLING and self.mean_s > LATE * timeout_s
-        return is_slow or self.n_lost >= max(SURELY_LATE, 0.1 * self.n)
+        return is_slow or self.n_lost >= max(FEW_LOST, 0.1 * self.n)
 
 
 def _enough(low: _Level, high: _Level) -> float:
-    """As many at once as bring what the larger of two levels does."""
+    """The fewest requests in flight that bring as many answers as the higher of two levels."""
     gain = high.per_s / low.per_s if low.per_s else math.inf
     return min(high.mean_at_once, low.mean_at_once * max(1.0, gain))
 
 
 class PlateauSearch:
-    """Has as many requests at once as bring the most answers per second, and no more. Pure.
+    """Finds the fewest requests in flight that bring the most answers per second. Pure.
 
-    By Little's law so many are enough as there are answers per second, times how long one takes
-    where none waits. Two numbers at once tell: the answers per second of the larger, and how long
-    one takes with the smaller. While the seats double, answers to about as many are compared with
-    those to fewer. Once doubling did not pay, it holds the seats itself, tries twice as many after
-    a while, or fewer where answers take longer than they need to, and has what is enough by both.
+    By Little's law this number is the answers per second times the duration of an answer without
+    waiting. Two levels show both: the higher level shows the answers per second, and the lower one
+    the duration of an answer. While the seats double, the answers at each level are compared with
+    those at a lower level. When a doubling does not pay, this search takes over the seats. After a
+    while it tries twice as many seats, or fewer if answers take longer than necessary. It computes
+    the sufficient number from both levels.
 
-    A time-out takes its time and brings nothing. All its times are times of an answer, as it sees
-    them. That answers take longer is a reason to try and no more: they do with longer tasks, too.
+    A time-out takes up a seat but does not count as an answer. All durations are multiples of the
+    observed duration of an answer. Longer answers are only a reason to try fewer seats, not a
+    proof, because longer tasks also take longer.
 
     Attributes:
-        seats: What it holds, once it does; None before.
-        most: Seats to which doubling may go by what is known.
+        seats: The number of seats that it sets; None while the seats still double.
+        most: The number of seats up to which evidence justifies doubling.
     """
 
     def __init__(self, ceiling: float = math.inf) -> None:
-        """Start the search; never more seats than `ceiling` are tried."""
+        """Start the search. It never tries more seats than `ceiling`."""
         self.seats: float | None = None
         self.most = UNPROVEN
         self._ceiling = ceiling
         self._doublings: dict[tuple[int, int], _Level] = {}
         self._base = _Level(1.0, 0.0)
         self._trial: _Level | None = None
-        # How long an answer took when fewer at once were tried last.
+        # The duration of an answer in the last try with fewer seats.
         self._quick = 0.0
         self._hold = 0.0
-        # Requests that take so long do whatever is at once.
+        # How long requests take regardless of how many are in flight.
         self._natural_s = 0.0
 
     @property
     def is_reached(self) -> bool:
-        """Whether it holds the seats."""
+        """Whether the plateau was reached, so that this search sets the seats."""
         return self.seats is not None
 
     def step(self, seats: float, seen: Observation) -> float:
-        """How many seats an answer adds while they double; more where they are behind evidence."""
-        # Twice as many at once may take twice as long.
+        """How many seats an answer adds while they double; more if they lag behind the evidence."""
+        # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
         is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
         if seats >= self.most or would_be_late or is_old:
@@ -156,13 +168,13 @@ class PlateauSearch:
         return 2.0 if UNPROVEN <= seats < self.most / 2.0 else 1.0
 
     def doubles(self, seen: Observation) -> bool:
-        """Take an answer or a time-out into account while the seats double.
+        """Learn from an answer or a time-out while the seats double.
 
         Returns:
-            Whether doubling did not pay: from now on it holds the seats.
+            Whether doubling no longer pays, so that this search sets the seats from now on.
         """
         power = ((seen.at_grant + seen.in_flight) // 2).bit_length() - 1
-        # It is one to fewer as well, for the two doublings above.
+        # For the next two doublings, this is an answer at the lower level.
         level, *_ = [self._counted((power + above, min(above, 1)), seen) for above in range(3)]
         low = self._doublings.get((power, 1))
         if low is None or seen.now_s - low.since_s > OLD * level.mean_s:
@@ -172,7 +184,7 @@ class PlateauSearch:
             self._base = level
             self._try_less(seen)
         elif low.n < ENOUGH:
-            if level.n >= IN_VAIN and 2.0 * level.seats > UNPROVEN:
+            if level.n >= GIVE_UP and 2.0 * level.seats > UNPROVEN:
                 self._begin(level.mean_at_once, seen.now_s, hold=0.0)
         elif level.n >= max(FOR_DOUBLING, COME_BACK * level.seats):
             enough = _enough(low, level)
@@ -191,10 +203,10 @@ class PlateauSearch:
         return level
 
     def served(self, seen: Observation) -> None:
-        """Take an answer or a time-out into account once the plateau is reached."""
+        """Learn from an answer or a time-out after the plateau was reached."""
         assert self.seats is not None
         level = self._trial or self._base
-        # What was granted before, or with fewer at once, says nothing about this level.
+        # A request granted earlier or with fewer in flight gives no information about this level.
         if seen.granted_s >= level.since_s and seen.at_grant >= _FULL * math.floor(level.seats):
             level.add(seen)
         is_late = self._is_late(level, seen)
@@ -225,7 +237,7 @@ class PlateauSearch:
         if is_more != self._is_up:
             self._give_up(seen, enough)
             return
-        # What pays is tried again at once: after a step the way is long.
+        # If a try paid, continue in that direction at once: the best number may be far away.
         self._base = trial
         if is_more:
             self._try_on(seen)
@@ -233,7 +245,7 @@ class PlateauSearch:
             self._try_less(seen)
 
     def _give_up(self, seen: Observation, seats: float) -> None:
-        """The try did not pay: back to what is enough, for a while."""
+        """End a try that did not pay, and keep the sufficient number of seats for a while."""
         if not self._is_up and self._is_late(self._base, seen):
             self._natural_s = self._base.mean_s
         self._begin(seats, seen.now_s, hold=HOLD)
@@ -242,7 +254,7 @@ class PlateauSearch:
         return level.is_late(seen.timeout_s) and level.mean_s > 1.2 * self._natural_s
 
     def _is_far(self, trial: _Level) -> bool:
-        """Whether still fewer at once are to be tried: it helps, or most are lost."""
+        """Whether to try even fewer requests in flight, because fewer helped or most timed out."""
         return trial.n_lost > trial.n or trial.mean_s < QUICKER * self._base.mean_s
 
     def _begin(self, seats: float, now_s: float, *, hold: float) -> None:
@@ -252,12 +264,12 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """Try as many at once as would be in time, if it is their number that makes them late."""
+        """Try so few requests in flight that answers are in time, if load made them late."""
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 
     def _try_on(self, seen: Observation) -> None:
-        """Try fewer where answers take longer than they need to, else more."""
+        """Try fewer seats if answers take longer than necessary, otherwise more."""
         share = self._quick / self._base.cost
         in_time = LATE * seen.timeout_s / self._base.mean_s
         if share >= 1.0 / LONGER or self._base.seats < 1.0 / DOWN:
@@ -274,29 +286,29 @@ GROWTH = 1.25
 
 
 class QueueSearch:
-    """Keeps a server's queue near empty and the server busy. Pure.
+    """Keeps a server busy and its queue nearly empty. Pure.
 
     Attributes:
-        seats: What it holds; None until the server has said something.
+        seats: The number of seats that it sets; None before the server's first report.
     """
 
     def __init__(self) -> None:
         self.seats: float | None = None
 
     def reported(self, running: float, waiting: float, *, seats: int, in_flight: int) -> None:
-        """Take a report of the server into account.
+        """Adjust the seats to a report from the server.
 
         Args:
-            running: Requests that it works on, of all its clients.
-            waiting: Requests in its queue.
-            seats: Seats until now.
-            in_flight: How many of them are taken.
+            running: How many requests the server is processing, for all its clients.
+            waiting: How many requests are in its queue.
+            seats: The current number of seats.
+            in_flight: How many seats are taken.
         """
         held = float(seats)
-        # So many may wait: a root, as queues are staffed, and the server never lacks work.
+        # The queue length to allow, by the square-root staffing rule: the server always has work.
         spare = max(1.0, math.sqrt(running))
         if waiting > spare:
-            # Never less than half, for the report may be a second old.
+            # Do not go below half, because the report may be a second old.
             held = max(held / 2.0, min(held, math.ceil(in_flight - waiting + spare)))
         elif waiting <= spare / 2.0 and in_flight >= SATURATED * seats:
             held = math.ceil(held * GROWTH)

@@ -1,4 +1,4 @@
-"""How many requests at once a provider bears: the search for its limit on seats."""
+"""The search for a provider's limit on seats: how many requests in flight it accepts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
 
 
 SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
-"""At least so long from a cut to the next try beyond the limit. Where one told it again: so many
-times of an answer, but no less than the shorter one."""
+"""The minimum time from a cut to the next try above the limit is `SPAN_S` seconds. If such a try
+has just confirmed the limit, it is `SPAN` times the duration of an answer, but between
+`SHORTEST_SPAN_S` and `SPAN_S`."""
 REQUESTS_PER_TRY = 80
-"""At least so many requests from a cut to the next try: a try costs one or two refusals, so they
-stay below 2.5 % of all requests however small the limit is."""
+"""The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
+refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
-"""The pause that a provider asks for stays below 2.5 % of the time as well."""
+"""With the first factor, the pauses that a provider asks for also stay below 2.5 % of the time."""
 LONGEST_SPAN_S = 300.0
 
 
 class Curve:
-    """Where a limit may be, t seconds after it was cut from `target` to `low`.
+    """The growth of a limit, t seconds after it was cut from `target` to `low`.
 
-    Up to `span_s` it follows CUBIC's concave part, target - (target - low) * (1 - t/span)^3: after
-    half the span seven eighths of the way are done. From then on it stays at `target`; what lies
-    beyond is for whoever searches.
+    Up to `span_s` it follows the concave part of CUBIC, target - (target - low) * (1 - t/span)^3.
+    After half of the span it has covered seven eighths of the way. After the span it stays at
+    `target`, and the search then tries higher values.
 
-    Source: RFC 9438, section 4.2 (CUBIC), with K given and not derived.
+    Source: RFC 9438, section 4.2 (CUBIC), where K is given instead of derived.
     """
 
     def __init__(self, low: float, target: float, cut_s: float, span_s: float) -> None:
@@ -46,12 +47,12 @@ class Curve:
         return self.target - (self.target - self.low) * min(left, 1.0) ** 3
 
     def is_over(self, now_s: float) -> bool:
-        """Whether the span has passed, and a try beyond the target is due."""
+        """Whether the span has passed, so that a try above the target is due."""
         return now_s - self.cut_s >= self.span_s
 
 
 def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S) -> float:
-    """Seconds from a cut to the next try, at so many requests per second, if it costs a pause."""
+    """Seconds from a cut to the next try, based on the request rate and the pause a try costs."""
     wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9) + PAUSES_PER_TRY * pause_s
     least_s = min(SPAN_S, max(SHORTEST_SPAN_S, least_s))
     return min(LONGEST_SPAN_S, max(least_s, wanted_s))
@@ -59,43 +60,44 @@ def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S)
 
 START = 10
 CUT = 0.9
-"""A limit that is cut to c and grows again is used to about (1 + c) / 2: halving would waste a
-quarter."""
+"""The factor of a cut. If a limit is cut to the fraction c and grows again, about (1 + c) / 2 of it
+is used on average, so halving it would waste a quarter."""
 DEEPEST_CUT = 0.5
-"""Where doubling found the limit, half of the seats were known to be borne."""
+"""The factor of the first cut, if doubling found the limit: half of the seats were accepted."""
 FIRST_STEP = 0.02
-"""The first try beyond a limit that held: so much of it, at least one seat."""
+"""The size of the first try above a limit, as a fraction of the limit; at least one seat."""
 
 
 class SeatSearch:
-    """An epoch-CUBIC window. Pure: the same observations give the same limits.
+    """A CUBIC window with epochs. Pure: the same observations give the same limits.
 
-    It doubles per round trip until the first refusal. A refusal counts once per epoch: only a
-    request that was granted after the last cut says anything about the limit since then. Without
-    epochs a burst of twenty refusals would be twenty cuts, to an eighth; with a fixed time instead
-    of epochs a limit that is far too high would keep on being refused for so long. A request
-    that was refused as the n-th at once says that n - 1 may be the limit: after quiet times the cut
-    goes there, else by a factor. From a cut the limit comes back along a `Curve`, stays, and then
-    tries what lies beyond: a step, and with every clean round twice the step.
+    The limit doubles with each round trip until the first refusal. Refusals count once per epoch:
+    only a request granted after the last cut gives information about the limit since then. Without
+    epochs, a burst of twenty refusals would cause twenty cuts, down to an eighth. With a fixed time
+    between cuts, a limit that is far too high would cause refusals for too long. If the n-th
+    request in flight is refused, the limit may be n - 1. After a quiet time the limit is cut to
+    that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays there,
+    and then tries higher values. The first step above is small, and the step doubles after each
+    round without refusals.
 
-    Where nothing at all was served since the last cut, the refusals are no news about the limit (a
-    storm, an outage), and the curve aims at the old limit.
+    If no request was served since the last cut, there is a storm or an outage. Refusals then give
+    no information about the limit, and the curve returns to the old limit.
 
     Attributes:
-        limit: Seats, 1 to the ceiling; fractions wait until they are whole.
-        ceiling: Never more seats than this; infinity for no bound.
+        limit: The seats, from 1 to the ceiling. Fractions add up until they make a whole seat.
+        ceiling: The maximum number of seats; infinity if unlimited.
         cut_s: When the last epoch began.
-        service_s: How long an answer takes lately, seconds; 0 before the first.
-        pause_s: How long a pause the last refusal that cut asked for, as far as it counts; 0 for
-            none.
+        service_s: The average duration of recent answers in seconds; 0 before the first.
+        pause_s: The pause that the refusal of the last cut asked for (as far as it counts) in
+            seconds; 0 if it did not ask for one.
     """
 
     def __init__(self, ceiling: float, start: float = START) -> None:
         """Start the search.
 
         Args:
-            ceiling: Never more seats than this, >= 1; infinity for no bound.
-            start: Seats to begin with, >= 1; the ceiling if that is lower.
+            ceiling: The maximum number of seats, >= 1; infinity if unlimited.
+            start: The initial number of seats, >= 1. It is reduced to the ceiling if necessary.
         """
         self.ceiling = ceiling
         self.limit = float(min(start, ceiling))
@@ -112,42 +114,44 @@ class SeatSearch:
 
     @property
     def held(self) -> int | None:
-        """Seats that were borne, tries beyond left out; None while no refusal has shown a limit."""
+        """The accepted seats, excluding tries above them; None if no refusal has shown a limit."""
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
 
     @property
     def settles_s(self) -> float:
-        """From when on a request tells something about the limit since the last cut."""
+        """From when requests give information about the limit after the last cut."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
     def seats(self) -> int:
-        """Whole seats, >= 1."""
+        """The limit in whole seats, >= 1."""
         return max(1, int(self.limit + 1e-9))
 
     def served(self, seen: Observation, step: float = 1.0) -> bool:
-        """Take a success into account.
+        """Learn from a success.
 
         Args:
             seen: The success.
-            step: Seats that it adds until something is refused: one is twice as many per round
-                trip.
+            step: How many seats the success adds before the first refusal. 1 doubles the limit with
+                each round trip.
 
         Returns:
-            Whether the limit may have changed.
+            Whether the limit has changed.
         """
         took_s = seen.now_s - seen.granted_s
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if is_new := seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         elif self._curve is None and self.pause_s > self.service_s and self.limit < START:
-            # What was sent before the first refusal is served: that was no storm but a limit, of
-            # few seats, and a try beyond it costs the pause that the provider asks for, which is
-            # longer than an answer. Where more is borne the refusal may be about a rate, which
-            # doubling finds sooner. One try is worth its pause while so little is known.
+            # Requests sent before the first refusal are served, so the cause was a limit of few
+            # seats and not a storm. A try above this limit costs the pause that the provider asks
+            # for, which is longer than an answer. With more seats the cause may be a limit on the
+            # rate, which doubling finds sooner. While so little is known, one try is worth its
+            # pause.
             self.pause_s *= FIRST_PAUSES
             self._aim(self.limit, self.cut_s)
-        # Until something was refused, the first round counts as well, in which few were at once.
+        # Before the first refusal, the first round also counts, although it began with few requests
+        # in flight.
         most = seen.at_grant if self.cut_s > -math.inf else max(seen.at_grant, seen.in_flight)
         if not is_new or most < SATURATED * self.seats:
             return False
@@ -161,7 +165,7 @@ class SeatSearch:
         return self.limit != before
 
     def refused(self, seen: Observation) -> bool:
-        """Cut, once per epoch.
+        """Lower the limit, but only once per epoch.
 
         Returns:
             Whether this refusal began a new epoch.
@@ -171,17 +175,17 @@ class SeatSearch:
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
         if not self._served_since_cut and self._curve is not None:
-            # A storm: go down, and come back to the old aim.
+            # This is a storm: cut the limit, and return to the old target.
             low = self.limit * CUT
         elif self._curve is not None and seen.at_grant < SATURATED * self.seats:
-            # Refused with seats to spare: less is borne than before, and this says how much.
+            # The request was refused although seats were free, so the limit is now lower.
             low = target = min(self.limit, bound)
         elif self._curve is None or self._curve.is_over(seen.now_s):
-            # After quiet times one refusal tells the limit exactly.
+            # After a quiet time one refusal shows the limit exactly.
             floor = DEEPEST_CUT if self._curve is None else CUT
             low = target = max(floor * self.limit, min(self.limit, bound))
         else:
-            # On the way back up: the aim was too high.
+            # The request was refused while the limit returned to the target, which was too high.
             target = min(self.limit, max(bound, DEEPEST_CUT * self.limit))
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
@@ -197,16 +201,17 @@ class SeatSearch:
         return True
 
     def follow(self, seen: Observation) -> None:
-        """Another refusal of the burst that was cut for: so many fewer of it were let in.
+        """Count another refusal from the burst that caused the cut: one request fewer was accepted.
 
-        Only where many were sent before anything was served: nobody knows how many were too many.
+        This applies only if many requests were sent before the first one was served. Until all of
+        them are back, it is unknown how many the provider accepts.
         """
         if self._is_steep and self.service_s == 0.0 and seen.granted_s < self.cut_s:
             self._n_let_in -= 1
             self.limit = max(1.0, min(self.limit, float(self._n_let_in)))
 
     def widen(self, seats: float, now_s: float) -> None:
-        """Have at least so many seats, since what was refused was not for want of them."""
+        """Raise the limit to at least `seats`, because the refusals were not due to seats."""
         if seats > self.limit:
             self.limit = min(self.ceiling, seats)
             self._aim(self.limit, now_s)
@@ -224,7 +229,7 @@ class SeatSearch:
             self._clean += 1
             if self._clean < self.seats:
                 return
-            # One more per round would take a hundred rounds to find that a limit was doubled.
+            # Adding one seat per round, it would take a hundred rounds to find a doubled limit.
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s

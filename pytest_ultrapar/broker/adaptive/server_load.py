@@ -1,4 +1,4 @@
-"""What a server says of its own load: when it is asked, and how its answer is read."""
+"""Requests the load that a server reports, and reads the answers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SAMPLE = re.compile(rf"^({'|'.join(_NAMES)})(?:\{{.*\}})?[ \t]+(\S+)", re.MULTI
 
 
 class ServerLoad(NamedTuple):
-    """Requests at one server, summed over its engines and models.
+    """The requests at one server, summed over its engines and models.
 
     Attributes:
-        running: Requests being worked on, >= 0.
-        waiting: Requests in the queue, >= 0.
+        running: How many requests are being processed, >= 0.
+        waiting: How many requests are in the queue, >= 0.
     """
 
     running: float
@@ -45,7 +45,7 @@ class ServerLoad(NamedTuple):
 
 
 def parse_load(text: str) -> ServerLoad | None:
-    """What Prometheus text says of a server's queue; None where it does not say both. Never raises.
+    """Read a server's load from Prometheus text; None if a number is missing. Never raises.
 
     Source: Prometheus, "Text-based format"; the gauges of vLLM ("Production Metrics"), SGLang
     ("Production Metrics"), TGI ("Metrics") and llama.cpp's server (its README, `--metrics`).
@@ -66,22 +66,22 @@ _PIECE_BYTES = 64 * 1024
 
 
 def ask_load(url: str, route: Route) -> ServerLoad | None:
-    """What the server at `url` says of its queue; None when it says nothing in two seconds.
+    """Request the load of a server; None if it gives no valid answer within two seconds.
 
-    urllib, since the broker's process has no use for an HTTP client's import otherwise (90 ms). The
-    pool has checked scheme and host; no redirect leads elsewhere, nor does a proxy that it does not
-    name.
+    This uses urllib because importing an HTTP client takes 90 ms, and the broker's process does not
+    need one for anything else. The pool has already checked the scheme and the host. Redirects are
+    not followed, and no proxy is used except one that the pool names.
 
     Args:
-        url: Of its `/metrics`.
-        route: The way there.
+        url: The URL of the server's `/metrics`.
+        route: The route to the server.
     """
-    import http.client  # noqa: PLC0415 - 20 ms, few runs ask servers
+    import http.client  # noqa: PLC0415 - 20 ms, and few runs need it
     import urllib.request  # noqa: PLC0415
 
     proxy = route.proxy
     proxies = {} if proxy is None else {"https": proxy.url}
-    # urllib gives this header to the proxy, and the server does not get it.
+    # urllib sends these headers to the proxy and not to the server.
     asked = urllib.request.Request(url, headers={} if proxy is None else proxy.headers)  # noqa: S310 - checked
     until_s = boot_s() + _TIMEOUT_S
     with (
@@ -91,7 +91,7 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
         if answer.status != http.HTTPStatus.OK:
             return None
         body = bytearray()
-        # By pieces, since the time-out is that of a piece: a server may drip.
+        # Read in pieces: the time-out applies to each piece, so a slow server could send forever.
         while boot_s() < until_s and len(body) < _LARGEST_BYTES:
             piece = answer.read1(_PIECE_BYTES)
             if not piece:
@@ -106,7 +106,7 @@ def _opener(url: str, route: Route, proxies: dict[str, str]) -> urllib.request.O
 
     class Unread(urllib.request.HTTPErrorProcessor):
         def http_response(self, request: object, response: Any) -> Any:  # noqa: ANN401 - as urllib's
-            """Called by urllib: makes neither a redirect nor an error of any answer."""
+            """Return every answer as it is: urllib then follows no redirect and raises no error."""
             return response
 
         https_response = http_response
@@ -122,14 +122,14 @@ ASK_EVERY_S = 1.0
 Place = tuple[str, str]
 """(provider, instance)."""
 Source = tuple[str, Route]
-"""A server's `/metrics`, and the way there."""
+"""The URL of a server's `/metrics`, and the route to it."""
 
 
 def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
-    """Where to ask, by instance: those of adaptive providers whose `metrics_url` is declared.
+    """The instances of adaptive providers that declare a `metrics_url`, with their sources.
 
     Raises:
-        ConfigError: A variable does not hold the proxy that it should.
+        ConfigError: An environment variable does not contain the proxy that the pool expects.
     """
     found: dict[Place, Source] = {}
     for index, provider in enumerate(pool.providers):
@@ -141,7 +141,7 @@ def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
 
 
 def watch_variables(pool: Pool) -> set[str]:
-    """Names of the environment's variables that `watched` depends on."""
+    """The environment variables that `watched` depends on."""
     return {
         name
         for provider in pool.providers
@@ -151,7 +151,7 @@ def watch_variables(pool: Pool) -> set[str]:
 
 
 def servers_asked(provider: Provider) -> list[Instance]:
-    """The instances of a provider whose servers are asked."""
+    """The instances of a provider whose servers report their load."""
     if provider.rate_mode != "adaptive":
         return []
     return [
@@ -163,9 +163,9 @@ def servers_asked(provider: Provider) -> list[Instance]:
 
 
 class LoadWatch:
-    """Asks every server once a second, each in a thread of its own, until `stop`.
+    """Requests the load of each server once a second until `stop`, in one thread per server.
 
-    A server that does not answer, or answers nonsense, is asked again and keeps nobody waiting.
+    If a server gives no valid answer, it is asked again. It does not delay the other servers.
     """
 
     def __init__(
@@ -174,22 +174,22 @@ class LoadWatch:
         loop: asyncio.AbstractEventLoop,
         tell: Callable[[Place, ServerLoad], None],
     ) -> None:
-        """Begin to ask.
+        """Start the threads.
 
         Args:
-            sources: Where to ask.
-            loop: Where `tell` is called.
-            tell: Is told what each server says.
+            sources: The sources of the servers.
+            loop: The event loop that calls `tell`.
+            tell: Called with each instance and its load.
         """
         self._loop = loop
         self._tell = tell
         self._stopped = threading.Event()
         for place, source in sources.items():
-            # A daemon: nobody waits for a server that drips when the run is over.
+            # Use a daemon thread, so that the end of the run does not wait for a slow server.
             threading.Thread(target=self._ask_on, args=(place, *source), daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more. Never waits; what is under way is not told."""
+        """Stop the threads without waiting for them. Answers in progress are dropped."""
         self._stopped.set()
 
     def _ask_on(self, place: Place, url: str, route: Route) -> None:

@@ -1,1 +1,1 @@
-"""`ultrapar bench`: the same cases in several modes, one report on how much faster each is."""
+"""`ultrapar bench`: run the same cases in several modes and report how much faster each mode is."""

@@ -1,24 +1,24 @@
-"""What `ultrapar bench` was asked for, checked before anything runs; pure."""
+"""Check the arguments of `ultrapar bench` before the first mode runs; pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_OTHER_CASES = "it selects by earlier runs, but all modes must run the same cases"
-_NOTHING_RUNS = "it runs nothing; pytest itself knows it"
-_ONE_FILE = "each mode would write over the file of the one before"
+_OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
+_NOTHING_RUNS = "with it, pytest runs no case; use it with pytest itself"
+_ONE_FILE = "each mode would overwrite the file of the mode before"
 _ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
-    "--ultrapar-mode": "--modes names the modes",
-    "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
+    "--ultrapar-mode": "name the modes with --modes",
+    "--ultrapar-out": "name the directory with --out DIR; each mode gets its own below it",
     **dict.fromkeys(
         (
             *("--collect-only", "--collectonly", "--co", "--ultrapar-plan", "--setup-plan"),
@@ -28,7 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""What bench itself says, or runs nothing; as it is written, `=VALUE` left out."""
+"""Options that bench sets itself, or with which pytest runs no case. Their names are as on the
+command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -36,10 +37,10 @@ FROM_CONFIGURATION = {
     "stepwise_skip": ("--stepwise-skip", _OTHER_CASES),
     "stepwise_reset": ("--stepwise-reset", _OTHER_CASES),
     "setuponly": ("--setup-only", _NOTHING_RUNS),
-    "ultrapar_resume": ("--ultrapar-resume", "every mode is a run of its own"),
+    "ultrapar_resume": ("--ultrapar-resume", "every mode starts a new run"),
     "ultrapar_baseline": (
         "--ultrapar-baseline",
-        "bench runs all cases serially where serial is among --modes",
+        "to run all cases serially, add serial to --modes",
     ),
     "ultrapar_gate": ("--ultrapar-gate", _ONE_RUN),
     "ultrapar_gate_baseline": ("--ultrapar-gate-baseline", _ONE_RUN),
@@ -50,14 +51,15 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""By where pytest keeps it, whoever said it: the command line, `addopts` or `PYTEST_ADDOPTS`."""
+"""Refused options by pytest's internal name, no matter whether they come from the command line,
+`addopts` or `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
-    """The modes of a list such as `serial,ultra`, in its order.
+    """Parse a list of modes such as `serial,ultra`, and keep its order.
 
     Raises:
-        ConfigError: It is empty, or names one twice or one that there is not.
+        ConfigError: The list is empty, or it contains an unknown mode, or a mode twice.
     """
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
@@ -74,22 +76,22 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse what pytest must not be told when every mode runs the same cases.
+    """Refuse pytest options that prevent bench from running the same cases in every mode.
 
     Args:
         passed_on: The suite and pytest's options.
         has_pool: Whether `--pool` was given.
 
     Raises:
-        ConfigError: No suite is named first, or an option contradicts what bench does.
+        ConfigError: The suite is not the first argument, or an option contradicts bench.
     """
     if not passed_on or passed_on[0].startswith("-"):
-        found = f"found {passed_on[0]!r} first" if passed_on else "there is none"
+        found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
         refuse(
             f"name the suite before pytest's options ({found}), such as: "
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
-    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
+    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool is given"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:
@@ -97,9 +99,9 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 
 
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
-    """The command line of pytest for one mode, without a directory.
+    """Return pytest's arguments for one mode, without the run's directory.
 
-    A policy is passed on only to modes in which it has a say.
+    Only modes that use a policy get the option for it.
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:

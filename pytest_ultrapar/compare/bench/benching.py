@@ -1,4 +1,4 @@
-"""Runs the modes one after the other and makes the report of them."""
+"""Run the modes one after another, and write the report."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-# -P: the `pytest` script does not put the current directory among the modules either.
-_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.whole_runs")
+# With -P, the current directory is not in `sys.path`, as if the `pytest` script were used.
+_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.bench_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _BY_SIGNAL = 128
-"""Added to a signal's number, as shells do for the exit code of what it ended."""
+"""If a signal ended the process, its exit code is this plus the signal's number, as in a shell."""
 
 
 def run_pytest(arguments: Sequence[str]) -> int:
-    """Run pytest, its output going where ours goes; returns its exit code.
+    """Run pytest with the same output as this process; return its exit code.
 
-    It is in a process group of its own, and signals that come to us are passed on to that group
-    once: with Ctrl-C pytest ends in order (2), finished episodes are kept, and we go on to say so.
-    In our own group it would get some signals twice, and its second one breaks off the end, too.
-    Where we are killed, it gets the Ctrl-C that we cannot pass on.
+    pytest runs in its own process group, and this process passes on each signal to that group once.
+    After Ctrl-C, pytest stores finished episodes and ends normally (exit code 2). Then this process
+    reports the result. If pytest were in the same group as this process, it would receive some
+    signals twice, and the second one would interrupt its end. If this process is killed, the kernel
+    sends SIGINT to pytest.
 
-    It is no `Child`, whose input and output belong to its parent: this one's belong to the user.
+    This does not use `Child`: the input and output of a `Child` belong to its parent, but here the
+    output belongs to the user.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -66,7 +68,7 @@ def run_pytest(arguments: Sequence[str]) -> int:
             [*_PYTEST, *arguments],
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=partial(  # noqa: PLW1509 - we have no threads
+            preexec_fn=partial(  # noqa: PLW1509 - this process has no threads
                 _end_with, os.getpid(), ctypes.CDLL(None).prctl
             ),
         )
@@ -77,17 +79,20 @@ def run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
-    """In the fork: have the kernel interrupt what it becomes when the parent is gone."""
+    """In the forked process: make the kernel send SIGINT to it when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         os._exit(_BY_SIGNAL + signal.SIGINT)
 
 
 def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:
-    """Send nothing and show nothing; returns the exit code and what pytest said.
+    """Check, without a request, that pytest accepts the arguments.
 
-    Only the assignment of mode `phase` can be refused, and a plan makes it; in other modes
-    collecting is enough, and takes half the time.
+    Only mode `phase` can have an assignment that is refused, and only a plan makes an assignment.
+    In other modes it is enough to collect, which takes half the time.
+
+    Returns:
+        The exit code and the output of pytest.
     """
     looks = "--ultrapar-plan" if mode == "phase" else "--collect-only"
     done = subprocess.run(  # noqa: S603
@@ -120,8 +125,8 @@ class Ended:
     """How pytest ended in one mode.
 
     Attributes:
-        run: What it left behind; None when planned cases have no row or it never got so far.
-        said: What went wrong; empty where nothing did.
+        run: The mode's run; None if planned cases have no row or the run never started.
+        said: An error message; empty if there was no error.
     """
 
     mode: str
@@ -135,15 +140,15 @@ def bench(
 ) -> int:
     """Run pytest in each mode and print the report.
 
-    Beside the runs stand then the merged benchmark file and the report.
+    The merged benchmark file and the report are written next to the run directories. If a mode ends
+    with an exit code other than 0 or 1, later modes do not run.
 
     Returns:
-        pytest's worst exit code; modes after one that ended neither 0 nor 1 are left out. 4 when no
-        case was completed in any mode.
+        pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: The directory cannot be used, or the modes ran other cases.
-        ResultsError: What a run left behind cannot be read.
+        ConfigError: The directory cannot be used, or the modes ran different cases.
+        ResultsError: A file of a run cannot be read.
     """
     commands = {mode: pytest_arguments(passed_on, mode=mode, pool=pool) for mode in modes}
     directory = new_directory(out, datetime.now(UTC))
@@ -167,7 +172,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
     if not any(_was_begun(directory / mode) for mode in commands):
         if code not in {_PASSED, _FAILED}:
             return code
-        _say("ultrapar bench: the suite has no cases: no test of it uses a prefetched fixture")
+        _say("ultrapar bench: the suite has no cases: no test in it uses a prefetched fixture")
         return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 
@@ -177,7 +182,7 @@ def _was_begun(directory: Path) -> bool:
 
 
 def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
-    """Remove what runs left that were refused, and our directory when nothing ran at all."""
+    """Remove directories of runs that never began. If no run is left, remove the new directory."""
     for mode in modes:
         if not _was_begun(directory / mode):
             shutil.rmtree(directory / mode, ignore_errors=True)
@@ -186,9 +191,9 @@ def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> 
 
 
 def _check(commands: dict[str, list[str]]) -> int:
-    """Whether every mode could run: no hours of serial before a mode that is refused.
+    """Check that every mode can run, before mode serial takes hours and a later mode is refused.
 
-    A single mode, refused, says so itself.
+    If there is only one mode, pytest itself reports an error.
     """
     if len(commands) == 1:
         return _PASSED
@@ -202,10 +207,10 @@ def _check(commands: dict[str, list[str]]) -> int:
 
 
 def read_ended(mode: str, directory: Path, code: int) -> Ended:
-    """What a mode that ended with that exit code left in its directory.
+    """Read the directory of a mode that ended with this exit code.
 
     Raises:
-        ResultsError: It cannot be read.
+        ResultsError: A file cannot be read.
     """
     summary = read_summary(directory)
     if summary is None:
@@ -214,7 +219,7 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
         n = summary.statistics.n_planned
         said = (
             f"stopped early (exit code {code}): {n - summary.n_without_grade} of "
-            f"{counted(n, 'case')} have a result in {directory}; it is left out"
+            f"{counted(n, 'case')} have a result in {directory}; the report leaves this mode out"
         )
         return Ended(mode, code, None, said)
     said = "" if code == _PASSED else f"ended with exit code {code}: see pytest's output above"
@@ -222,15 +227,15 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
 
 
 def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
-    """Write and print what the modes that came to their end show; returns the exit code.
+    """Write and print the report of the finished modes; return the exit code.
 
     Args:
-        directory: Of the whole; exists.
-        ended: At least one.
-        missing: Modes that did not run, because one before them was stopped.
+        directory: The directory of all modes; it exists.
+        ended: How each mode ended; at least one mode ran.
+        missing: Modes that did not run because an earlier mode was stopped.
 
     Raises:
-        ConfigError: The modes ran other cases.
+        ConfigError: The modes ran different cases.
         ResultsError: A file cannot be written.
     """
     runs = [one.run for one in ended if one.run is not None]
@@ -241,7 +246,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)
     if benchmark is None:
-        _say(*said, f"no case was completed in any finished mode; see {directory}")
+        _say(*said, f"no finished mode completed a case; see {directory}")
         return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
@@ -257,12 +262,12 @@ def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
             refuse(
                 f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
-                f"others ({len(run.cases)}), so they cannot be compared: use options that select "
+                f"different ones ({len(run.cases)}), so they cannot be compared: select "
                 f"the same cases in every mode; the runs are in {directory}"
             )
 
 
 def _say(*lines: str) -> None:
-    # At once: what pytest says goes to the same place.
+    # Flush, because pytest writes to the same file.
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`ultrapar bench`: pytest once per mode on the same cases, one file and one report."""
+"""`ultrapar bench`: run pytest once in each mode on the same cases, and write one report."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 NAME = "bench"
 SUMMARY = "run a suite in several modes and compare how long they take"
 DESCRIPTION = """\
-Run a suite once in each mode, on the same cases with the same seed, and compare: makespan, cases
-per second, speed-up over serial with its interval, whether the answers are the same.
+Run a suite once in each mode, on the same cases with the same seed. Compare the makespan, cases
+per second, speed-up over serial with its interval, and whether the answers are the same.
 
     ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra
     ultrapar bench tests/words --pool pool.toml --modes serial,rotate,ultra -n 2 -k apple
 
-The suite comes first; options that are not listed here are pytest's and are passed on. All cases
-are sent once per mode, and in serial and rotate one after the other: try -k first.
+The suite comes first. Options that are not listed here are passed on to pytest. All cases are sent
+once in each mode. Modes serial and rotate send them one after another, so try a few with -k first.
 """
 _MODES = "serial,rotate,ultra"
 _INTERRUPTED = 2
@@ -33,32 +33,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pool",
         metavar="FILE",
-        help="the pool to run on (default: ultrapar_pool of pytest's configuration file)",
+        help="the pool to run on (default: ultrapar_pool in pytest's configuration file)",
     )
     parser.add_argument(
         "--modes",
         default=_MODES,
         metavar="MODES",
-        help="serial, rotate, phase, ultra: which to run, in this order, with commas between "
-        "(default: %(default)s); speed-ups are over serial, or over rotate where serial is not "
-        "run; without both they are estimated",
+        help="the modes to run, in this order, with commas between them: serial, rotate, phase, "
+        "ultra; speed-ups are over serial, or over rotate without serial, or else estimated "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="a new or empty directory for the report and a run directory per mode "
+        help="a new or empty directory for the report and for a run directory per mode "
         "(default: .ultrapar/bench-<time>-<id>)",
     )
     parser.set_defaults(passed_on=[])
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run all modes; the worst exit code of pytest, 4 when no case was completed in any mode.
+    """Run all modes; return pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: An argument cannot be used; nothing has run then.
-        ResultsError: What a run left behind cannot be read.
+        ConfigError: An argument cannot be used; no mode has run.
+        ResultsError: A file of a run cannot be read.
     """
     modes = parse_modes(arguments.modes)
     check_passed_on(arguments.passed_on, has_pool=arguments.pool is not None)

@@ -1,4 +1,4 @@
-"""One benchmark file of the modes of a bench, with speed-ups that were measured."""
+"""Merge the benchmark files of all modes into one, with measured speed-ups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, in_scope
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """A run of which every planned case has a row.
+    """A run in which every planned case has a row.
 
     Attributes:
-        cases: Planned ones, by id.
-        measures: Of the graded ones, by case id.
-        columns: The same, in their order.
-        benchmark: Its benchmark file; None when no case was completed.
+        cases: The planned cases, by id.
+        measures: The measures of the graded cases, by case id.
+        columns: The same measures as columns, in the same order.
+        benchmark: The content of the benchmark file; None if no case was completed.
     """
 
     mode: str
@@ -47,14 +47,14 @@ class ModeRun:
 
 
 def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
-    """All of a run: it came to its end, and its journal is there.
+    """Read a run that has ended and still has its journal.
 
     Raises:
-        ResultsError: A file of it cannot be read.
+        ResultsError: A file of the run cannot be read.
     """
     manifest = read_manifest(directory)
-    with closing(Intake(directory)) as taken:
-        taken.take_up()
+    with closing(JournalScan(directory)) as taken:
+        taken.read_new()
         taken.leave_out_others()
         ended, columns = taken.ended(), Measures()
         taken.figures(ended, taken.tables.spent(ended), columns)
@@ -73,10 +73,12 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
 
 
 def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
-    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+    """Find the run against which the others are measured.
+
+    This is mode `serial`. If it did not run, it is `rotate`, which is also sequential.
 
     Returns:
-        None where neither is among them, or `rotate` has nothing beside it.
+        None if both are missing, or if `rotate` is the only run.
     """
     of_mode = {run.mode: run for run in runs}
     if set(of_mode) == {"rotate"}:
@@ -85,13 +87,13 @@ def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
 
 
 class Speedup(NamedTuple):
-    """How much faster a run was than the serial one.
+    """The speed-up of a run over the serial run.
 
     Attributes:
-        factor: Cases per second over those of the serial run.
-        interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
-        serial_s: What the run's completed cases took one after the other.
-        n_serial: Cases that the serial run completed.
+        factor: The run's cases per second, divided by the serial run's.
+        interval: The interval from `speedup_interval`, at least 95 %; None with fewer than 3 cases.
+        serial_s: How long the run's completed cases take one after another, in seconds.
+        n_serial: How many cases the serial run completed.
     """
 
     factor: float
@@ -101,15 +103,15 @@ class Speedup(NamedTuple):
 
 
 def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
-    """The speed-up of some cases; None when one of the runs completed none of them.
+    """Compute the speed-up of some cases; None if one of the runs completed no such case.
 
-    A case stands for its time in both runs, so that one that takes long takes long in both: drawn
-    together, such cases do not widen the interval.
+    Each case contributes its times in both runs as a pair. A long case is long in both runs, so it
+    does not widen the interval.
 
     Args:
         serial: The serial run.
-        other: The other one.
-        chosen: Which cases.
+        other: The other run.
+        chosen: Selects the cases.
     """
     slow, fast = _shares(serial, chosen), _shares(other, chosen)
     nothing = (0, 0.0)
@@ -130,7 +132,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """By case id, whether it was completed (0 or 1), and its seconds of the makespan."""
+    """For each case id, whether the case was completed (0 or 1), and its share of the makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -144,15 +146,15 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
-"""Whose service times tell most of a serial run: those with the least in flight beside a case."""
+"""The best mode first: with fewer requests in flight, the estimate of a serial run is better."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
-    """The entries of all modes in one file; None when none completed a case.
+    """Merge the entries of all modes into one file; None if no mode completed a case.
 
-    Where mode `serial` ran, or else `rotate`, every speed-up is over that (`basis` "full", `over`)
-    and no estimate of a serial run stays. Else the estimate of one mode stays, and says of which
-    (`estimated_from`).
+    If mode `serial` or `rotate` ran, every speed-up is over that mode (`basis` is "full", and
+    `over` names the mode), and the file contains no estimate of a serial run. Otherwise it contains
+    the estimate from one mode, which `estimated_from` names.
     """
     files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
     if not files:
@@ -184,7 +186,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """What takes the place of estimates, by suite and model."""
+    """The measured speed-ups, which replace estimates, by suite and model."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:
@@ -193,7 +195,7 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scop
             if found is not None:
                 measured[part] = {
                     "speedup": found.factor,
-                    # It cannot differ from itself.
+                    # The speed-up of a run over itself is exactly 1, so it has no interval.
                     "speedup_interval": found.interval if run is not base else None,
                     "serial_s": found.serial_s,
                     "basis": "full",

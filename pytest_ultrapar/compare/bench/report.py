@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import changed, equivalence, graded_pairs
 from pytest_ultrapar.analysis.paired import typical_ratio
-from pytest_ultrapar.analysis.stretch import NOTICED
+from pytest_ultrapar.analysis.slowdown import NOTICED
 from pytest_ultrapar.compare.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -35,11 +35,11 @@ _VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not dec
 
 
 def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
-    """What the modes took, how much faster each was, and whether their answers agree.
+    """Return lines about the times of the modes, their speed-ups, and whether their answers agree.
 
     Args:
-        runs: At least one, of the same cases; one of them completed a case.
-        width: Of the terminal, in characters.
+        runs: At least one run. All have the same cases, and at least one completed a case.
+        width: The width of the terminal, in characters.
     """
     first = runs[0]
     lines = [SIMULATED] if any(run.manifest.simulated for run in runs) else []
@@ -87,20 +87,20 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
     base = base_run(runs)
     if base is None:
         yield (
-            "speed-up over serial: at most that, by each run's own service times added up; with"
-            " serial among --modes it is measured"
+            "speed-up over serial: an upper bound, from the sum of each run's own service times; to"
+            " measure it, add serial to --modes"
         )
     elif len(runs) > 1:
         like_serial = ", which also runs one case at a time"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
-            " the same cases; interval by bootstrap over cases; for 3 to 7 cases Student's t at "
-            "99 %"
+            " the same cases; interval from a bootstrap over cases; for 3 to 7 cases, from "
+            "Student's t at 99 %"
         )
 
 
 def _longer(runs: Sequence[ModeRun]) -> Iterator[str]:
-    """By how much the same answers took longer where more was under way, and what to try next."""
+    """Say how much longer answers took with more requests in flight, and suggest a next step."""
     base = base_run(runs) or runs[0]
     for run in runs:
         both = [name for name in run.measures if name in base.measures and run is not base]
@@ -111,14 +111,14 @@ def _longer(runs: Sequence[ModeRun]) -> Iterator[str]:
             continue
         yield (
             f"{run.mode}: the same answers took {times(found[0])} as long as in {base.mode}: the"
-            " servers share something, or are slower the more they do at once"
+            " servers share a resource, or slow down under load"
         )
         if run.manifest.rate_mode == "fixed":
-            # The first two are bench's own, as are mode and directory.
+            # Bench itself added the first two arguments, as well as mode and directory.
             own_words, rest = ("--ultrapar-mode=", "--ultrapar-out="), run.manifest.arguments[2:]
             kept = (one for one in rest if not one.startswith(own_words))
             command = shlex.join(["pytest", *kept, "--ultrapar-rate-mode=adaptive"])
-            yield f"  how much at once is worth it: {visible(command)}"
+            yield f"  to find the best load: {visible(command)}"
 
 
 def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
 
 
 def _bound_by(run: ModeRun) -> str | None:
-    """The name of what no schedule of that mode could have passed."""
+    """Name the limit that bounds the speed of every schedule in that mode."""
     one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
     if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
         return "one case at a time"

@@ -1,1 +1,1 @@
-"""Which lanes of a pool answer: `ultrapar check`, and `--ultrapar-check` before a run."""
+"""Check which lanes of a pool answer: with `ultrapar check`, or `--ultrapar-check` before a run."""

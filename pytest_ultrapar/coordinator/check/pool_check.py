@@ -1,4 +1,4 @@
-"""A check of a pool: its keys are taken, its lanes asked, and lines printed."""
+"""Check a pool: take its keys, send a request to each lane, and print the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.coordinator.check.answers import (
+from pytest_ultrapar.coordinator.check.lane_report import (
     first_line,
     in_short,
     lane_answer,
@@ -19,13 +19,13 @@ from pytest_ultrapar.coordinator.check.answers import (
     learned_limits,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Asking
-from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.check.lane_requests import LaneRequests
+from pytest_ultrapar.coordinator.daily_limits_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.earlier_run import newest_estimates
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
-from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.vendors import named_pool
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.coordinator.check.answers import LaneAnswer
+    from pytest_ultrapar.coordinator.check.lane_report import LaneAnswer
     from pytest_ultrapar.pool.model import Pool
 
 
@@ -60,18 +60,18 @@ def lane_answers(
     timeout_s: float = math.inf,
     option: str = "--wait-for-servers",
 ) -> Generator[LaneAnswer]:
-    """The answers of all lanes of a pool, as they are known.
+    """Send a request to each lane of a pool; yield the results as they arrive.
 
-    Close the iterator to take back what was not answered.
+    Close the iterator to cancel the remaining requests.
 
     Args:
-        pool: Its lanes are asked, each once.
-        base_urls: Base URL by provider of those that are simulated.
-        line: Tells people who is waited for.
-        days: What counts per day.
-        wait_s: How long servers are waited for that are not there.
-        timeout_s: Deadline of one request, where the pool's own is longer.
-        option: That which says `wait_s`.
+        pool: The pool; each lane gets one request.
+        base_urls: Base URLs of simulated providers, by name.
+        line: Shows why the check is waiting.
+        days: The daily limits.
+        wait_s: How long to wait for servers that are unavailable, in seconds.
+        timeout_s: Deadline of one request, if the pool's own deadline is longer.
+        option: Name of the option for `wait_s`, for messages.
 
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
@@ -83,7 +83,7 @@ def lane_answers(
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = boot_s()
-    with Asking(pool, asked, days, wait_s) as asking:
+    with LaneRequests(pool, asked, days, wait_s) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
@@ -127,11 +127,11 @@ class _Stdout:
 
 
 def check_pool(arguments: argparse.Namespace) -> bool:
-    """Check the pool that the command line names; False if a lane failed or none is ok.
+    """Check the pool that the command line names; return False if a lane failed or none is ok.
 
     Raises:
-        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
-        KeyboardInterrupt: After what was known by then has been printed.
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
+        KeyboardInterrupt: The user interrupted the check. The results so far have been printed.
     """
     if arguments.pool is None:
         pool = named_pool("--model", arguments.model, os.environ, Overrides())
@@ -159,7 +159,7 @@ def check_pool(arguments: argparse.Namespace) -> bool:
 def _check_alone(
     pool: Pool, base_urls: Mapping[str, str], arguments: argparse.Namespace, line: WaitingLine
 ) -> bool:
-    """Check while no other run of the host has one of the keys."""
+    """Check the lanes while no other run on this machine holds one of the keys."""
     clock = MonotonicClock()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []
@@ -185,8 +185,8 @@ def _check_alone(
                 write_line(lane_line(answer, pool.lanes))
     except KeyboardInterrupt:
         line.end()
-        # The terminal has written ^C.
-        known = "" if found else "; nothing is known about any lane"
+        # The terminal has printed ^C.
+        known = "" if found else "; no lane has a result"
         write_line(f"\nultrapar check: interrupted{known}")
         raise
     finally:

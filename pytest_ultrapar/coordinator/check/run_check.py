@@ -1,4 +1,4 @@
-"""`--ultrapar-check`: before a run, whether the lanes answer that its cases need."""
+"""`--ultrapar-check`: check the lanes that the cases need, before a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.check.answers import counts, failures
+from pytest_ultrapar.coordinator.check.lane_report import counts, failures
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
-from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
+from pytest_ultrapar.coordinator.keys.acquire_keys import wait_until_free
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import KnownLane
-    from pytest_ultrapar.coordinator.check.answers import LaneAnswer
+    from pytest_ultrapar.coordinator.check.lane_report import LaneAnswer
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -31,16 +31,16 @@ def needed_lanes(
     cases: Sequence[Case],
     in_roles: Collection[str] = (),
 ) -> tuple[Lane, ...]:
-    """Lanes on which at least one of the cases, or somebody in a role for it, may be asked.
+    """Return the lanes that at least one case, or a role in a case, may use.
 
-    All of a model's lanes are needed, also where others could take the place of a dead one: a key
-    that is dead all along would only make the run slower, and nobody would know.
+    Check all lanes of a model, even if other lanes could replace a dead one: otherwise a dead key
+    would make the run slower without any message.
 
     Args:
-        lanes: Those of the run.
-        assignment: May bind cases to some lanes of their model.
-        cases: Those that are going to be asked.
-        in_roles: Models that have a role; nothing binds them.
+        lanes: The lanes of the run.
+        assignment: The assignment, which may restrict cases to some lanes of their model.
+        cases: The cases that send requests.
+        in_roles: Models that have a role; the assignment does not restrict them.
     """
     bound_to = {
         case_id: group.lanes
@@ -65,21 +65,24 @@ def check_lanes(
     go_on: bool,
     wait_s: float,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
-    """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
+    """Check the lanes that cases need; yield lines to print at the end, or after an interrupt.
 
-    Returns which lanes the run does without or begins with as paused, once the check's own requests
-    do not count against the limits any more, as the run's broker does not count them.
+    The check then waits until its own requests no longer count against the limits, because the
+    run's broker does not know about them.
 
     Args:
-        pool: With the needed lanes alone (`needed_lanes`); their keys are the run's.
-        base_urls: Where the simulated providers among them are.
-        line: Tells people who is waited for.
-        days: What counts per day, the check's requests as well.
-        go_on: Whether the run does without lanes that failed.
-        wait_s: How long servers are waited for that are not there.
+        pool: The pool with only the needed lanes (`needed_lanes`); the run holds their keys.
+        base_urls: Base URLs of the simulated providers that these lanes use.
+        line: Shows why the check is waiting.
+        days: The daily limits; the check's requests count against them.
+        go_on: Whether the run continues without lanes that failed.
+        wait_s: How long to wait for servers that are unavailable, in seconds.
+
+    Returns:
+        Facts that the run's broker needs: which lanes are removed or paused.
 
     Raises:
-        ConfigError: A lane failed, and the run shall not go on without it.
+        ConfigError: A lane failed, and the run must not continue without it.
     """
     if not pool.lanes:
         return ()
@@ -100,17 +103,17 @@ def check_lanes(
     if n_failed and not go_on:
         said = "\n".join(f"  {text}" for text in failures(found))
         refuse(
-            f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
-            f"cases need failed, and no case was sent:\n{said}\n"
-            "fix that, select other models (--ultrapar-model), or drop what is dead in the pool; "
-            "--ultrapar-check=warn goes on without"
+            f"--ultrapar-check: the selected cases need {counted(len(found), 'lane')}, of which "
+            f"{n_failed} failed; no case was sent:\n{said}\n"
+            "fix that, choose other models (--ultrapar-model), or remove dead lanes from the pool; "
+            "--ultrapar-check=warn continues without them"
         )
     yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))
     known = tuple(one.known for one in found if one.known is not None)
     removed = [one.lane_id for one in known if one.removed]
     if removed:
-        yield f"check: the run goes on without {listed(removed)}"
+        yield f"check: the run continues without {listed(removed)}"
     if any(one.word in {"limited", "unsure"} for one in found):
         yield "check: limited and unsure lanes may recover; they do not stop the run"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}

@@ -1,1 +1,1 @@
-"""The gateway alone, for harnesses that are not pytest: `ultrapar gateway`."""
+"""`ultrapar gateway`: the gateway without pytest, for other harnesses."""

@@ -1,4 +1,4 @@
-"""`ultrapar gateway`: a pool at one address, for harnesses that are not pytest."""
+"""`ultrapar gateway`: serve a pool at one address to harnesses that are not pytest."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ if TYPE_CHECKING:
 NAME = "gateway"
 SUMMARY = "serve a pool at one address, within its limits, to harnesses that are not pytest"
 DESCRIPTION = """\
-Serve all models of a pool at one address, until Ctrl-C. Whatever takes an address and a key (an
-SDK, inspect_ai, promptfoo, lm-eval, a script) asks for models by their names in the pool; the
-gateway chooses keys and instances, holds all limits, tries again where that helps, and writes each
-request down as a case of a run, with tables and summary at its end.
+Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
+(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it, and names a model in each request.
+The gateway chooses keys and instances, stays within all limits, and repeats failed requests if
+that may help. It records each request as a case of a run, and writes tables and a summary at the
+end.
 
     ultrapar gateway --pool pool.toml --port 8080
 
     export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
     export OPENAI_API_KEY=...            # the token that the gateway prints at its start
 
-Or have it run a command with these variables, and what else clients read, and end with it:
+The gateway can also set these and similar variables and run a command. It ends when the command
+ends:
 
     ultrapar gateway --pool pool.toml -- inspect eval task.py --model openai/m
 
-A request waits for the limits as long as its client does. The first Ctrl-C ends what was sent, and
-answers what waits with 503.
+If the limits do not allow a request yet, it waits as long as its client does. After the first
+Ctrl-C, the gateway waits for requests in flight, and answers waiting requests with 503.
 
-Exit code 0 at its end, or that of the command (127: it was not found, 126: it cannot be run, 128
-and its number where a signal ended it); 4 when the pool or an option cannot be used, a key is not
-set, or the port is in use.
+The exit code is 0, or the exit code of the command (127: not found; 126: cannot be run; 128 plus
+the number of a signal: ended by that signal). It is 4 if the pool or an option cannot be used, a
+key is not set, or the port is in use.
 """
 
 
@@ -41,38 +43,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
     parser.add_argument(
         "--port",
-        help="port to listen on (default: 8080, with a COMMAND any free one); 0 takes any free one",
+        help="port to listen on; 0: any free port (default: 8080; any free port with a COMMAND)",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on; any but the loopback's needs --allow (default: %(default)s)",
+        help="address to listen on; needs --allow if not a loopback address (default: %(default)s)",
     )
     parser.add_argument(
         "--allow",
         action="store_true",
-        help="let other machines in: whoever has the token then spends with the pool's keys, and "
-        "all goes over the network in the clear",
+        help="accept other machines: all clients with the token can then spend with the pool's "
+        "keys, and requests are not encrypted",
     )
     parser.add_argument(
         "--max-wait",
         type=float,
         metavar="SECONDS",
-        help="answer 429 to who has waited so long for a request to be sent, and keep its place "
-        "(default: hold it as long as its client waits)",
+        help="if a request has waited this long to be sent, answer 429 but keep its place in the "
+        "queue (default: hold the request as long as its client waits)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=86_400.0,
         metavar="SECONDS",
-        help="how long a request may take in all from its first lease (default: %(default)s)",
+        help="the longest time that a request may take from its first lease (default: %(default)s)",
     )
     parser.add_argument(
         "--token-env",
         metavar="NAME",
-        help="take the token from this environment variable (default: a new one)",
+        help="read the token from this environment variable (default: create a new token)",
     )
     parser.add_argument(
         "--out",
@@ -85,24 +87,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="URL",
-        help="share the limits of keys and instances with all runs and gateways at this Redis or "
-        "Valkey server; without a URL, and for one with a password, that of the environment "
-        "variable ULTRAPAR_CLUSTER (needs the extra 'cluster')",
+        help="share the limits of keys and instances with all runs and gateways that use this "
+        "Redis or Valkey server. If the URL contains a password, set it in ULTRAPAR_CLUSTER and "
+        "give no URL here. Needs the extra 'cluster'",
     )
     parser.add_argument(
         "--cluster-run",
         metavar="NAME",
-        help="share the limits of the pool and of its providers, too, with the hosts of this run",
+        help="also share the limits of the pool and of its providers with the hosts of this run",
     )
     add_key_lock(parser)
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="what to run, behind --")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="command to run, after --")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C or the command's end, then write tables and summary.
 
     Raises:
-        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
         ResultsError: The run cannot be written.
     """
     from pytest_ultrapar.coordinator.gateway.serving import serve  # noqa: PLC0415 - light `--help`

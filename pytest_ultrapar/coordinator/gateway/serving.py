@@ -1,4 +1,4 @@
-"""A gateway from its start to its end: a run whose cases are the requests that come."""
+"""A gateway from start to end: a run whose cases are its clients' requests."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.cluster.ledger import UNHEARD_S
-from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
-from pytest_ultrapar.coordinator.gateway.harness import Harness, environment, look_up, variables
+from pytest_ultrapar.coordinator.daily_limits_left import begun_days, days_left, run_days
+from pytest_ultrapar.coordinator.gateway.child_command import (
+    ChildCommand,
+    environment,
+    look_up,
+    variables,
+)
+from pytest_ultrapar.coordinator.gateway.clients import GatewayClients, grade_of
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
-from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
@@ -40,9 +45,9 @@ from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
-from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.report_file import write_report
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
@@ -52,8 +57,8 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, conditions, write_manifest
-from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.store.string_parts import PartWriter
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -63,10 +68,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing
+    from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
     from pytest_ultrapar.records import Case
@@ -80,21 +85,21 @@ _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
 _SOON_S = 0.5
 _SAID_S = 3
-"""Trouble that is over sooner is not worth a line."""
+"""How long an error of the server must last before it is printed, in seconds."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, SIGTERM, SIGHUP or the end of the command, which gets these signals.
+    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command, which also gets the signals.
 
-    A second Ctrl-C ends what was sent, one while tables are made everything at once.
+    A second Ctrl-C cancels requests in flight. While the tables are written, it ends the process.
 
     Raises:
-        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
         ResultsError: The run cannot be written.
     """
     if not arguments.command:
         return _serve(arguments)
-    # Stdout is the command's.
+    # stdout belongs to the command.
     with redirect_stdout(sys.stderr):
         try:
             look_up(arguments.command[0])
@@ -123,7 +128,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
         )
         serving = Serving(pool, directory, listening, arguments, sharing)
-        # Ignored by `nohup`, and in what a shell starts with `&`.
+        # If `nohup` or a shell's `&` made this process ignore a signal, keep ignoring it.
         before = {one: was for one in _ENDS if (was := signal.getsignal(one)) != signal.SIG_IGN}
         for one in before:
             signal.signal(one, serving.interrupted)
@@ -145,7 +150,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                # Right after a Ctrl-C, that one is left to `CtrlC`.
+                # Immediately after Ctrl-C, `CtrlC` handles the next one, so leave its handler.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
     return serving.code
@@ -168,13 +173,13 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
     if not is_local(host) and not arguments.allow:
         refuse(
-            f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
-            "the pool's keys; add --allow if that is meant"
+            f"--host {host} is not a loopback address: all clients that reach it with the token "
+            "can spend money with the pool's keys; add --allow to permit that"
         )
     try:
         return listen(host, port)
     except OSError as error:
-        # What the library adds says the address once more.
+        # The library repeats the address in its message.
         why = (error.strerror or str(error)).partition(" (while ")[0]
         other = "--port" if error.errno in _OF_THE_PORT else "--host"
         raise ConfigError(
@@ -183,10 +188,10 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
 
 
 def _port(text: str) -> int:
-    """The port.
+    """Parse a port number.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not a port number.
     """
     if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
         refuse(f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})")
@@ -197,7 +202,7 @@ class Serving:
     """One gateway and its run.
 
     Attributes:
-        code: Exit code of the command, once it has ended.
+        code: Exit code of the command once it has ended; 0 without a command.
     """
 
     def __init__(
@@ -208,14 +213,15 @@ class Serving:
         arguments: argparse.Namespace,
         sharing: GatewaySharing | None = None,
     ) -> None:
-        """Send nothing yet.
+        """Prepare the gateway without starting it.
 
         Args:
-            pool: What it serves.
-            directory: The run's.
-            listening: Where clients come.
-            arguments: The command's.
-            sharing: Of the limits, at the server of a cluster; None: they are its own.
+            pool: The pool to serve.
+            directory: The run's directory.
+            listening: The socket for clients.
+            arguments: The arguments of `ultrapar gateway`.
+            sharing: The limits that the gateway shares through a cluster's server; None: it shares
+                no limits.
         """
         self._sharing = sharing
         self._pool = pool
@@ -237,19 +243,19 @@ class Serving:
         self.code = self._n_refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
-        self._harness: Harness | None = None
-        # Signals that come while the command is being started.
+        self._child: ChildCommand | None = None
+        # Signals that arrive while the command is starting.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
 
     def begin(self, token: str) -> None:
-        """Take the keys and start to serve.
+        """Reserve the keys and start to serve.
 
         Args:
-            token: Of its clients; empty makes one.
+            token: Token for the gateway's clients; if empty, create a new one.
 
         Raises:
-            ConfigError: The keys cannot be had.
+            ConfigError: The keys are not available.
             ResultsError: The run cannot be written.
         """
         pool, services = self._pool, self._services
@@ -288,11 +294,11 @@ class Serving:
         engine = Engine(
             settings,
             record=self._record,
-            ended=lambda told: everyone.end(told),  # noqa: PLW0108 - it is made with the engine
+            ended=lambda told: clients.end(told),  # noqa: PLW0108 - it is made with the engine
             sync=self._sync,
             lost=self._note_lost,
         )
-        everyone = Everyone(
+        clients = GatewayClients(
             list(settings.endpoints.values()),
             settings.tokens,
             self._directory.run_id,
@@ -300,17 +306,17 @@ class Serving:
             engine.submit,
             settings.shown,
         )
-        token = self._gateway.admit(everyone, "the gateway", token).token
+        token = self._gateway.admit(clients, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
         engine.start()
-        # Requests of clients wait in the socket until the broker is there.
+        # Until the broker is ready, clients' requests wait in the socket.
         engine.submit([])
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
         self._variables = variables(paths, self._address, token)
 
-    async def _connect(self) -> BrokerPort:
+    async def _connect(self) -> BrokerInterface:
         settings = self._services.broker_settings(
             self._arguments.timeout, Options.wait_for_servers_s.default
         )
@@ -327,7 +333,8 @@ class Serving:
         for line in sent_lines(pool, pool.lanes):
             write_line(line)
         if self._sharing is not None:
-            write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
+            server = self._sharing.address.shown
+            write_line(f"limits shared with all runs and gateways that use {server}")
         if self._arguments.command:
             return
         for own in self._variables:
@@ -335,12 +342,12 @@ class Serving:
             write_line(f"{name}={address}")
             if self._arguments.token_env is None:
                 write_line(f"{key}={token}")
-        write_line("Ctrl-C ends it and writes the tables")
+        write_line("Ctrl-C ends the gateway and writes the tables")
 
     def run(self) -> None:
-        """Say where, and serve until the command ends; without one, until the engine does.
+        """Print the address and serve until the command ends.
 
-        Which it does only if something is wrong.
+        Without a command, serve until a signal arrives, or until the engine ends after an error.
         """
         if self._lost is None:
             self._announce()
@@ -351,7 +358,7 @@ class Serving:
         everything = environment(os.environ, self._variables, self._arguments.host)
         self._early = []
         try:
-            self._harness = Harness(command, everything, self._over.set)
+            self._child = ChildCommand(command, everything, self._over.set)
         except OSError as error:
             self.code = _not_run(command, error)
             return
@@ -359,34 +366,34 @@ class Serving:
         for number in early:
             self.interrupted(number, None)
         self._wait()
-        self.code = self._harness.end()
+        self.code = self._child.end()
         if self._gateway.n_served:
-            # What dies with it has left by then.
+            # By then, clients that end with the command have disconnected.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
-        self._harness = None
+        self._child = None
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
-                f"no request came to the gateway: {command[0]} and what it started do not read "
-                f"{names}; tell its clients the address and the key in their own way"
+                f"no request came to the gateway: {command[0]} and its processes do not read "
+                f"{names}; set address and key in the configuration of its clients"
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal that ends it: the command's business while there is one."""
+        """Handle a signal to end. While the command is running, pass the signal on to it."""
         if self._early is not None:
             self._early.append(number)
-        elif self._harness is None:
+        elif self._child is None:
             signal.default_int_handler(number, frame)
         else:
-            self._harness.pass_on(number)
+            self._child.pass_on(number)
             self._begin_to_drain()
 
     def drain(self) -> None:
-        """Send nothing more, and wait until what was sent is answered."""
+        """Send no more requests, and wait for answers to requests in flight."""
         drained = self._begin_to_drain()
         if drained is not None and not wait([drained], _SOON_S).done:
-            write_line("what was sent is answered first; Ctrl-C again ends it")
+            write_line("waiting for answers to requests in flight; press Ctrl-C again to end now")
             while self._lost is None and not wait([drained], _SOON_S).done:
                 pass
 
@@ -410,10 +417,10 @@ class Serving:
                 write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
 
     def end(self) -> None:
-        """End all requests, write tables and print the summary.
+        """End all requests, write the tables and print the summary.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: The results cannot be written, or the gateway ended because of an error.
         """
         assert self._engine is not None
         status = self._status()
@@ -422,8 +429,8 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
-                "503: have it wait for what it starts in the background (in a shell: wait)"
+                f"after {command[0]} had ended, {counted(n, 'request')} that waited or came later "
+                "got 503: let it wait for its background processes (in a shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
@@ -445,7 +452,7 @@ class Serving:
             write_line(line)
 
     def close(self) -> None:
-        """End what was started, and give the keys back. Idempotent."""
+        """Stop everything, and release the keys. Idempotent."""
         if self._engine is not None:
             self._engine.stop()
         self._journal.close()
@@ -477,7 +484,7 @@ class Serving:
         self._journal.sync()
 
     def _write_plan(self, cases: Sequence[Case]) -> Manifest:
-        """Write down how many cases there are, and under which conditions they are answered."""
+        """Write the manifest, with these planned cases, and return it."""
         pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,

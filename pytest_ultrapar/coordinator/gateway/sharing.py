@@ -1,4 +1,4 @@
-"""A gateway at the server of a cluster: it has its part of the limits beside runs and gateways."""
+"""A gateway that shares limits with runs and other gateways through a cluster's server."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.claims.day_left import run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | None:
-    """What a gateway shares by these arguments; None where it has all limits for itself.
+    """Return the sharing that the arguments request; None if the gateway shares no limits.
 
     Raises:
-        ConfigError: They contradict each other, no server is named, or it cannot be used.
+        ConfigError: The arguments contradict each other, no server is named, or the server cannot
+            be used.
     """
     if arguments.cluster is None and arguments.cluster_run is None:
         return None
@@ -40,24 +41,26 @@ def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | No
 
 
 class GatewaySharing:
-    """A gateway's part of the limits that are shared at a server.
+    """A gateway's share of the limits that a server divides.
 
     Attributes:
-        address: Of the server.
-        own: What it is called where parts of limits are compared. Never as a run: between the hosts
-            of one run a small limit goes to few of them, and its clients would wait for their end.
+        address: Address of the server.
+        own: The gateway's name when the server divides limits. It is never the name of a run,
+            because within one run a small limit goes to only a few hosts. The gateway's clients
+            would then wait until these hosts have ended.
     """
 
     def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
-        """Look at the server.
+        """Check the server.
 
         Args:
-            url: Of the server; None: the one in the environment.
-            run: The run whose limits of pool and providers it shares; None: they are its own.
-            pool: With the limits.
+            url: URL of the server; None: use the URL in the environment.
+            run: The run with which the gateway shares the limits of the pool and of providers;
+                None: it does not share them.
+            pool: The pool with the limits.
 
         Raises:
-            ConfigError: There is no such server, or it cannot be used.
+            ConfigError: The server does not exist or cannot be used.
         """
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
@@ -68,35 +71,35 @@ class GatewaySharing:
         self._pool = pool
         server = ClusterServer(self.address)
         try:
-            server.look()
+            server.read_facts()
         except UltraparError as error:
             raise ConfigError(str(error)) from None
         finally:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """What counts days, apart from what is counted without the server."""
+        """Return the daily limits. Their counts are separate from counts without this server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
-        """The rows that are shared, and who tells the broker its part of them.
+        """Return the shared rows, and settings for the process that tells the broker its shares.
 
         Args:
-            days: What counts its days.
+            days: The daily limits.
         """
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - likewise
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - as above
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - as above
 
         lanes = self._pool.lanes
         models = tuple(dict.fromkeys(lane.model for lane in lanes))
         identities = key_identities(self._pool, lanes, os.environ, None)
         rows = shared_rows(self._pool, lanes, identities, self._run or self.own)
         config = SharingSettings(
-            # One with a password is in the environment, where the broker finds it, too.
+            # A URL with a password is in the environment, where the broker also finds it.
             url=self._url,
             run=self.own,
-            # Nobody's cases are counted for it.
+            # The gateway claims no cases of a run.
             claims="",
             host=f"{socket.gethostname()}-gateway",
             rows=rows,
@@ -109,5 +112,5 @@ class GatewaySharing:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """With whom it may have its keys at once on one machine: all that share limits there."""
+        """The group of all runs that share limits through this server: they may share keys."""
         return KeyGroup(self.address.digest, self.own)

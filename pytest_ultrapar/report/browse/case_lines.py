@@ -1,4 +1,4 @@
-"""Cases of a run as text for a terminal: a line each, or one with all that it said."""
+"""The cases of a run as text for a terminal: a line for each case, or one whole case."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.again import again_command, again_lines
+from pytest_ultrapar.report.rerun_commands import rerun_command, rerun_lines
 from pytest_ultrapar.report.text import (
     counted,
     duration,
@@ -39,9 +39,9 @@ class _Call(msgspec.Struct, frozen=True):
 _NOTHING = "-"
 _MOST_DAMAGE = 5
 _ID = 8
-"""Characters of a case's id in a list: enough to name it."""
+"""The length of a case's id in a list, in characters: enough to be unique."""
 _MOST_SCORES = 2
-"""Of a case in a list; all are shown with the case."""
+"""How many scores of a case a list shows; the view of the case shows all."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -50,13 +50,13 @@ _MOST_SCORES = 2
 def list_lines(
     run: RunCases, shown: Sequence[RunCase], reader: EpisodeReader, *, width: int
 ) -> Iterator[str]:
-    """A line for each case, below a line about the run.
+    """Yield a line about the run, and then a line for each case.
 
     Args:
         run: The run.
-        shown: Which of its cases, in this order.
-        reader: Of its episodes.
-        width: Characters for a line.
+        shown: The cases to show, in this order.
+        reader: A reader of the run's episodes.
+        width: The width of a line, in characters.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -65,7 +65,7 @@ def list_lines(
         return
     test, names = short_names([one.case for one in shown])
     if test:
-        yield f"all of {one_line(test)}"
+        yield f"test {one_line(test)}"
     header = ["outcome", "id", "case", "attempts", "time"]
     has_prices = run.manifest is not None and bool(run.manifest.prices)
     rows = []
@@ -86,7 +86,7 @@ def list_lines(
     header += [*(["cost"] if has_prices else []), "scores"]
     head, *lines = text_table(header, rows, n_names=3, width=width)
     yield head
-    for number, line in enumerate(lines):  # the last one may say that columns are hidden
+    for number, line in enumerate(lines):  # the last line may count hidden columns
         yield line
         grade = shown[number].history.grade if number < len(shown) else None
         why = (grade.reason or grade.error or "").strip() if grade is not None else ""
@@ -94,13 +94,13 @@ def list_lines(
             yield shorten(f"  {one_line(why.splitlines()[0])}", width)
     counts = Counter(one.state for one in run.cases)
     if run.manifest is not None:
-        yield from map(visible, again_lines(run.manifest, counts, run.directory))
+        yield from map(visible, rerun_lines(run.manifest, counts, run.directory))
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """The one test that cases are of, and what its node ids have in brackets.
+    """Return the test that all cases have in common, and the part in brackets of each node id.
 
-    Where they are of several, or there is one alone, an empty text and their node ids.
+    For cases of several tests, or for a single case, return an empty text and whole node ids.
     """
     parts = [case.nodeid.partition("[") for case in cases]
     tests = {test for test, _, _ in parts}
@@ -110,7 +110,7 @@ def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
 
 
 def head_line(run: RunCases) -> str:
-    """Which run it is and how it stands."""
+    """Describe the run, its state, and how many cases are in each state."""
     states = [one.state for one in run.cases]
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     manifest = run.manifest
@@ -119,16 +119,16 @@ def head_line(run: RunCases) -> str:
         what = f"{one_line(manifest.run_id)}, mode {manifest.mode}"
         what += f", a sample of {manifest.drawn_from:,}" if manifest.drawn_from else ""
         what += ", SIMULATED" if manifest.simulated else ""
-    going_on = ", going on" if run.is_in_use else ""
+    in_progress = ", in progress" if run.is_in_use else ""
     became = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none"
-    return f"run {what}{going_on}: {counted(len(run.cases), 'case')}: {became}"
+    return f"run {what}{in_progress}: {counted(len(run.cases), 'case')}: {became}"
 
 
 def _damage_lines(run: RunCases) -> Iterator[str]:
     if run.manifest is None:
-        yield "its manifest cannot be read: costs are not known"
+        yield "cannot read its manifest: costs are unknown"
     if run.damage:
-        yield f"the journal has {counted(len(run.damage), 'gap')}; what stood there is not shown:"
+        yield f"the journal has {counted(len(run.damage), 'gap')}; lost records are not shown:"
     for one in run.damage[:_MOST_DAMAGE]:
         yield f"  {one_line(one.segment)} at byte {one.offset}: {one_line(one.reason)}"
     if len(run.damage) > _MOST_DAMAGE:
@@ -150,13 +150,13 @@ def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> 
 
 
 def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
-    """All that is known of a case: what it is, its grade, its requests and what was said.
+    """Yield the lines of a whole case: its facts, grade, requests and conversation.
 
     Args:
         run: The run.
         one: The case.
-        reader: Of the run's episodes.
-        width: Characters for a line of a table; what was said is not wrapped.
+        reader: A reader of the run's episodes.
+        width: The width of a table, in characters; messages are not wrapped.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -167,10 +167,10 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     if episode is not None:
         rows += _episode_facts(run, reader, episode)
     if run.manifest is not None:
-        rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
+        rows.append(("run again", visible(rerun_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
-        # What is more than a line begins below its name: tracebacks keep their form.
+        # A text of several lines starts below its name, so that tracebacks keep their layout.
         yield from (
             [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
             if "\n" in text
@@ -193,7 +193,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     messages = conversation(run.directory, episode)
     if not messages:
         yield ""
-        yield "what was said is not kept"
+        yield "the conversation is not stored"
     for message in messages:
         yield ""
         yield from _message_lines(message)
@@ -201,8 +201,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "what it asks is known when it asks on or ends"
-    return "what it asked and got cannot be read" if one.history.had_episode else "it asked nothing"
+        return "its requests appear here after its next request or when it ends"
+    return "cannot read its requests" if one.history.had_episode else "it sent no request"
 
 
 def _case_facts(one: RunCase) -> list[tuple[str, str]]:
@@ -231,7 +231,7 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     if grade.reason:
         yield "why", visible(grade.reason)
     if grade.error:
-        # Journals of earlier versions have reasons here.
+        # Earlier versions wrote reasons into this field.
         went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
         yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
 
@@ -245,7 +245,7 @@ def _episode_facts(
     spent = spent_by(episode)
     if spent.value is not None:
         yield "returned", visible(spent.value)
-    yield "took", f"{duration(episode.duration_s)}, alone {duration(spent.service_s or 0.0)}"
+    yield "took", f"{duration(episode.duration_s)}, its answers {duration(spent.service_s or 0.0)}"
     yield (
         "waited",
         f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"
@@ -301,7 +301,7 @@ def _result(attempt: Attempt) -> str:
 
 def _message_lines(message: TurnMessage) -> Iterator[str]:
     known = {
-        "of role": message.pool_role,
+        "role": message.pool_role,
         "named": message.name,
         "for call": message.tool_call_id,
         "choice": message.choice,
@@ -327,11 +327,11 @@ def _calls(tool_calls: str) -> str:
     try:
         calls = msgspec.json.decode(tool_calls, type=list[_Call])
     except msgspec.DecodeError:
-        # There is none, or a suite's own code or an earlier version has written it.
+        # Empty, or written by a suite's own code or an earlier version.
         return tool_calls
     return "\n".join(f"{call.name}({call.arguments})" for call in calls)
 
 
 def _said(text: str) -> Iterator[str]:
-    """Lines of somebody else, indented: none can be taken for a heading of ours."""
+    """Indent lines from outside, so that they cannot look like a heading."""
     return (f"  {line}" for line in visible(text).split("\n"))

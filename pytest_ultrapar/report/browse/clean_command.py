@@ -1,4 +1,4 @@
-"""`ultrapar clean`: removes runs that nobody needs any more."""
+"""`ultrapar clean`: remove old runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=36_500)
 NAME = "clean"
-SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
+SUMMARY = "remove runs that are old, interrupted or surplus; lists them first"
 DESCRIPTION = """\
-Show which runs of a folder would be removed, and what they take; --yes removes them. A run goes
-where it meets all rules that are given. Never removed are runs that are in use, the benches of the
-folder, what is no run, runs that hold other runs, and anything that a symbolic link in the folder
-leads to. To remove runs of a bench, name the bench as the folder.
+Show the runs of a folder that match all given rules, and their size; --yes removes them. This
+command never removes runs in use, benches in the folder, other files, runs that contain other runs,
+and targets of symbolic links. To remove runs of a bench, name the bench as the folder.
 
     ultrapar clean --keep 10
     ultrapar clean --older-than 30d --keep 3 --yes
@@ -38,21 +37,21 @@ leads to. To remove runs of a bench, name the bench as the folder.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar clean`."""
     add_folder(parser)
-    parser.add_argument("--keep", metavar="N", type=_number, help="the N newest runs stay")
+    parser.add_argument("--keep", metavar="N", type=_number, help="keep the N newest runs")
     parser.add_argument(
         "--older-than",
         metavar="AGE",
         type=_age,
-        help="only runs begun or resumed longer ago: 12h, 30d, 8w",
+        help="only runs that were started or resumed longer than AGE ago: 12h, 30d, 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
-    parser.add_argument("--yes", action="store_true", help="remove them")
+    parser.add_argument("--yes", action="store_true", help="remove these runs")
 
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of runs; write a whole number such as 10"
+            f"{text!r} is not a number of runs; write a whole number such as 10"
         )
     return int(text)
 
@@ -62,25 +61,25 @@ def _age(text: str) -> timedelta:
     age = int(match[1]) * _UNITS[match[2]] if match else None
     if age is None or age > _LONGEST:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no age; write hours, days or weeks as 12h, 30d or 8w"
+            f"{text!r} is not an age; write hours, days or weeks as 12h, 30d or 8w"
         )
     return age
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or remove them; `EXIT_UNUSABLE` where one could not be removed.
+    """Print or remove the runs; return `EXIT_UNUSABLE` if a run could not be removed.
 
     Raises:
-        ConfigError: There is no such folder, or no rule is given.
+        ConfigError: The folder does not exist, or no rule is given.
     """
-    # Structs of whole runs; not for `--help`.
+    # These modules are slow to load, and `--help` does not need them.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
-    from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import remove_latest_link, remove_run  # noqa: PLC0415
 
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
     now = datetime.now(UTC)
-    # Those of benches have a folder of their own.
+    # Runs of benches are in a subfolder.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
     going = chosen(
         runs,
@@ -108,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         removed.append(one)
         write(f"removed {one_line(one.name)}, {size(one.bytes)}\n")
-    unpoint_latest(arguments.folder, {Path(one.directory) for one in removed})
+    remove_latest_link(arguments.folder, {Path(one.directory) for one in removed})
     write(f"removed {sum_line(removed)}\n")
     return 0 if len(removed) == len(going) else EXIT_UNUSABLE
 
@@ -121,19 +120,19 @@ def chosen(
     older_than: timedelta | None,
     interrupted: bool,
 ) -> list[FoundRun]:
-    """The runs that go, newest first, by all rules that are given; one that goes on never does.
+    """Return the runs that match all given rules, newest first; never a run in progress.
 
     Args:
-        runs: All of a folder, newest first.
-        now: An aware time.
-        keep: So many of the newest runs stay; None: no run stays for being new.
-        older_than: Its last session began longer ago; None: at any time.
-        interrupted: Whether only interrupted ones go.
+        runs: All runs in a folder, newest first.
+        now: The current time, with a time zone.
+        keep: How many of the newest runs to keep; None for no such rule.
+        older_than: The shortest time since the run's last session began; None for any time.
+        interrupted: Whether to match only interrupted runs.
     """
     return [
         run
         for run in runs[keep or 0 :]
-        if run.verdict != "going on"
+        if run.verdict != "running"
         and (older_than is None or now - run.started_at > older_than)
         and (run.verdict == "interrupted" or not interrupted)
     ]

@@ -1,6 +1,6 @@
-"""The cases of a run as its journal has them: of one that goes on, was killed or is damaged, too.
+"""The cases of a run, read from its journal, even if the run is in progress, killed or damaged.
 
-Tables are there only at the end of a run; the journal always is.
+Tables exist only after the run has ended; the journal always exists.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pytest_ultrapar.errors import ResultsError, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, listed, one_line
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import JournalReader, cut_off
+from pytest_ultrapar.store.journal_history import CaseHistory, cut_off_episodes, read_history
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import CaseHistory, cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 
 if TYPE_CHECKING:
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import Attempt, Case
     from pytest_ultrapar.store.journal import Damage, Position
+    from pytest_ultrapar.store.journal_history import EpisodeEntry, JournalHistory
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.recovered import EpisodeEntry, JournalHistory
 
 _ORDER = (
     *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),
     *("running", "waiting", "skipped", "scored", "solved"),
 )
-"""States of cases, those first that people look for."""
+"""States of cases, failures first."""
 _NO_FAILURE = frozenset({"running", "waiting", "skipped", "scored", "solved"})
 _MOST_NAMED = 5
 
 
 class RunCase(NamedTuple):
-    """A case of a run, as it stands now.
+    """A case of a run and its current state.
 
     Attributes:
-        case: As planned.
-        history: What the journal has of it.
-        state: Its outcome; of a case without a grade `running`, `waiting`, `not graded` (its
-            episode came to its end), `interrupted` or `never ran`.
+        case: The planned case.
+        history: The journal's records of the case.
+        state: Its outcome. For a case without a grade: `running`, `waiting`, `not graded` (its
+            episode has ended), `interrupted` or `never ran`.
     """
 
     case: Case
@@ -54,25 +54,25 @@ class RunCase(NamedTuple):
 
     @property
     def counts(self) -> EpisodeEntry | None:
-        """The episode that its grade is about; without a grade the last one, if there is any."""
+        """The graded episode; if there is no grade, the last episode, or None."""
         history = self.history
         last = history.episodes[-1] if history.episodes else None
         return history.kept_episode() or last
 
     @property
     def test_failed(self) -> bool:
-        """Whether pytest has it as failed."""
+        """Whether pytest reports it as failed."""
         grade = self.history.grade
         return grade is not None and grade.test in {"failed", "error"}
 
     @property
     def failed(self) -> bool:
-        """Whether it should have been solved, and was not."""
+        """Whether it counts as failed: it was not solved, scored or skipped, or its test failed."""
         return self.state not in _NO_FAILURE or self.test_failed
 
     @property
     def shown_state(self) -> str:
-        """The state, and one word more where there is one."""
+        """The state, with its kind or the failed test if there is one."""
         grade = self.history.grade
         if grade is None:
             return self.state
@@ -85,12 +85,12 @@ class RunCases(NamedTuple):
     """All cases of a run.
 
     Attributes:
-        directory: Of the run.
-        manifest: None where it cannot be read.
-        is_in_use: Whether a process writes into the run now.
-        cases: In the order planned.
-        damage: What of the journal could not be read.
-        open: What episodes without an end have been answered.
+        directory: The run's directory.
+        manifest: The run's manifest; None if it cannot be read.
+        is_in_use: Whether a process is writing to the run.
+        cases: The cases in planned order.
+        damage: The parts of the journal that could not be read.
+        open: Episodes that have not ended, with their answers so far.
     """
 
     directory: Path
@@ -101,19 +101,21 @@ class RunCases(NamedTuple):
     open: Mapping[Position, EpisodeEnded]
 
     def ordered(self) -> list[RunCase]:
-        """Failures first; cases of the same state as planned."""
+        """Return the cases, failures first; cases in the same state are in planned order."""
         return sorted(
             self.cases, key=lambda one: (not one.failed, _ORDER.index(one.state), one.case.index)
         )
 
     def find(self, name: str) -> RunCase:
-        """The case of that id or node id, or the only one whose id begins or node id has it.
+        """Return the case with this id or node id, or the only case that matches a part of it.
+
+        An id must start with `name`; a node id may contain it anywhere.
 
         Raises:
-            ConfigError: There is none, or there are several.
+            ConfigError: No case matches, or several do.
         """
         if not name:
-            refuse("CASE is empty: name a case by its id or a part of its node id")
+            refuse("CASE is empty: give a case's id or a part of its node id")
         whole = [one for one in self.cases if name in {one.case.case_id, one.case.nodeid}]
         found = whole or [
             one
@@ -124,22 +126,22 @@ class RunCases(NamedTuple):
             refuse(self._unknown(name))
         if len(found) > 1:
             named = listed([one_line(one.case.nodeid) for one in found], _MOST_NAMED)
-            refuse(f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}")
+            refuse(f"{name!r} matches {counted(len(found), 'case')} of {self.directory}: {named}")
         return found[0]
 
     def _unknown(self, name: str) -> str:
         nodeids = [one.case.nodeid for one in self.cases]
-        # What is typed is seldom as long as a node id with its path.
+        # Users rarely type the whole path of a node id.
         names = [*nodeids, *(nodeid.partition("::")[2] for nodeid in nodeids)]
         near = did_you_mean(name, dict.fromkeys(filter(None, names)), cutoff=0.3)
-        return f"no case of {self.directory} is or has {name!r} in its name{one_line(near)}"
+        return f"no case of {self.directory} matches {name!r}{one_line(near)}"
 
 
 def read_run_cases(directory: Path) -> RunCases:
-    """The cases of a run as they stand now.
+    """Read the cases of a run in their current state.
 
     Raises:
-        ResultsError: Its planned cases or its journal cannot be read.
+        ResultsError: The run's planned cases or its journal cannot be read.
     """
     is_in_use = in_use(directory)
     cases = read_cases(directory)
@@ -149,7 +151,7 @@ def read_run_cases(directory: Path) -> RunCases:
         history.add(position, episode)
     damage = history.damage
     manifest = None
-    # Without a manifest prices and limits are not known; what cases said and became is.
+    # If the manifest is missing, only prices and limits are unknown.
     with suppress(ResultsError):
         manifest = read_manifest(directory)
         damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
@@ -171,7 +173,7 @@ def _case(case: Case, history: JournalHistory, *, is_in_use: bool) -> RunCase:
 
 
 class EpisodeReader:
-    """Reads the episodes of a run's cases, and says what they cost; a context manager.
+    """Reads the episodes of a run's cases, and computes their cost; a context manager.
 
     Args:
         run: The run.
@@ -189,18 +191,18 @@ class EpisodeReader:
         self._journal.close()
 
     def last(self, one: RunCase) -> EpisodeEnded | None:
-        """The episode that a case's row in `results` is about; None where there is none to read."""
+        """Return the episode of a case's row in `results`; None if it cannot be read."""
         entry = one.counts
         return None if entry is None else self._read(entry)
 
     def earlier(self, one: RunCase) -> Iterator[EpisodeEnded]:
-        """The other episodes of a case, as far as they can be read."""
+        """Yield the other readable episodes of a case."""
         for entry in one.history.episodes:
             if entry != one.counts and (episode := self._read(entry)) is not None:
                 yield episode
 
     def cost(self, attempts: Iterable[Attempt]) -> float | None:
-        """What requests cost in the currency of the run; None where nobody knows."""
+        """Return the cost of requests in the run's currency; None if unknown."""
         units = None if self._prices is None else self._prices.of_all(attempts)
         return None if units is None else amount_of(units)
 

@@ -1,4 +1,4 @@
-"""The runs in a folder: what each is, how it ended, and what it takes on the disk."""
+"""The runs in a folder, each with its state, its results and its size on disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal_history import read_history
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME, run_id_of
 from pytest_ultrapar.system.files import cannot
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.store.manifest import Manifest
 
-Verdict = Literal["complete", "interrupted", "going on", "damaged"]
+Verdict = Literal["complete", "interrupted", "running", "damaged"]
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What became of the cases of a run.
+    """How many cases of a run are in each state.
 
     Attributes:
-        planned: Cases that were to run.
-        final: Of these, those with a row in `results`.
-        graded: Of these, those that count in scores.
-        solved: Of these, those that were solved.
-        scored: Of the graded, those that scores alone graded.
+        planned: Planned cases.
+        final: Planned cases with a row in `results`.
+        graded: Final cases that scores include.
+        solved: Graded cases that were solved.
+        scored: Graded cases that were graded only by scores.
     """
 
     planned: int
@@ -51,19 +51,21 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a folder; a line of `ultrapar runs --json`.
 
     Attributes:
-        name: Of its directory, below the folder.
-        directory: Absolute.
+        name: The path of its directory below the folder.
+        directory: The absolute path of its directory.
         run_id: Its id.
-        verdict: `complete`: each planned case has a row; `going on`: a process writes into it;
-            `damaged`: its manifest, cases or journal cannot be read; else `interrupted`.
-        started_at: When its last session began, as far as its manifest or else its lock tells.
-        cases: None where nobody can tell.
-        duration_s: Of its last session, until now where it goes on; None where that was killed.
-        cost: Of all its requests in `currency`, as far as known; None before it ended.
-        currency: Of `cost`.
-        bytes: Of all its files.
+        verdict: `complete`: each planned case has a row; `running`: a process is writing to it;
+            `damaged`: its manifest, cases or journal cannot be read; otherwise `interrupted`.
+        started_at: When its last session started, from its manifest, or from its lock if it has no
+            manifest.
+        cases: How many cases it has; None if unknown.
+        duration_s: How long its last session took, or has taken so far if the run is in progress;
+            None if the session was killed.
+        cost: The known cost of all its requests in `currency`; None before the run ended.
+        currency: The currency of `cost`.
+        bytes: The size of all its files.
         simulated: Whether any answer came from the simulated provider.
-        drawn_from: How many cases it is a sample of; 0: it is none.
+        drawn_from: How many cases its sample was drawn from; 0 for a full run.
     """
 
     name: str
@@ -81,21 +83,21 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """Share of the cases that have one; None without any."""
+        """The solved share of the cases with a solved rate; None if there are no such cases."""
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
 
 
 def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
-    """The runs in a folder and in the benches there, newest first; symbolic links are passed by.
+    """Return the runs in a folder and in its benches, newest first; symbolic links are skipped.
 
     Args:
         folder: A folder of runs, or the directory of a bench.
-        now: An aware time.
+        now: The current time, with a time zone.
 
     Raises:
-        ConfigError: There is no such folder, it cannot be read, or it is a run itself.
+        ConfigError: The folder does not exist, cannot be read, or is a run itself.
     """
     found: list[FoundRun] = []
     for path in _directories(folder):
@@ -111,7 +113,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
-        refuse(f"{folder} is a run; name the folder in which it stands")
+        refuse(f"{folder} is a run; name the folder that contains it")
     with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
@@ -135,12 +137,12 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         name=name,
         directory=str(path.absolute()),
         run_id=run_id,
-        verdict="going on" if is_in_use else "damaged",
+        verdict="running" if is_in_use else "damaged",
         started_at=_modified(path / LOCK_NAME, now),
         bytes=size_of(path),
     )
     if not (path / MANIFEST_NAME).exists():
-        # Ended while it collected tests, or does so now.
+        # The run ended during collection, or is still collecting.
         return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
     try:
         manifest = read_manifest(path)
@@ -158,12 +160,12 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
 
 
 def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
-    """The run with what became of its cases.
+    """Return the run with the counts of its cases.
 
     Raises:
-        ResultsError: A file of it cannot be read.
+        ResultsError: One of its files cannot be read.
     """
-    # Of a run that goes on or was killed, the summary is of an earlier session.
+    # If the run is in progress or was killed, the summary is from an earlier session.
     is_over = manifest.ended_at is not None and not is_in_use
     summary = read_summary(path) if is_over else None
     cost = None
@@ -193,7 +195,7 @@ def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: b
 
 
 def _count(path: Path) -> Counts:
-    """What the journal says."""
+    """Count the cases in the journal."""
     cases = read_cases(path)
     history = read_history(path / JOURNAL_NAME).cases
     found = [history[case.case_id].grade for case in cases if case.case_id in history]
@@ -211,7 +213,7 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files below a directory; what vanishes meanwhile is left out."""
+    """Return the size in bytes of all files below a directory, excluding files that vanish."""
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

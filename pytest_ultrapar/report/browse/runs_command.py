@@ -1,4 +1,4 @@
-"""`ultrapar runs`: which runs there are."""
+"""`ultrapar runs`: list runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
-List the runs in a folder and in the benches there, newest first: whether they are complete, graded
-and planned cases, the solved share of the graded ones, the time of the last session, cost and size.
+List the runs in a folder and in its benches, newest first. The columns show the state, graded and
+planned cases, the solved share of graded cases, the time of the last session, the cost and size.
 
     ultrapar runs
     ultrapar runs /data/runs --json
@@ -55,31 +55,31 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_folder,
         default=Path(".ultrapar"),
-        help="the folder in which runs stand (default: .ultrapar)",
+        help="the folder of the runs (default: .ultrapar)",
     )
 
 
 def _folder(name: str) -> Path:
-    # `Path("")` is the current folder: a shell variable that is not set must not clean that.
+    # `Path("")` is the current folder: an unset shell variable must not clean it.
     if not name:
         raise argparse.ArgumentTypeError(
-            "an empty name names no folder; leave it out for .ultrapar, or write . for this one"
+            "FOLDER is empty; leave it out for .ultrapar, or write . for the current folder"
         )
     return Path(name)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them.
+    """Print the runs.
 
     Raises:
-        ConfigError: There is no such folder, or it is a run.
+        ConfigError: The folder does not exist, or is a run.
     """
-    # Structs of whole runs; not for `--help`.
+    # This module is slow to load, and `--help` does not need it.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
 
     found = find_runs(arguments.folder, datetime.now(UTC))
     if arguments.json:
-        # Unlike msgspec it has a form for names of directories that are no UTF-8.
+        # Unlike msgspec, `json` accepts names of directories that are not UTF-8.
         lines = [json.dumps(msgspec.to_builtins(one)) for one in found]
     else:
         table = run_table(found, width=table_width()) if found else []
@@ -89,23 +89,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
-    """A line for each run.
+    """Return a line for each run.
 
     Args:
-        runs: In this order.
-        width: Characters for a line.
+        runs: The runs, in the order of their lines.
+        width: The width of a line, in characters.
     """
     header, rows = columns_of([_cells(run) for run in runs])
     return text_table(header, rows, n_names=3, width=width)
 
 
 def sum_line(runs: Sequence[FoundRun]) -> str:
-    """How many there are, and what they take together."""
+    """State the number of runs and their total size."""
     return f"{counted(len(runs), 'run')}, {size(sum(run.bytes for run in runs))}"
 
 
 def size(n_bytes: int) -> str:
-    """Bytes with two digits or so: `999 B`, `1.2 MB`, `34 GB`."""
+    """Return a size with about two digits: `999 B`, `1.2 MB`, `34 GB`."""
     power = min((len(str(n_bytes)) - 1) // 3, len(_UNITS) - 1)
     amount = n_bytes / 1000**power
     digits = 1 if power and amount < 10 else 0  # noqa: PLR2004 - two digits

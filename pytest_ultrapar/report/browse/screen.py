@@ -1,4 +1,4 @@
-"""Stdout as it is: a terminal of some size, or another program."""
+"""Output to stdout, which is a terminal or another program."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import sys
 from pytest_ultrapar.report.text import visible
 
 _PLAIN_WIDTH = 100_000
-"""Lines for other programs are not shortened."""
+"""The width of lines for other programs, so large that they are not shortened."""
 
 
 def table_width() -> int:
-    """Characters for a line of a table on stdout."""
+    """The width of a table on stdout, in characters."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
 
 
 def write(text: str) -> None:
-    """Write text to stdout; characters that its encoding lacks as escapes."""
+    """Write text to stdout; escape characters that its encoding cannot represent."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def write_line(line: str) -> None:
-    """`write` a line at once; what would steer the terminal as escapes."""
+    """Write a line with `write` and flush it; escape control characters."""
     write(f"{visible(line)}\n")
     sys.stdout.flush()
 
 
 def write_paged(text: str) -> None:
-    """`write`, on a terminal by `$PAGER` where the text does not fit."""
+    """Write text with `write`; on a terminal, use `$PAGER` if the text does not fit."""
     on_terminal = sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()
     if on_terminal and text.count("\n") >= shutil.get_terminal_size().lines:
         import pydoc  # noqa: PLC0415 - 20 ms, for terminals only

@@ -1,4 +1,4 @@
-"""`ultrapar show`: the cases of a run, or all that one of them said."""
+"""`ultrapar show`: the cases of a run, or one whole case."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "show"
-SUMMARY = "list the cases of a run, or show what one of them said"
+SUMMARY = "list the cases of a run, or show one case with its conversation"
 DESCRIPTION = """\
-List the cases of a run, failures first, or show one of them: its grade, its requests, and what was
-said. Runs that go on, were interrupted or are damaged are shown as far as they can be read. A run
-is named by its directory, its id, or latest; a case by its id, its node id, or any part of it that
-no other case has. Below a case stands why it is so, where its test or its error says it.
+List the cases of a run, failures first, or show one case: its grade, its requests and its
+conversation. If a run is in progress, interrupted or damaged, you see all that can be read. Name a
+run by its directory, its id, or latest; name a case by its id, its node id, or a part of it that
+matches no other case. In the list, the reason for an outcome is below its case, if the test or its
+error gave one.
 
     ultrapar show
     ultrapar show --failed
@@ -34,31 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run: its directory, its id, or latest (default: latest)",
     )
     parser.add_argument(
-        "case", metavar="CASE", nargs="?", help="show this one: its id, or a part of its node id"
+        "case", metavar="CASE", nargs="?", help="show this case: its id, or a part of its node id"
     )
     parser.add_argument(
-        "--failed", action="store_true", help="list only cases that should be solved and are not"
+        "--failed", action="store_true", help="list only cases that should be solved but are not"
     )
     parser.add_argument(
         "--no-pager",
         action="store_true",
-        help="write to the terminal what else goes through $PAGER where it is more than a screen",
+        help="do not use $PAGER for output longer than the screen",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it.
+    """Print the cases, or one case.
 
     Raises:
-        ConfigError: There is no such run or case.
+        ConfigError: The run or case does not exist.
         ResultsError: The run cannot be read.
     """
-    from pytest_ultrapar.report.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - structs
+    from pytest_ultrapar.report.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - slow
     from pytest_ultrapar.report.browse.run_cases import EpisodeReader, read_run_cases  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     if arguments.case is not None and arguments.failed:
-        refuse("--failed lists cases; leave it out to show one")
+        refuse("--failed lists cases; leave it out to show one case")
     found = read_run_cases(resolve_run(arguments.run))
     with EpisodeReader(found) as reader:
         if arguments.case is not None:

@@ -1,1 +1,1 @@
-"""Pages to look at runs, each a file that needs nothing else: `report.html`."""
+"""HTML pages that show runs; each page is a single file that needs no others: `report.html`."""

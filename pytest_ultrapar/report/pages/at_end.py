@@ -1,24 +1,24 @@
-"""The page of a run that is over, made by the process that has made its tables."""
+"""Write the HTML report of a finished run, in the process that wrote the run's tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.file import PAGE
-from pytest_ultrapar.report.pages.frame import template
 from pytest_ultrapar.report.pages.page import TEMPLATE, write_page
+from pytest_ultrapar.report.pages.page_template import template
+from pytest_ultrapar.report.report_file import PAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-template(TEMPLATE)  # compiled with the import, while the run goes on
+template(TEMPLATE)  # compiled during the import, while the run is in progress
 
 
 def at_end(run_dir: Path) -> None:
-    """Write the page. Called by that process, when whoever waits for the tables has them.
+    """Write the HTML report. The process calls this after it has delivered the tables.
 
     Raises:
         ConfigError: The run's tables are damaged.
-        ResultsError: The page cannot be written.
+        ResultsError: The file cannot be written.
     """
     write_page(run_dir, run_dir / PAGE)

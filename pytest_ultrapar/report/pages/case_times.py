@@ -1,4 +1,4 @@
-"""Where the time of a case went: in line before it began, and from then to its end; pure."""
+"""The two times of a case: its time in the queue, and the time from its begin to its end; pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 _DIGITS = 4
 Table = Any
-"""Arrow's."""
+"""An Arrow table."""
 
 
 def case_times(
     results: Table, attempts: Table, case_of: Numbers
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """The two times of each case and the parts of the second.
+    """Return the two times of each case, and the parts of the second time.
 
-    `service_s` is its duration less everything else, so what is neither service nor back-off was
-    waiting or refused. All that it waited, less what it waited then, it waited before.
+    `service_s` is the part of the duration for answers. The rest, minus the back-off, was waits or
+    refused requests. The time in the queue is the total wait minus the waits after the start.
 
     Args:
-        results: Rows of the table.
-        attempts: Rows of the table.
-        case_of: For each of these the number of its row of `results`, or -1.
+        results: Rows of `results`.
+        attempts: Rows of `attempts`.
+        case_of: For each row of `attempts`, its row number in `results`, or -1.
 
     Returns:
-        Seconds in line for the first lease, before the case began; and from then to its end by what
-        they were spent on: their sum is `duration_s` of `results`.
+        The seconds in the queue for the first lease, before the case began; and the seconds from
+        then to the case's end, by part. The sum of these parts is `duration_s` in `results`.
     """
     sent_s = floats(attempts["t_send_s"])
     asked_s, leased_s = (
@@ -44,7 +44,7 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # The first lease is older than the request that uses it: nothing was waited for there.
+    # The first lease is older than the request that uses it: that request did not wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:
@@ -63,7 +63,7 @@ def case_times(
         "back-off": backoff_s,
         "refused requests": refused_s,
     }
-    # Requests that waited at the same time waited longer than the case took.
+    # Requests that waited at the same time may together have waited longer than the case took.
     waited_s = np.where(answers_s == 0, np.maximum(waited_s, held_s), waited_s)
     all_s = seconds("queue_wait_s") + seconds("rate_wait_s")
     return (

@@ -1,4 +1,4 @@
-"""Columns of tables as a page computes with them and shows them."""
+"""Columns of tables, converted for a page."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 Column = Any
-"""Arrow's, of a table."""
+"""A column of an Arrow table."""
 LANE = ("provider", "instance", "key")
 
 
 class Coded(msgspec.Struct, frozen=True):
-    """A column of few texts.
+    """A column with few distinct texts.
 
     Attributes:
-        texts: Each once.
-        at: For each row which of them it has; None where it has none.
+        texts: Each distinct text once.
+        at: For each row, the index of its text; None for null.
     """
 
     texts: list[str]
@@ -38,36 +38,36 @@ class Coded(msgspec.Struct, frozen=True):
 
 
 def floats(column: Column) -> Floats:
-    """As numbers; NaN where there is none."""
+    """Convert a column to numbers; NaN for null."""
     return np.asarray(column.cast(pa.float64()).to_numpy())
 
 
 def rounded(numbers: Floats, digits: int) -> list[float]:
-    """Numbers with so many digits after the point."""
+    """Round numbers to `digits` decimals."""
     return cast("list[float]", np.round(numbers, digits).tolist())
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """For each row whether it has one of these texts."""
+    """Say for each row whether its text is one of these."""
     return places(column, sorted(values)) >= 0
 
 
 def places(column: Column, values: Sequence[object] | Column) -> Numbers:
-    """For each row which of these values it has; -1 for none of them."""
+    """Return for each row the index of its value in `values`; -1 for any other value."""
     known = values if isinstance(values, pa.ChunkedArray) else pa.array(values, column.type)
     found = pc.index_in(column, value_set=known)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
 def grouped(places: Numbers, n: int) -> list[Numbers]:
-    """For each number below `n` the rows that have it, in their order."""
+    """Return for each number below `n` the rows with this number, in order."""
     order = np.argsort(places, kind="stable")
     ends = np.searchsorted(places[order], np.arange(n + 1))
     return [order[ends[at] : ends[at + 1]] for at in range(n)]
 
 
 def texts(column: Column, most: int) -> list[str]:
-    """Each as `shortened` has it; empty where there is none."""
+    """Apply `shortened` to each text; empty for null."""
     found = ["" if one is None else str(one) for one in column.to_pylist()]
     if max(map(len, found), default=0) > most:
         return [shortened(one, most) for one in found]
@@ -75,20 +75,20 @@ def texts(column: Column, most: int) -> list[str]:
 
 
 def all_visible(texts: Iterable[str | None]) -> list[str]:
-    """Each as `visible` has it; empty where there is none."""
+    """Apply `visible` to each text; empty for None."""
     found = [one or "" for one in texts]
-    # As a rule there is nothing to be done.
+    # Most texts need no change.
     together = "\n".join(found)
     return found if visible(together) == together else [visible(one) for one in found]
 
 
 def coded(column: Column, most: int) -> Coded:
-    """The same where few texts differ."""
+    """Apply `texts` to a column with few distinct texts."""
     found = column.combine_chunks().dictionary_encode()
     return Coded(texts(found.dictionary, most), found.indices.to_pylist())
 
 
 def lane_names(table: Any) -> Column:  # noqa: ANN401 - an Arrow table
-    """The lane of each row, `provider/instance/key`."""
+    """Return the lane of each row, as `provider/instance/key`."""
     parts = [pc.fill_null(table[name], "") for name in LANE]
     return pc.binary_join_element_wise(*parts, "/")

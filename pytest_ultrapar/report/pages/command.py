@@ -1,4 +1,4 @@
-"""`ultrapar report`: the page of a run, or its report as Markdown."""
+"""`ultrapar report`: the HTML report of a run, or its report as Markdown."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "report"
-SUMMARY = "write the page of a run, report.html, or print its report as Markdown"
+SUMMARY = "write the HTML report of a run, report.html, or print Markdown"
 DESCRIPTION = """\
-Write a page that shows a run: one file that needs nothing else and sends nothing. A run that goes
-on, or was killed, is shown as far as it came. It is named by its directory, its id, or latest.
+Write the HTML report of a run: one file that loads and sends nothing. If a run is in progress or
+was killed, you see its results so far. Name a run by its directory, its id, or latest.
 
     ultrapar report latest
     ultrapar report .ultrapar/20261122T151326Z-cb39c5 --out run.html
@@ -28,38 +28,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = "a run's directory, its id, or latest (default: latest)"
     parser.add_argument("run", metavar="RUN", nargs="?", default="latest", help=how)
     parser.add_argument(
-        "--out", metavar="FILE", help="the page (default: report.html in the run's directory)"
+        "--out",
+        metavar="FILE",
+        help="the file to write (default: report.html in the run's directory)",
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="print Markdown that fits a comment instead"
+        "--markdown", action="store_true", help="print Markdown instead, short enough for a comment"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit code.
+    """Write or print the report; return the exit code.
 
     Raises:
-        ConfigError: There is no such run, or it has not planned its cases yet.
+        ConfigError: The run does not exist, or has not planned its cases yet.
         ResultsError: A file cannot be read or written.
     """
     from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.snapshot import gently  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.snapshot import at_low_priority  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import in_use, resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
     path = None if arguments.out is None else out_file(arguments.out, "--out")
     work = partial(_write_markdown if arguments.markdown else _write_page, directory, path)
     if in_use(directory):
-        gently(work)
+        at_low_priority(work)
     else:
         work()
     return 0
 
 
 def _write_page(directory: Path, path: Path | None) -> None:
-    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415
 
     path = path or directory / PAGE
     with readable(directory) as found:
@@ -69,8 +71,8 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
 def _write_markdown(directory: Path, path: Path | None) -> None:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
-    from pytest_ultrapar.report.file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What the page of a run shows, read from its tables; pure data, which a test can compute anew."""
+"""The figures on a run's page, read from the run's tables; pure data that a test can recompute."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import mean_of, quantile
+from pytest_ultrapar.analysis.table_layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import GRADED, LABEL, META, RATED, function_of
@@ -42,10 +42,10 @@ from pytest_ultrapar.report.pages.lanes import (
     requests_sent,
 )
 from pytest_ultrapar.report.pages.models import (
-    Beside,
+    ComparedWithBest,
     ModelCost,
     PassAt,
-    beside_best,
+    compare_with_best,
     model_costs,
     passes,
 )
@@ -69,7 +69,7 @@ _PARAM = "param."
 _FACTS = (_PARAM, META, LABEL)
 _SCORE = "score."
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "scored", "solved")
-"""Outcomes, those first that somebody wants to know of."""
+"""The outcomes, the most interesting ones first."""
 _TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
 _TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
 _COUNTS = ("n_attempts", "n_turns", "tokens_in", "tokens_out")
@@ -79,13 +79,15 @@ _LIMITS = ("limit", "t_s", "workers", "reason")
 _PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
-class Square(msgspec.Struct, frozen=True):
+class HeatmapCell(msgspec.Struct, frozen=True):
     """The graded cases of one model and one value.
 
     Attributes:
-        low: Of the interval at 95 % of the solved share, or of the mean; None without one.
-        mean: Of the score that the page is about, where no case has a solved rate.
-        share: Where that lies between the least and the greatest value of all.
+        low: The lower end of the 95 % interval of the solved share or of the mean; None if there is
+            no interval.
+        high: Its upper end.
+        mean: The mean of the score that the page shows, if no case has a solved rate.
+        share: Where the mean lies between the smallest (0) and the largest value (1) of all cases.
     """
 
     n: int
@@ -98,24 +100,24 @@ class Square(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter.
+    """A table of models by the values of one parameter.
 
     Attributes:
-        name: The parameter; empty where all cases are one value.
-        values: As they are shown, no two alike.
-        squares: For each model one for each value.
+        name: The parameter's name; empty for all cases together.
+        values: The values as shown; no two are equal.
+        squares: For each model, one square for each value.
     """
 
     name: str
     values: list[str]
-    squares: list[list[Square]]
+    squares: list[list[HeatmapCell]]
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """How a time is distributed.
+    """The distribution of a time.
 
     Attributes:
-        p50_s: As the summary computes it, which may lie between two values; so is the next.
+        p50_s: The median, interpolated between two values as in the summary; so is `p95_s`.
     """
 
     model: str
@@ -127,41 +129,41 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """All that the page shows beside what the run says of itself."""
+    """All figures on the page except the sections of the report."""
 
     suites: list[str]
     cases: dict[str, Any]
-    """As the list of cases has them, in columns: a list or `Coded`."""
+    """The list of cases, by column; a column is a list or a `Coded`."""
     params: dict[str, Coded]
-    """What each case has of the suite's parameters, marks and labels, by their names."""
+    """The parameters, metadata and labels of each case, by name."""
     at: list[list[int | None]]
-    """For each of `dimensions` which of its values each case has; None where it has none."""
+    """For each of `dimensions`, the index of each case's value; None for a case without a value."""
     parts: dict[str, list[float]]
-    """Where `duration_s` of each case went, which is their sum."""
+    """The parts whose sum is the `duration_s` of each case."""
     models: list[str]
-    """As they are shown, no two alike."""
+    """The models as shown; no two are equal."""
     dimensions: list[Dimension]
     curves: list[Curve]
-    """How long a case's answers took, all of them together."""
+    """The total time of all answers of a case."""
     first_tokens: list[Curve]
-    """How long requests that were streamed waited for their first token."""
+    """The time to the first token of streamed requests."""
     costs: list[ModelCost]
     passes: list[PassAt]
     n_refused: int
-    """Requests that were refused for rate limits."""
+    """How many requests were rate limited."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
-    beside_best: list[Beside]
-    """The other models beside it."""
+    compared_with_best: list[ComparedWithBest]
+    """The other models compared with the best one."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
     score: str
-    """Of which squares have the mean; empty where they have the solved share."""
+    """The score whose mean the squares show; empty if they show the solved share."""
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
-    """The figures of a run whose tables are made.
+    """Read the figures of a run that has tables.
 
     Raises:
         ConfigError: A table is missing or damaged.
@@ -171,7 +173,7 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
-    # Plans and tables are large, and needed one after the other.
+    # Plans and tables are large, so keep only one of them in memory at a time.
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
@@ -181,7 +183,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
-    # Runs of earlier versions have no reasons, and no values.
+    # Results of earlier versions contain no reasons and no values.
     results = read_columns(run_dir, "results", columns, beginning=(*_FACTS, "reason", "value"))
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     errors = [results[one] for one in ("error", "reason") if one in results.column_names]
@@ -202,7 +204,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         for model, own in by_model.items()
         if (those := [row for row in own if row.outcome in RATED])
     }
-    best, besides = beside_best(rated, questions, shown) if rated else ("", [])
+    best, besides = compare_with_best(rated, questions, shown) if rated else ("", [])
     del cells, clusters, questions
     params = _facts(results)
     names += [name for name in params if name.startswith(LABEL)]
@@ -246,9 +248,9 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     }
     answers_s = floats(results["service_s"])
     first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
-    # A role's model is another one.
+    # A role has a different model.
     own_ok = mask(attempts["outcome"], ["ok"]) & mask(attempts["role"], [""])
-    # The last one is of requests of no case here.
+    # The appended -1 is for requests whose case is not here.
     model_of = np.where(own_ok & ~np.isnan(first_s), np.append(model_at, -1)[case_of], -1)
     changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
@@ -276,7 +278,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
-    """The first score of a run, and what these cases have of it; None without any."""
+    """Return the first score of a run and its values for these cases; None without scores."""
     scores = read_columns(run_dir, "results", ("case_id",), beginning=_SCORE)
     for name in scores.column_names[1:2]:
         own = floats(scores[name])[places(case_ids, scores["case_id"])]
@@ -285,7 +287,7 @@ def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
 
 
 def _facts(results: Column) -> dict[str, Column]:
-    """What is said of cases, by name, and what their episodes returned, where any did."""
+    """Return parameters, metadata and labels by name, and values of episodes if there are any."""
     names = [one for one in results.column_names if one.startswith(_FACTS)]
     found = {one.removeprefix(_PARAM): results[one] for one in names}
     if "value" in results.column_names and results["value"].null_count < len(results):
@@ -294,27 +296,27 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """Nothing was sent where all three parts of a lane's name are empty."""
+    """Make the lane name of a case that sent nothing empty: all three parts of it are empty."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """All cases, and each dimension that has several values, but not too many, with these in order.
+    """Return all cases as one dimension, and each dimension with 2 to `MOST_VALUES` sorted values.
 
     Args:
-        found: Dimensions and the values of cases.
+        found: The dimensions, and their values in the cases.
     """
     values: dict[str, list[Scalar]] = {"": [""]}
     for name, own in found:
         distinct = {str(value): value for value in own if value is not None}
         if name and 1 < len(distinct) <= MOST_VALUES:
-            # A column's values are of one type.
+            # All values of a column have the same type.
             values[name] = [*sorted(distinct.values(), key=lambda one: (str(type(one)), one))]
     return values
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
-    """Values as they are shown: short, and no two alike."""
+    """Return the values as the page shows them: short, and no two equal."""
     seen: Counter[str] = Counter()
     shown = []
     for value in values:
@@ -329,11 +331,11 @@ def labels(values: Iterable[Scalar]) -> list[str]:
 def _dimension(
     name: str,
     values: list[Scalar],
-    square: Callable[[Numbers], Square],
+    square: Callable[[Numbers], HeatmapCell],
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
-    """Of all squares, those of the first model first; by row its model and its value."""
+    """Make a dimension; `at` is the model and the value of each row."""
     n, (model_at, value_at) = len(values), at
     place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
     squares = [*map(square, grouped(place, n_models * n))]
@@ -341,23 +343,23 @@ def _dimension(
     return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
-def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Square:
+def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> HeatmapCell:
     those = [rows[number] for number in at]
     if scored is not None and those:
         own, least, most = scored[at].tolist(), float(np.nanmin(scored)), float(np.nanmax(scored))
         low, high = mean_interval_of(those, own).known
         mean = mean_of(own)
         place = (mean - least) / (most - least) if least < most else 0.5
-        return Square(len(those), 0, 0, low, high, mean, place)
+        return HeatmapCell(len(those), 0, 0, low, high, mean, place)
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)
     n_partial = sum(row.outcome == "partial" for row in those)
-    return Square(len(those), sum(hits), n_partial, low, high)
+    return HeatmapCell(len(those), sum(hits), n_partial, low, high)
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:
-    """Of the rows that have a model."""
+    """Return a curve for each model, from the rows that have a model."""
     curves = []
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):
@@ -368,5 +370,5 @@ def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> lis
 
 
 def _has(run_dir: Path, table: str) -> bool:
-    """Whether there is a table: none without rows, of limits estimated and of pauses."""
+    """Whether a table exists: `limits` and `pauses` are not written if they have no rows."""
     return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))

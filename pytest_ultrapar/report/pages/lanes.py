@@ -1,4 +1,4 @@
-"""What each lane did over the time of a run, and how much of each limit was used, in slices."""
+"""The load of each lane and the use of each limit during a run, by slices of time."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _REFUSED = frozenset({"rate", "congestion", "overload"})
 
 
 Spans = Sequence[tuple[float, float]]
-"""Times by their begins and ends."""
+"""The begin and the end of each span, in seconds."""
 
 
 class LaneUse(msgspec.Struct, frozen=True):
     """One lane over time.
 
     Attributes:
-        seats: How many requests its limits allow at once, as far as the pool says.
-        slice_s: Seconds of a slice.
-        in_flight: Requests, on average over each slice.
-        refused_at_s: When refusals came, in seconds from the run's first request.
-        n: Requests in all.
-        pauses: How often it was paused, in all.
-        paused_s: Seconds for which it was.
-        n_opened: How often its breaker opened.
-        pauses_at_s: From when to when, in seconds from the run's first request; those that are
-            nearer to each other than a slice is long as one.
-        opened_at_s: The same of the times for which its breaker was open.
+        seats: How many requests in flight its declared limits allow; None without such a limit.
+        slice_s: The length of a slice, in seconds.
+        in_flight: The mean number of requests in flight in each slice.
+        refused_at_s: The times of refusals, in seconds after the run's first request.
+        n: How many requests it got.
+        pauses: How often it paused.
+        paused_s: The total time of its pauses, in seconds.
+        n_opened: How often its circuit breaker opened.
+        pauses_at_s: When pauses began and ended, in seconds after the run's first request. Pauses
+            that are closer together than a slice are joined.
+        opened_at_s: The same for the times when its circuit breaker was open.
     """
 
     lane: str
@@ -58,14 +58,14 @@ class LaneUse(msgspec.Struct, frozen=True):
 
 
 class LimitUse(msgspec.Struct, frozen=True):
-    """How much of a declared limit was used over time.
+    """The use of a declared limit over time.
 
     Attributes:
-        limit: Its name, with what it bounds: `lab/key0 (qps 10)`.
-        slice_s: Seconds of a slice.
-        shares: Of what it allows: of requests in flight the mean over each slice, of a rate what
-            was sent in its window up to the end of each slice; tokens as far as answers say how
-            many they were.
+        limit: Its name, kind and amount: `lab/key0 (qps 10)`.
+        slice_s: The length of a slice, in seconds.
+        shares: The used share of the limit in each slice. For requests in flight, it is the mean
+            over the slice; for a rate, the amount in the window that ends with the slice. Tokens
+            are included if the answer reported them.
     """
 
     limit: str
@@ -77,9 +77,9 @@ class LimitLine(msgspec.Struct, frozen=True):
     """An estimated limit over time.
 
     Attributes:
-        at_s: When it changed, in seconds from the run's first request.
-        workers: Requests in flight that it allowed from then on.
-        reasons: Why it changed, a few words each.
+        at_s: The times of its changes, in seconds after the run's first request.
+        workers: How many requests in flight each change allowed.
+        reasons: The reason for each change, in a few words.
     """
 
     limit: str
@@ -89,13 +89,13 @@ class LimitLine(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """Requests that were sent, in columns.
+    """Sent requests, in columns.
 
     Attributes:
-        lanes: As `provider/instance/key`.
-        lane: Which of them.
-        refused: Whether it was refused for a rate limit.
-        tokens: In and out, as far as known.
+        lanes: Lanes as `provider/instance/key`.
+        lane: For each request, the index of its lane.
+        refused: Whether the request was rate limited.
+        tokens: The known tokens, in and out.
     """
 
     lanes: list[str]
@@ -106,23 +106,23 @@ class Sent(NamedTuple):
     tokens: Floats
 
     def of(self, chosen: Mask | Numbers) -> Sent:
-        """Some of them."""
+        """Select some of the requests."""
         columns: tuple[Any, ...] = self[1:]
         return Sent(self.lanes, *(column[chosen] for column in columns))
 
     @property
     def start_s(self) -> float:
-        """When the first one was sent; 0 for none."""
+        """The time of the first request; 0 if there are no requests."""
         return float(self.sent_s.min()) if len(self.sent_s) else 0.0
 
     @property
     def slice_s(self) -> float:
-        """How long each slice of the time is in which they were under way."""
+        """The length of a slice in seconds; the slices cover the whole time with requests."""
         return max(1e-6, (float(self.ended_s.max()) - self.start_s) / N_SLICES)
 
 
 def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
-    """The requests in rows of `attempts` that were sent, and ended."""
+    """Return those rows of `attempts` whose requests were sent and have ended."""
     names = lane_names(attempts)
     lanes = names.unique().to_pylist()
     tokens = [np.nan_to_num(floats(attempts[name])) for name in ("tokens_in", "tokens_out")]
@@ -138,12 +138,12 @@ def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
 
 
 def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
-    """The lanes that were used most, at most `MOST_LANES`.
+    """Return the load of the most used lanes, at most `MOST_LANES`.
 
     Args:
-        sent: Requests of the run.
-        pauses: Rows of the table.
-        manifest: Of the run; which limits bound a lane.
+        sent: The requests of the run.
+        pauses: Rows of `pauses`.
+        manifest: The run's manifest, with the limits of each lane.
     """
     limits = {one.name: one.workers for one in manifest.pool_limits}
     seats = {
@@ -183,11 +183,11 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """The limits that were used most, but those per day, at most `MOST_LANES`.
+    """Return the use of the most used limits except daily ones, at most `MOST_LANES`.
 
     Args:
-        sent: Requests of the run.
-        manifest: Of the run; which limits there are, and on which lanes' paths.
+        sent: The requests of the run.
+        manifest: The run's manifest, with the limits and their lanes.
     """
     paths = {str(one.lane_id): one.limits for one in manifest.pool_lanes}
     found = []
@@ -212,23 +212,23 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """Up to each end, the sum of the weights of what was sent."""
+    """Return for each end the total weight of the requests that were sent up to then."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
 
 
 def n_refused(attempts: Any) -> int:  # noqa: ANN401 - an Arrow table
-    """Requests that were refused for rate limits."""
+    """Count the requests that were rate limited."""
     return int(mask(attempts["outcome"], _REFUSED).sum())
 
 
 def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[LimitLine]:
-    """The limits that changed most often, at most `MOST_LIMITS`.
+    """Return the limits that changed most often, at most `MOST_LIMITS`.
 
     Args:
         changes: Rows of `limits`.
-        start_s: When the run's first request was sent.
+        start_s: The time of the run's first request.
     """
     in_order = sorted(changes, key=lambda row: row["t_s"])
     by_limit = by_key((row["limit"], row) for row in in_order)
@@ -245,7 +245,7 @@ def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[Limit
 
 
 def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
-    """Spans in order; those with less than `gap_s` seconds between them as one."""
+    """Return spans in order, and join those that are less than `gap_s` seconds apart."""
     joined: list[tuple[float, float]] = []
     for span in sorted(spans):
         if joined and span[0] - joined[-1][1] < gap_s:
@@ -256,14 +256,14 @@ def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
 
 
 def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
-    """The mean of each slice."""
+    """Return the mean number of requests in flight in each slice."""
     edges_s = np.arange(N_SLICES + 1) * slice_s
     begun = _seconds_since(sent.sent_s - start_s, edges_s)
     return np.diff(begun - _seconds_since(sent.ended_s - start_s, edges_s)) / slice_s
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """At each edge, the seconds that have gone by since all times before it, together."""
+    """Return for each edge the total of the seconds since all earlier times."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

@@ -1,4 +1,4 @@
-"""What each model costs, and how it does when it is asked again."""
+"""The cost of each model, its pass@k, and its comparison with the best model."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Question = tuple[int, int]
 
 _EACH_K = 10
-"""Up to here every k has a point, beyond it 20, 50, 100 and so on."""
+"""Up to this k, each k has a point; beyond it, only 20, 50, 100 and so on."""
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """What the cases of a model cost, solved or not.
+    """The cost of the cases of a model, solved or not.
 
     Attributes:
-        cost: Of its cases whose cost is known, in the run's currency.
-        n_unknown: Cases that sent something whose cost is not known.
-        n_solved: Of all its cases.
+        cost: The cost of its cases with a known cost, in the run's currency.
+        n_unknown: How many cases sent requests of unknown cost.
+        n_solved: How many of all its cases are solved.
     """
 
     model: str
@@ -39,19 +39,20 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """What one solved case cost, failures paid for; None where none was solved."""
+        """The cost per solved case, including the cost of failures; None without solved cases."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
-class Beside(msgspec.Struct, frozen=True):
-    """A model beside the one that solved most, by the cases that both were asked and graded on.
+class ComparedWithBest(msgspec.Struct, frozen=True):
+    """A comparison of a model with the best model, over the graded cases that both have.
 
     Attributes:
-        n: Pairs of cases.
-        n_gained: Cases that this model solved alone.
-        n_lost: Cases that the best one solved alone.
-        low: Of the difference of the solved shares, this model's less the best one's, the interval
-            at 95 %; None where all cases depend on each other.
+        n: How many pairs of cases were compared.
+        n_gained: Cases that only this model solved.
+        n_lost: Cases that only the best model solved.
+        low: The lower end of the 95 % interval of `difference`; None if all cases depend on each
+            other.
+        high: Its upper end.
     """
 
     model: str
@@ -63,17 +64,18 @@ class Beside(msgspec.Struct, frozen=True):
 
     @property
     def difference(self) -> float:
-        """Of the solved shares."""
+        """This model's solved share minus the best model's."""
         return (self.n_gained - self.n_lost) / self.n
 
 
 class PassAt(msgspec.Struct, frozen=True):
-    """How often one of `k` repetitions of a cell is solved.
+    """pass@k: the probability that at least one of `k` repetitions of a cell is solved.
 
     Attributes:
-        n: Cells that it counts: those with at least `k` graded repetitions.
-        value: Mean over these cells.
-        low: Of the interval at 95 %; None where nothing is known of it.
+        n: How many cells are included: cells with at least `k` graded repetitions.
+        value: The mean over these cells.
+        low: The lower end of the 95 % interval; None if unknown.
+        high: Its upper end.
     """
 
     model: str
@@ -89,12 +91,12 @@ def model_costs(
     model_at: Numbers,
     shown: Mapping[str, str],
 ) -> list[ModelCost]:
-    """What each model's cases cost; nothing where no cost is known.
+    """Return the cost of each model's cases, excluding models of unknown cost.
 
     Args:
-        results: Rows of the table, with `cost`.
-        model_at: Of each row, which model it is of.
-        shown: How the page calls each model.
+        results: Rows of `results`, with the column `cost`.
+        model_at: For each row, the index of its model.
+        shown: The page's name for each model.
     """
     cost = floats(results["cost"])
     is_unknown = np.isnan(cost)
@@ -113,11 +115,11 @@ def model_costs(
 
 
 def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[PassAt]:
-    """pass@k of each model, k rising; nothing where cells have no repetitions.
+    """Return pass@k of each model, for rising k; empty if cells have no repetitions.
 
     Args:
         rows: The results of each model.
-        shown: How the page calls each model.
+        shown: The page's name for each model.
     """
     found = []
     for model, own in sorted(rows.items()):
@@ -130,17 +132,18 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
     return found
 
 
-def beside_best(
+def compare_with_best(
     rows: Mapping[str, Sequence[Repetition]],
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
-) -> tuple[str, list[Beside]]:
-    """The model that solved the largest share, and each other one beside it, the nearest first.
+) -> tuple[str, list[ComparedWithBest]]:
+    """Find the model with the largest solved share, and compare the others with it, closest first.
 
     Args:
         rows: The graded results of each model; at least one model.
-        questions: What each case asks, by case id.
-        shown: How the page calls each model.
+        questions: The question of each case, by case id; the same case of two models has the same
+            question.
+        shown: The page's name for each model.
     """
     best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))
     others = sorted(rows.keys() - {best})
@@ -151,7 +154,9 @@ def beside_best(
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:
             n_gained, n_lost, interval = solved_change(pairs)
-            found.append(Beside(shown[model], len(pairs), n_gained, n_lost, *interval.known))
+            found.append(
+                ComparedWithBest(shown[model], len(pairs), n_gained, n_lost, *interval.known)
+            )
     return shown[best], sorted(found, key=lambda one: -one.difference)
 
 

@@ -1,4 +1,4 @@
-"""Where a page may go: a new file or an earlier page, outside of all runs."""
+"""The output file of a page: a new file or an earlier page, but never a file of a run."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.run_lock import run_id_of
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
-"""How a page's name ends."""
+"""Suffixes of files that may be overwritten with a page."""
 
 
 def out_file(text: str, option: str) -> Path:
-    """The file that an option names, links followed; nothing is made or removed.
+    """Return the file that an option names, with links resolved; create and remove nothing.
 
     Args:
-        text: As it was given.
-        option: Its name, for messages.
+        text: The option's value.
+        option: The option's name, for messages.
 
     Raises:
-        ConfigError: It stands in no directory or in one of a run, is no regular file, or exists and
-            is no page.
+        ConfigError: The directory does not exist or belongs to a run, or the file exists and its
+            name is not the name of a page.
     """
     if not text:
         refuse(f"{option} is empty; name a file")
-    # A link such as /dev/stdout may lead to what has no name: its kind is asked of the link.
+    # A link such as /dev/stdout may lead to a pipe without a name: check the kind of the link.
     named, path = Path(text), Path(os.path.realpath(text))
     if named.exists() and not named.is_file():
-        refuse(f"{option} {text} is {'a folder' if named.is_dir() else 'no file'}; name a file")
+        refuse(f"{option} {text} is {'a folder' if named.is_dir() else 'not a file'}; name a file")
     if not path.parent.is_dir():
-        refuse(f"{option} {text}: there is no directory {path.parent}")
+        refuse(f"{option} {text}: directory {path.parent} does not exist; create it")
     run = next((one for one in path.parents if run_id_of(one) is not None), None)
     if run is not None:
-        refuse(f"{option} {text} is in the run {run}, which stays as it is; name a file elsewhere")
+        refuse(f"{option} {text} is in the run {run}, which must not change; name a file elsewhere")
     if path.exists() and path.stat().st_size and path.suffix.lower() not in _PAGES:
-        refuse(f"{option} {text} exists and is no page; name a new file, or one that ends in .html")
+        refuse(f"{option} {text} exists and is not a page; name a new file, or one named *.html")
     return path

@@ -1,6 +1,5 @@
 "use strict";
-// What the scripts of all pages share. Everything that a model wrote reaches a page as text
-// (`textContent`), never as markup.
+// Code that all pages share. A model's text is always inserted as text (`textContent`), never as markup.
 const page = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
@@ -20,7 +19,7 @@ const page = (() => {
     return made;
   };
 
-  // As `duration` in the package has it.
+  // The same format as `duration` in the package.
   const two = (n) => String(n).padStart(2, "0");
   const duration = (s) => {
     if (s == null) return "";
@@ -32,7 +31,7 @@ const page = (() => {
 
   // -- conversations -------------------------------------------------------------------------------
 
-  // What an object says, without what it does not know.
+  // The entries of an object that have a value.
   const entries = (one) => Object.entries(one).filter(([, said]) => said != null && said !== "");
 
   const parts = new Map();
@@ -46,7 +45,7 @@ const page = (() => {
     return parts.get(number);
   };
 
-  // A column has a value for each row, or texts and for each row which of them it has.
+  // A column contains a value for each row, or texts and, for each row, the index of its text.
   const value = (column, at) => (column.texts ? column.texts[column.at[at]] : column[at]);
   const row = (columns, at) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, value(column, at)]));
 
@@ -102,7 +101,7 @@ const page = (() => {
   };
 
   const talked = (all) => {
-    if (!all) return [element("p", "quiet", "Its conversation is left out for its size; transcripts has it.")];
+    if (!all) return [element("p", "quiet", "Its conversation is not on this page because of its size; see the table transcripts in the run's directory.")];
     const scores = all.scores.length ? [element("p", "quiet", `scores: ${all.scores.join(", ")}`)] : [];
     return [...scores, ...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
   };
@@ -113,7 +112,7 @@ const page = (() => {
     return made;
   };
 
-  // A long text is shown in part: a button says so, and shows the rest.
+  // Show a part of a long text, and a button for the rest.
   const offerRest = (place) => {
     for (const body of place.querySelectorAll("pre")) {
       if (body.scrollHeight <= body.clientHeight + 1) continue;
@@ -149,9 +148,8 @@ const page = (() => {
     return made;
   };
 
-  // Pages of what is found, by its `noun`. `fields` are ids of the filters and which of a filter's
-  // names a line has, as a number; `head` and `fill` show a line; `near` is what a search looks into first, `conversations`
-  // what was said, if it may look there, too.
+  // Shows the matching lines in pages; `noun` is their name. `fields` maps the id of a filter to the index of a
+  // line's value; `head` and `fill` show a line. A search reads `near`, and then `conversations` if the user chose so.
   const listed = (lines, { noun, fields, orders = {}, head, fill, near, conversations }) => {
     const chosen = { page: 0, dimension: null, value: null };
     let found = lines;
@@ -167,7 +165,7 @@ const page = (() => {
       );
       const by = data.dimensions[chosen.dimension];
       const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
-      const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
+      const unseen = n_unseen ? `; ${n_unseen} conversations are not on this page and were not searched` : "";
       byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}${unseen}`;
       byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
       byId("back").disabled = chosen.page === 0;
@@ -198,7 +196,7 @@ const page = (() => {
           if (!fits) n_left_out += all.length - here.length;
         }
         if (fits) kept.push(line);
-        // Somebody has typed on meanwhile.
+        // The user has typed more in the meantime.
         if (number !== asked) return;
       }
       const order = orders[byId("order")?.value];
@@ -234,7 +232,7 @@ const page = (() => {
     show();
   };
 
-  // -- what is pressed -----------------------------------------------------------------------------
+  // -- clicks --------------------------------------------------------------------------------------
 
   byId("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -247,9 +245,9 @@ const page = (() => {
     });
   }
 
-  // -- what is pointed at --------------------------------------------------------------------------
+  // -- tooltips ------------------------------------------------------------------------------------
 
-  // What a drawing says; one over time says it of the slice under the pointer.
+  // The tooltip of a drawing. A drawing over time shows the tooltip of the slice under the pointer.
   const said = ({ dataset }, { left, width }, x) => {
     const { tip, values, step } = dataset;
     if (!values) return tip;

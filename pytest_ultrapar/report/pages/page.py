@@ -1,4 +1,4 @@
-"""`report.html`: the figures of a run, their plots and transcripts, as one file."""
+"""`report.html`: the figures, plots and transcripts of a run, in one file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pytest_ultrapar.analysis.run_summary import all_of, read_summary
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.again import again_command
-from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
-from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.lanes import N_SLICES
+from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
@@ -25,6 +23,8 @@ from pytest_ultrapar.report.pages.plots import (
 )
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
+from pytest_ultrapar.report.report_file import run_sections
+from pytest_ultrapar.report.rerun_commands import rerun_command
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, mean_text, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.analysis.statistics import RunStatistics
     from pytest_ultrapar.report.pages.figures import Figures
-    from pytest_ultrapar.report.pages.models import Beside
+    from pytest_ultrapar.report.pages.models import ComparedWithBest
     from pytest_ultrapar.store.manifest import Manifest
 
-_ANSWERS = "All answers of a graded case together, without what it waited."
-_STREAMED = "How long after its request the first token of each streamed answer came."
+_ANSWERS = "The total time of all answers of a graded case, excluding waits."
+_STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
-"""That have a tile; a table has all."""
+"""How many scores have a tile; a table shows all scores."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
 def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None:
-    """Write the page of a run whose tables are made.
+    """Write the page of a run that has tables.
 
     Args:
         run_dir: The run's directory.
-        path: The page; an earlier one stays where this one cannot be written whole.
-        found: Where its tables stand, and what is to be known first; None: there, and nothing.
+        path: The file to write. If writing fails, an earlier page stays intact.
+        found: The directory of the run's tables, and its state; None for a finished run.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -64,11 +64,11 @@ def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None
 
 
 def render(run_dir: Path, found: Readable | None = None) -> bytes:
-    """The page as HTML in UTF-8; `write_page` has the arguments.
+    """Return the page as HTML in UTF-8; `write_page` describes the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
-        ResultsError: A file of it cannot be read.
+        ResultsError: One of its files cannot be read.
     """
     tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
@@ -82,8 +82,8 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
         limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
-        curves_plot(figures.curves, "curves", "How long answers took", _ANSWERS),
-        curves_plot(figures.first_tokens, "first-tokens", "How long first tokens took", _STREAMED),
+        curves_plot(figures.curves, "curves", "Time of answers", _ANSWERS),
+        curves_plot(figures.first_tokens, "first-tokens", "Time to first token", _STREAMED),
     )
     plots = [plot for plot in drawn if plot is not None]
     outcomes = figures.cases["outcome"].texts
@@ -99,7 +99,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "again": None if is_others else again_command(manifest),
+        "again": None if is_others else rerun_command(manifest),
     }
     return framed(
         TEMPLATE,
@@ -119,7 +119,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         figures=figures,
         plots=plots,
         sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
-        beside_best=_beside_best(figures),
+        compared_with_best=_compared_with_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
     )
@@ -138,8 +138,8 @@ def _tiles(
     counts = statistics.counts
     if (share := statistics.solved_rate) is not None:
         note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
-        note += f" of {counted(statistics.n_rated, 'graded case')}"
-        note += "; cases that take long end last" if goes_on else ""
+        note = f"{note} of {counted(statistics.n_rated, 'graded case')}"
+        note += "; slow cases finish last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
         note = f"mean of {counted(score.n, 'graded case')}"
@@ -160,10 +160,10 @@ def _tiles(
     if summary.efficiency is not None and statistics.n_timed > 1:
         bound_by = summary.binding or ""
         yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
-    # A run that goes on has no word of its lanes yet.
+    # The manifest of a run in progress has no lanes yet.
     limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
-    note = f"{limited:,} refused for rate limits"
+    note = f"{limited:,} rate limited"
     note += f", {failed:,} failed" if manifest.lanes else ""
     yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
@@ -177,7 +177,7 @@ def _tiles(
 
 
 def _scores(summary: RunSummary) -> Section:
-    """Mean scores by the first of what the summary counts by, as a rule the model."""
+    """Return the mean scores by the first dimension of the summary, usually the model."""
     names = summary.statistics.scores
     found = by_key((cell.names[0], cell) for cell in summary.cells)
     means = {group: all_of(own).scores for group, own in found.items()}
@@ -189,22 +189,22 @@ def _scores(summary: RunSummary) -> Section:
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
-    """Whether its time is that of all its cases: no part was done, or answered, by another run."""
+    """Whether its time covers all its cases: no part of them was run or answered by another run."""
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
-def _beside_best(figures: Figures) -> Section | None:
-    """Whether the best model is better than the others; None where there is no other."""
-    if not figures.beside_best:
+def _compared_with_best(figures: Figures) -> Section | None:
+    """Compare the best model with the others; None if there are no others."""
+    if not figures.compared_with_best:
         return None
     header, rows = columns_of(
         [
             {
                 "model": one.model,
-                "cases of both": f"{one.n:,}",
-                "solved alone": f"{one.n_gained:,}",
-                "the best alone": f"{one.n_lost:,}",
+                "common cases": f"{one.n:,}",
+                "solved only by this model": f"{one.n_gained:,}",
+                "solved only by the best": f"{one.n_lost:,}",
                 "difference": f"{100 * one.difference:+.0f}",
                 "95 % interval": (
                     "-"
@@ -213,24 +213,24 @@ def _beside_best(figures: Figures) -> Section | None:
                 ),
                 "the best is better": _verdict(one),
             }
-            for one in figures.beside_best
+            for one in figures.compared_with_best
         ]
     )
-    title = f"Models beside {figures.best}: none of them solved a larger share"
+    title = f"Comparison with {figures.best}, which solved the largest share"
     return Section(title, header, tuple(rows))
 
 
-def _verdict(one: Beside) -> str:
+def _verdict(one: ComparedWithBest) -> str:
     """Whether the best model is better than this one."""
     if not one.n_gained and not one.n_lost:
         return "equal"
     if one.high is None:
-        return "not known"
+        return "unknown"
     return "yes" if one.high < 0 else "may be chance"
 
 
 def _settings(manifest: Manifest) -> Section:
-    """What somebody chose for this run first, then the pool, which has a row for each key."""
+    """Return the settings of this run, then the settings of the pool, with a row for each key."""
     ranks = {manifest.pool_path.rpartition("/")[2]: 1, "default": 2}
     settings = sorted(manifest.effective, key=lambda one: ranks.get(one.origin, 0))
     rows = [(one.name, str(one.value), one.origin) for one in settings]

@@ -1,4 +1,4 @@
-"""The plots of a page: tables, a column of which is drawn; pure data."""
+"""The plots of a page: tables in which one column is a drawing; pure data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.pages.lanes import N_SLICES
+from pytest_ultrapar.report.pages.svg import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.summary import PARTS
 from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 
@@ -31,9 +31,9 @@ class Plot(msgspec.Struct, frozen=True):
 
     Attributes:
         key: Its id on the page.
-        note: What it shows, for who cannot see it, too.
-        header: Of the table; of a drawn column the axis.
-        rows: Names, drawings (`drawn`), and their figures.
+        note: A description of the plot, which screen readers read, too.
+        header: The table's header; above the drawings it contains their axis.
+        rows: Names, drawings (`drawn`) and their figures.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
-    """A plot without the columns that say nothing in any row; None where there is no row."""
+    """Make a plot, leaving out columns that are empty or zero in every row; None without rows."""
     if not rows:
         return None
     names, *others = rows[0]
@@ -54,7 +54,7 @@ def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> 
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
-    """Lanes over time; None where nothing was sent."""
+    """Plot the lanes over time; None without requests."""
     most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
     in_seats = all(one.seats for one in lanes)
     rows = [
@@ -77,25 +77,26 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
             "refused": f"{len(one.refused_at_s):,}",
             "pauses": f"{one.pauses:,}",
             "paused for": duration(one.paused_s),
-            "breaker opened": f"{one.n_opened:,}",
+            "circuit breaker opened": f"{one.n_opened:,}",
         }
         for one in lanes
     ]
     return plot_of(
         "lanes",
         "Lanes over time",
-        "How many requests each lane had in flight, of its seats where all are known. Red marks are"
-        " refusals; the line below is grey while a lane paused, red while its breaker was open.",
+        "Requests in flight on each lane, as a share of its seats if all seats are known. Red marks"
+        " are refusals. The line below is grey while a lane paused, and red while its circuit"
+        " breaker was open.",
         rows,
     )
 
 
 def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
-    """Where the time of a run went; None where that is not known.
+    """Plot the parts of a run's time; None if they are unknown.
 
     Args:
-        found: Its parts.
-        waited: What requests waited for, a sentence without its point; perhaps empty.
+        found: The parts.
+        waited: The causes of waits, as a sentence without a full stop; may be empty.
     """
     if found is None:
         return None
@@ -120,38 +121,38 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     return plot_of(
         "time",
         "Where the time went",
-        f"No schedule could have saved the bound, with answers as slow as these.{said}",
+        f"With these answer times, no schedule can be faster than the bound.{said}",
         rows,
     )
 
 
 def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
-    """How full limits were over time; None where there were none."""
+    """Plot the use of limits over time; None without limits."""
     rows = [
         {
             "limit": one.limit,
             axis("seconds", Scale(0.0, one.slice_s * N_SLICES)): strip(
                 one.shares, [f"{n:.0%}" for n in one.shares], f"{one.limit}: ", one.slice_s
             ),
-            "on the mean": percent(sum(one.shares) / len(one.shares)),
-            "at most": percent(max(one.shares)),
+            "mean": percent(sum(one.shares) / len(one.shares)),
+            "highest": percent(max(one.shares)),
         }
         for one in uses
     ]
     return plot_of(
         "limit-uses",
         "Limits over time",
-        "How much of each limit was used; of limits that lanes share by all of them.",
+        "The used share of each limit. If lanes share a limit, it includes all their requests.",
         rows,
     )
 
 
 def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
-    """Estimated limits over time; None where none was estimated.
+    """Plot estimated limits over time; None without estimates.
 
     Args:
-        limits: They.
-        end_s: When the run's last request ended, in seconds from its first.
+        limits: The estimated limits.
+        end_s: When the run's last request ended, in seconds after the first one.
     """
     slice_s = max([end_s, 1e-6, *(one.at_s[-1] for one in limits)]) / N_SLICES
     most = max((max(one.workers) for one in limits), default=1)
@@ -170,27 +171,27 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
                     [n / most for n in allowed], tips, f"{one.limit} allowed ", slice_s
                 ),
                 "changes": f"{len(one.workers):,}",
-                "at first": f"{one.workers[0]:,}",
-                "at last": f"{one.workers[-1]:,}",
+                "first": f"{one.workers[0]:,}",
+                "last": f"{one.workers[-1]:,}",
                 "last reason": one.reasons[-1],
             }
         )
     return plot_of(
         "limits",
         "Estimated limits over time",
-        f"How many requests each limit allowed in flight, of {most}; a tip says why it changed.",
+        f"How many requests in flight each limit allowed, up to {most}. Tooltips show the reasons.",
         rows,
     )
 
 
 def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plot | None:
-    """How long something took; None where nothing did.
+    """Plot the distribution of a time by model; None without values.
 
     Args:
-        curves: How long it took.
-        key: Of the plot.
-        title: Of the plot.
-        what: What took so long, a sentence.
+        curves: The distributions.
+        key: The plot's id.
+        title: The plot's title.
+        what: A sentence that describes what the time is.
     """
     scale = up_to(one.p95_s for one in curves)
     rows = []
@@ -200,12 +201,12 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
         tip = f"{one.model}: {', '.join(map(' '.join, said.items()))}"
         drawn = interval(scale, one.p50_s, one.shortest_s, one.p95_s, tip)
         rows.append({"model": one.model, axis("seconds", scale): drawn, "n": f"{one.n:,}", **said})
-    note = f"{what} The point is the median; the line ends where 95 % took no longer."
+    note = f"{what} The point is the median; the line ends at the 95th percentile."
     return plot_of(key, title, note, rows)
 
 
 def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
-    """What a solved case cost by model; None where no cost is known."""
+    """Plot the cost per solved case by model; None without known costs."""
     scale = up_to(one.per_solved or 0.0 for one in costs)
     rows = []
     for one in costs:
@@ -215,8 +216,8 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
         rows.append(
             {
                 "model": one.model,
-                axis(f"{currency} for each solved case", scale): drawn,
-                "for each solved case": said,
+                axis(f"{currency} per solved case", scale): drawn,
+                "per solved case": said,
                 "cost": money(one.cost, currency),
                 "solved": f"{one.n_solved:,}",
                 "cases of unknown cost": f"{one.n_unknown:,}",
@@ -224,15 +225,15 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
         )
     return plot_of(
         "costs",
-        "What a solved case cost",
-        "Of each model, the cost of all its cases by the number of those that were solved; without"
-        " roles and without requests that got no answer.",
+        "Cost per solved case",
+        "The cost of all cases of a model, divided by the number of its solved cases; it excludes"
+        " roles, and requests that got no answer.",
         rows,
     )
 
 
 def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
-    """pass@k by model, best first; None where cells have no repetitions."""
+    """Tabulate pass@k by model, best first; None if cells have no repetitions."""
     by_model = by_key((one.model, one) for one in passes)
     ks = sorted({one.k for one in passes})
     rows = []
@@ -241,10 +242,10 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
         rows.append({"model": model, **{f"k = {k}": cells.get(k, "-") for k in ks}})
     return plot_of(
         "passes",
-        "Solved in one of k repetitions",
-        "pass@k: the chance that of k repetitions of a cell at least one is solved, the mean over"
-        " cells; with its interval at 95 %, from 0 to 100 %. pass@1 counts each cell once and the"
-        " solved share above each case, so the two and their intervals may differ a little.",
+        "Solved in at least one of k repetitions",
+        "The probability that at least one of k repetitions of a cell is solved, as the mean over"
+        " cells with its 95 % interval, from 0 to 100 %. For k = 1 it weighs each cell equally. The"
+        " solved share above weighs each case equally, so the two may differ slightly.",
         rows,
     )
 

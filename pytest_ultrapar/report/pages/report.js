@@ -10,21 +10,21 @@
     const params = entries(row(data.params, line.number)).map(([name, value]) => `${name} = ${value}`);
     const parts = entries(row(data.parts, line.number)).filter(([, s]) => s).map(([name, s]) => `${name} ${duration(s)}`);
     const began = line.duration_s == null ? [] : [
-      `in line before it began ${duration(line.line_s)}`,
-      `from its first lease to its end ${duration(line.duration_s)}${parts.length ? `: ${parts.join(", ")}` : ""}`,
+      `${duration(line.line_s)} in the queue before it began`,
+      `${duration(line.duration_s)} from its first lease to its end${parts.length ? `: ${parts.join(", ")}` : ""}`,
     ];
     const facts = [
       `model ${data.models[line.model]}`, ...params, `lane ${line.lane || "none"}`, `${line.n_attempts} requests`,
       `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost}`]),
     ];
     place.append(element("p", "quiet", facts.join("; ")));
-    // A name that was cut is none.
+    // A shortened name cannot select the case.
     if (data.again !== null && !line.name.endsWith(" characters]")) {
-      const again = element("p", "quiet", "to run it again: ");
+      const again = element("p", "quiet", "run again: ");
       again.append(element("code", "", `${data.again} '${line.name.replaceAll("'", `'"'"'`)}'`));
       place.append(again);
     }
-    if (began.length) place.append(element("p", "quiet times", `where its time went: ${began.join("; ")}`));
+    if (began.length) place.append(element("p", "quiet times", `where the time went: ${began.join("; ")}`));
     if (line.error) place.append(wrote(line.error));
     place.append(...talked(await told(line.shard, line.case_id)));
   };
@@ -37,7 +37,7 @@
     const why = line.error.split("\n", 1)[0];
     if (why) name.append(element("span", "why", why));
     const took = element("span", "took", duration(line.duration_s));
-    if (line.line_s >= 0.005) took.append(element("span", "line", `after ${duration(line.line_s)} in line`));
+    if (line.line_s >= 0.005) took.append(element("span", "line", `after ${duration(line.line_s)} in the queue`));
     return [
       element("span", `outcome ${line.outcome}`, line.outcome),
       name,

@@ -1,6 +1,6 @@
-"""A run that has no tables, or none that are still true: it goes on, or was killed.
+"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
 
-Tables are made of a copy of what it has written so far, and are gone with it.
+The tables are made from a temporary copy of the run's files, and are removed with the copy.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.journal_history import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class Readable(NamedTuple):
     """A run's directory with tables.
 
     Attributes:
-        directory: The run's own, or a copy.
-        state: What is to be known of the run before its figures; empty where it is over.
-        goes_on: Whether it will have more than that.
+        directory: The run's own directory, or a copy.
+        state: A sentence about an unfinished run, shown before its figures; otherwise empty.
+        goes_on: Whether the run is in progress.
     """
 
     directory: Path
@@ -52,13 +52,14 @@ class Readable(NamedTuple):
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Readable]:
-    """The run with its tables, or with those of what it has written so far, until the end.
+    """Provide the run with its tables, or a copy with tables of the results so far.
 
-    The run's directory stays as it is, and a run that goes on is not held up.
+    This is a context manager. The run's directory does not change, and a run in progress does not
+    wait.
 
     Raises:
         ConfigError: The run has not planned its cases yet, or cannot be read.
-        ResultsError: There is no room for a copy.
+        ResultsError: The copy cannot be written.
     """
     goes_on = in_use(run_dir)
     if _is_over(run_dir):
@@ -66,26 +67,26 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         return
     if not (run_dir / MANIFEST_NAME).exists():
         how = "has not planned its cases yet" if goes_on else "ended before its first case"
-        refuse(f"{run_dir} {how}: there is nothing to show")
+        refuse(f"{run_dir} {how}: nothing to show")
     with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
         copy = Path(folder) / run_dir.name
         now = datetime.now(UTC)
         with cannot(f"copy {run_dir} to {folder}"):
             _copy(run_dir, copy)
             if goes_on and _is_over(run_dir):
-                # It ended meanwhile.
+                # The run has ended in the meantime.
                 yield Readable(run_dir, "")
                 return
-            # 0.3 s of imports.
+            # This import takes 0.3 s.
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
         n_done = f"{statistics.n_answered:,} of {statistics.n_planned:,} cases"
         yield Readable(
             copy,
-            f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"
+            f"This run is in progress: {n_done} done at {now:%Y-%m-%d %H:%M:%S} UTC"
             if goes_on
-            else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
+            else f"This run was interrupted: {n_done} done; finish it with --ultrapar-resume",
             goes_on,
         )
 
@@ -94,8 +95,8 @@ def _is_over(run_dir: Path) -> bool:
     return not in_use(run_dir) and read_summary(run_dir) is not None
 
 
-def gently(work: Callable[[], None]) -> None:
-    """Do it with what others leave of the CPU: a run that goes on needs it more."""
+def at_low_priority(work: Callable[[], None]) -> None:
+    """Do the work at the lowest CPU priority, because a run in progress needs the CPU more."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
         one.submit(work).result()
 
@@ -107,9 +108,9 @@ def _yield_to_others() -> None:
 
 
 def _copy(run_dir: Path, copy: Path) -> None:
-    """What tables are made of, up to the last whole record of each part of the journal."""
+    """Copy the files that tables need, up to the last whole record of each journal segment."""
     (copy / JOURNAL_NAME).mkdir(parents=True)
-    # What is recovered tells of the journal as it was before: so it is read first.
+    # `recovered` describes an earlier state of the journal, so copy it first.
     for name in _SMALL_FILES:
         if (run_dir / name).exists():
             shutil.copyfile(run_dir / name, copy / name)

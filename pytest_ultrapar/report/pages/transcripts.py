@@ -1,4 +1,4 @@
-"""Transcripts packed for a page: parts that a browser unpacks when somebody looks at a case."""
+"""Transcripts packed for a page, in parts that the browser unpacks when you open a case."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""So many have their rows in memory at first: a run's tables may be larger than that is."""
+"""The size of the first batch, in cases: the tables of a run may be larger than memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
-"""What comes next may say so much, if it is as long as the first: all tables are read each time."""
+"""The size of later batches, in characters, estimated from the previous batch. Batches are large,
+because each of them reads all tables."""
 MOST_BYTES = 8_000_000
-"""Of all parts as the page holds them; beyond that it would open slowly."""
+"""The largest total size of the parts in the page, in bytes; a larger page opens slowly."""
 MOST_CHARACTERS = 200_000_000
-"""Of all parts unpacked: what says the same all the time packs a thousandfold."""
+"""The largest total size of the unpacked parts, in bytes: packing can make repetitive text 1,000
+times smaller."""
 _LEVEL = 4
-"""Takes a third of the time of 6, and 3 % more room of prose."""
+"""The level of compression: it takes a third of the time of level 6, and for prose 3 % more
+space."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -48,10 +51,12 @@ _ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOW
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Parts of base64 of gzip of JSON in columns, and which case is in which.
+    """Parts in JSON columns, compressed with gzip and encoded as base64.
 
     Attributes:
-        n_left_out: Cases whose transcripts had no room.
+        parts: The parts.
+        of_case: For each case, the index of its part.
+        n_left_out: How many cases have no transcript here, because the page was full.
     """
 
     parts: list[str]
@@ -60,12 +65,12 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """The scores, conversations and attempts of cases, in this order, as far as there is room.
+    """Pack the scores, conversations and attempts of cases in this order until the page is full.
 
     Args:
         run_dir: The run's directory.
-        case_ids: Those that somebody wants most come first.
-        n_runs: How many runs share the page's room.
+        case_ids: The cases, the most interesting ones first.
+        n_runs: How many runs share the room on the page.
 
     Raises:
         ResultsError: A table cannot be read.
@@ -100,18 +105,18 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
 
 
 class _Rows(NamedTuple):
-    """Rows of some cases, by case in their order.
+    """Rows of some cases, in the order of the cases.
 
     Attributes:
-        case: The number of the case of each.
-        columns: The same of all other columns, by name.
+        case: For each row, the number of its case.
+        columns: All other columns, by name.
     """
 
     case: Numbers
     columns: Mapping[str, Sequence[Any]]
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """Those of some of the cases, which are counted from 0 there; no column that is empty."""
+        """Return the rows of cases `start` to `end`, numbered from 0, without empty columns."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
@@ -125,7 +130,7 @@ def _of_cases(
     case_ids: Sequence[str],
     beginning: str | None = None,
 ) -> tuple[Numbers, Any]:
-    """Rows of cases in an Arrow table, by case, and the number of the case of each."""
+    """Return the case number of each row, and the rows as an Arrow table, ordered by case."""
     rows = read_columns(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
     case = places(rows["case_id"], case_ids)
     order = np.argsort(case, kind="stable")
@@ -145,7 +150,7 @@ def _scores(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _messages(found: tuple[Numbers, Any]) -> _Rows:
-    """Messages whose texts have a bound, each and together."""
+    """Return the messages; each text is limited, and so are all texts of a case together."""
     case, rows = found
     said = {name: rows[name].to_pylist() for name in _TEXTS}
     n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
@@ -180,6 +185,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Texts, behind the role of the pool where there is one."""
+    """Return the texts; a text with a role of the pool begins with that role."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())

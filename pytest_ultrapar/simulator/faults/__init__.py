@@ -1,1 +1,1 @@
-"""Faults by script: what a user writes, checked, and what it does to requests at run time."""
+"""Scripted faults: the faults file, its checks, and the effects on requests at run time."""

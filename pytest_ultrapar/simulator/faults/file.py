@@ -1,4 +1,4 @@
-"""From a faults file to a `FaultScript`: every check is made here, before anything is served."""
+"""Make a `FaultScript` from a faults file. All checks run before the server starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
+from pytest_ultrapar.pool.field_checks import Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file, within
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.faults.kinds import KINDS, FaultTable, PlaceTable, refuse_unknown
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LimitKind, Pool
 
 
-# What a day holds is not scripted: no rehearsal lasts that long.
+# Scripts cannot set daily limits, because no test lasts that long.
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
 def _amount(kind: LimitKind) -> object:
-    """The type of an amount; unlike in a pool, seats may be 0."""
+    """The type of an amount. Unlike in a pool file, the number of seats may be 0."""
     if kind.is_rate:
         return Annotated[float, within(kind.bounds)] | None
     return Annotated[int, Meta(ge=0, le=kind.bounds.at_most)] | None
@@ -44,7 +44,7 @@ else:
 
 
 class CapacityTable(_Amounts, kw_only=True):
-    """`[[capacity]]`, with amounts by the words of their kinds."""
+    """`[[capacity]]`, with one field for each kind of limit."""
 
     limit: str | None = None
     factor: Annotated[float, Meta(gt=0, le=1_000)] | None = None
@@ -64,56 +64,56 @@ _NAMES = ("provider", "instance", "key", "model")
 
 
 def read_label(location: Location, name: str | None, kind: str, index: int) -> str:
-    """What the log calls an entry: its name, else its kind and number, from 1.
+    """Return the label of an entry in the log: its name, or its kind and number, counted from 1.
 
     Raises:
-        ConfigError: The name cannot stand in a log.
+        ConfigError: The name is not allowed in a log.
     """
     return f"{kind} {index + 1}" if name is None else check_name(location.at("name"), name)
 
 
 def read_where(location: Location, table: PlaceTable, pool: Pool) -> Where:
-    """The lanes that an entry names.
+    """Return the lanes that an entry selects.
 
     Raises:
-        ConfigError: A name is not in the pool, or no lane has all of them.
+        ConfigError: A name is not in the pool, or no lane matches all the names.
     """
     where = Where(table.provider, table.instance, table.key, table.model)
     for field in _NAMES:
         known = dict.fromkeys(str(getattr(lane, field)) for lane in pool.lanes)
         name = getattr(where, field)
         if name is not None and name not in known:
-            refuse_unknown(location.at(field), name, known, f"{field} of {pool.path}")
+            refuse_unknown(location.at(field), name, known, f"{field} in {pool.path}")
     if not any(where.holds(lane) for lane in pool.lanes):
         said = ", ".join(f"{f} = {shown(name)}" for f in _NAMES if (name := getattr(where, f)))
-        location.refuse(f"names no lane of {pool.path}: none has {said}")
+        location.refuse(f"matches no lane in {pool.path}: no lane has {said}")
     return where
 
 
 def read_capacity(location: Location, table: CapacityTable, index: int, pool: Pool) -> Capacity:
-    """What a limit holds for a while.
+    """Return the temporary amounts of a limit.
 
     Raises:
-        ConfigError: A limit or lane is not there, no number is given, or fields contradict each
+        ConfigError: A limit or lane does not exist, no number is set, or fields contradict each
             other.
     """
     numbers = (*_AMOUNTS, "factor")
     given = {field for field in numbers if getattr(table, field) is not None}
     if not given:
-        location.refuse(f"changes nothing: it needs one of {', '.join(numbers)}")
+        location.refuse(f"has no effect: set one of {', '.join(numbers)}")
     limits: tuple[str, ...] = ()
     where = Where()
     if table.limit is not None:
         for field in _NAMES:
             if getattr(table, field) is not None:
-                location.at(field).refuse("cannot be given together with limit, which says where")
+                location.at(field).refuse("cannot be combined with limit; leave one of them out")
         held = pool.held or pool.limits
         limits = tuple(name for name in held if fnmatchcase(name, table.limit))
         if not limits:
-            refuse_unknown(location.at("limit"), table.limit, tuple(held), f"limit of {pool.path}")
+            refuse_unknown(location.at("limit"), table.limit, tuple(held), f"limit in {pool.path}")
     else:
         if "factor" in given:
-            location.at("factor").refuse("needs limit: a new limit has no numbers to multiply")
+            location.at("factor").refuse("requires limit: a new limit has no numbers to multiply")
         where = read_where(location, table, pool)
     return Capacity(
         read_label(location, table.name, "capacity", index),
@@ -126,17 +126,18 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
 
 
 def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) -> Fault:
-    """The fault of an entry.
+    """Return the fault that an entry describes.
 
     Raises:
-        ConfigError: A field is missing, of another kind, out of its bounds, or contradicts another.
+        ConfigError: A field is missing, belongs to another kind, is out of bounds, or contradicts
+            another field.
     """
     kind = check_word(location.at("kind"), table.kind, tuple(KINDS))
     of_kinds = dict.fromkeys(field for one in KINDS.values() for field in one.fields)
     for field in of_kinds:
         if getattr(table, field) is not None and field not in KINDS[kind].fields:
             meant = " or ".join(f'"{name}"' for name, one in KINDS.items() if field in one.fields)
-            location.at(field).refuse(f'is for kind = {meant} (got kind = "{kind}")')
+            location.at(field).refuse(f'requires kind = {meant} (got kind = "{kind}")')
     return Fault(
         read_label(location, table.name, kind, index),
         read_where(location, table, pool),
@@ -148,17 +149,17 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
 
 
 def load_faults(path: Path, pool: Pool) -> FaultScript:
-    """The script of a file, checked against the pool that is going to be served.
+    """Read a script, and check it against the pool that the server simulates.
 
     Raises:
-        ConfigError: The file cannot be read, or holds what is not allowed; one message that names
-            file, field, what was found and what is allowed.
+        ConfigError: The file cannot be read, or is invalid. The message names the file, the field,
+            the value found and the allowed values.
     """
     location = Location(str(path))
     text, digest = read_pool_file(path, location)
     file = decode_as(FaultsFile, parse_toml(text, location), location)
     if not (file.fault or file.capacity):
-        location.refuse("is empty: it needs [[fault]] or [[capacity]]")
+        location.refuse("is empty: it must contain [[fault]] or [[capacity]]")
     faults = tuple(
         read_fault(location.at("fault").item(n), table, n, pool)
         for n, table in enumerate(file.fault)

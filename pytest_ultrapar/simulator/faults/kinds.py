@@ -1,7 +1,7 @@
-"""The kinds of `[[fault]]`: what each may say in the file, and what it makes of an answer.
+"""The kinds of `[[fault]]`: their fields in the file, and their effects on answers.
 
-A kind is one class here: its fields are among those of `FaultTable`, `read` checks them, and the
-server calls `of_answer`.
+Each kind is one class. Its fields are in `FaultTable`, `read` checks them, and the server calls
+`of_answer`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, Self, 
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.fields import Location, did_you_mean, shown
+from pytest_ultrapar.pool.field_checks import Location, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable
 from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.api_error import ApiError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PlaceTable(FileTable, kw_only=True):
-    """Where and when: what all entries have in common."""
+    """The fields for place and time, which all entries have in common."""
 
     name: str | None = None
     provider: str | None = None
@@ -54,35 +54,35 @@ class FaultTable(PlaceTable, kw_only=True):
 
 
 Timed = tuple[Answer, float]
-"""An answer, and the latency with which it is sent, seconds."""
+"""An answer and its latency in seconds."""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a fault makes of the request that it takes.
+    """The effect of a fault on a request.
 
     Attributes:
-        fields: Of `FaultTable`, those that only some kinds know and this one does.
+        fields: The fields of `FaultTable` that this kind uses, except those that all kinds use.
     """
 
     fields: ClassVar[tuple[str, ...]]
 
     @classmethod
     def read(cls, location: Location, table: FaultTable) -> Self:
-        """The effect of an entry of this kind.
+        """Return the effect that an entry of this kind describes.
 
         Raises:
-            ConfigError: A field is missing, or contradicts another.
+            ConfigError: A field is missing, or contradicts another field.
         """
         given = {field: getattr(table, field) for field in cls.fields}
         return cls(**{field: value for field, value in given.items() if value is not None})
 
     def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:
-        """What is sent instead of an answer, and the latency with which it is.
+        """Return the answer to send instead, and its latency.
 
         Args:
-            answer: Which there would be without the fault.
-            latency_s: Its latency, seconds.
-            api: What was asked.
+            answer: The answer without the fault.
+            latency_s: The latency of that answer, in seconds.
+            api: The resource that was requested.
         """
         raise NotImplementedError
 
@@ -94,12 +94,13 @@ class Error(Effect, frozen=True, tag="error"):
     """Answers with another status.
 
     Attributes:
-        said: What is wrong, with its status.
-        has_status: Whether the file says the status, else an API may have one of its own.
-        body: The whole body; None is what an API makes of what is said.
-        headers: Beyond content-type and content-length; a name may come several times. None are
-            those that an API sends with it.
-        after_s: Seconds for which a seat is held first; 0 answers before any limit is asked.
+        said: The error, with its status.
+        has_status: Whether the file sets the status; otherwise an API may use its own status.
+        body: The whole body; None means the API's usual body for this error.
+        headers: Headers besides content-type and content-length; names may be repeated. None means
+            the API's usual headers for this error.
+        after_s: How many seconds to hold a seat before the answer; with 0, the server answers
+            before it checks any limit.
     """
 
     fields = ("error", "status", "message", "body", "headers", "after_s")
@@ -114,18 +115,18 @@ class Error(Effect, frozen=True, tag="error"):
     def read(cls, location: Location, table: FaultTable) -> Self:  # noqa: D102 - as in Effect
         if table.body is not None and table.message is not None:
             location.at("message").refuse(
-                "cannot be given together with body, which is the whole answer"
+                "cannot be combined with body, which is the whole answer; leave one of them out"
             )
         status = table.status
         if table.error is not None:
             known = KNOWN_ERRORS.get(table.error)
             if known is None:
-                refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "known error")
+                refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "error")
         elif status is not None:
-            text = f"Answered with {status} as the faults file asks for"
+            text = f"Answered with {status} as requested in the faults file"
             known = ApiError.of_status(status, text)
         else:
-            location.refuse('needs error or status: kind = "error" says which answer')
+            location.refuse('is missing error or status: kind = "error" requires one of them')
         message = known.message if table.message is None else table.message
         said = replace(known, status=status or known.status, message=message)
         headers = None
@@ -134,7 +135,7 @@ class Error(Effect, frozen=True, tag="error"):
         return cls(said, status is not None, table.body, headers, table.after_s or 0.0)
 
     def answer(self, api: Resource) -> Whole:
-        """The answer with another status in the shape of the API that was asked."""
+        """Return the error in the format of the requested API."""
         said = self.said
         if not self.has_status and said.code == OVERLOADED:
             said = replace(said, status=api.overloaded)
@@ -152,7 +153,7 @@ class Error(Effect, frozen=True, tag="error"):
 
 
 class Hang(Effect, frozen=True, tag="hang"):
-    """Holds a seat and never answers, or never ends its answer (`at = "body"`)."""
+    """Holds a seat and never answers; with `at = "body"`, begins an answer but never ends it."""
 
     fields = ("at",)
 
@@ -163,10 +164,10 @@ class Hang(Effect, frozen=True, tag="hang"):
 
 
 class Drop(Effect, frozen=True, tag="drop"):
-    """Closes the connection without an answer, or in the middle of it (`at = "body"`).
+    """Closes the connection without an answer, or during the answer (`at = "body"`).
 
     Attributes:
-        after_s: When; None is when the answer would be due.
+        after_s: Seconds until the connection closes; None means at the time of the answer.
     """
 
     fields = ("at", "after_s")
@@ -181,10 +182,10 @@ class Drop(Effect, frozen=True, tag="drop"):
 
 
 class Malformed(Effect, frozen=True, tag="malformed"):
-    """Answers 200 with half of the body, or with one that is no completion.
+    """Answers with 200 and half of the body, or with a body that is not a completion.
 
     Attributes:
-        body: The whole body; None is half of the true one.
+        body: The whole body to send; None means half of the real body.
     """
 
     fields = ("body",)
@@ -206,11 +207,11 @@ AnyEffect = Error | Hang | Drop | Malformed
 KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
-"""By the word that the file has for it."""
+"""The kinds, by the word for them in the file."""
 
 
 OVERLOADED = "overloaded"
-"""The error that has a status of its own with some APIs."""
+"""The error whose status differs between APIs."""
 KNOWN_ERRORS: dict[str, ApiError] = {
     "rate_limit_exceeded": ApiError(
         429, "Rate limit reached: too many requests", "rate_limit_exceeded", retry_after_s=1.0
@@ -247,11 +248,11 @@ _VALUE = re.compile(r"[\t \x21-\x7e\x80-\xff]{0,200000}")
 def check_headers(
     location: Location, headers: Mapping[str, str | Sequence[str]]
 ) -> tuple[tuple[str, str], ...]:
-    """Names, small, and values in the order given; a list is one header per value.
+    """Return lower-case names with their values, in the same order; a list becomes several headers.
 
     Raises:
-        ConfigError: A name or value cannot be sent, or would break the answer's framing, which is
-            the server's own business.
+        ConfigError: A name or value cannot be sent, or affects the framing of the answer, which the
+            server sets itself.
 
     Source: RFC 9110, sections 5.1 and 5.5 (tokens; visible characters, blanks and obs-text).
     """
@@ -261,21 +262,21 @@ def check_headers(
         if not _NAME.fullmatch(name):
             where.refuse("is not a header name")
         if name.lower() in _FRAMING:
-            where.refuse("cannot be set: it says how the answer is framed")
+            where.refuse("cannot be set: the server itself sets the framing of the answer")
         for value in [values] if isinstance(values, str) else values:
             if not _VALUE.fullmatch(value):
-                where.refuse("must be 200,000 characters up to U+00FF at most, and one line")
+                where.refuse("must be one line of at most 200,000 characters, all up to U+00FF")
             found.append((name.lower(), value))
     return tuple(found)
 
 
 def refuse_unknown(location: Location, name: str, known: Collection[str], what: str) -> NoReturn:
-    """Refuse a name that is not there, with the nearest one.
+    """Refuse an unknown name, and suggest the most similar one.
 
     Raises:
         ConfigError: Always.
     """
     location.refuse(
-        f"is no {what}{did_you_mean(name, known)} "
-        f"(got {shown(name)}; there is {', '.join(known) or 'none'})"
+        f"is an unknown {what}{did_you_mean(name, known)} "
+        f"(got {shown(name)}; allowed: {', '.join(known) or 'no name'})"
     )

@@ -1,4 +1,4 @@
-"""A script of faults as checked data; `load_faults` makes it, a server's process gets it."""
+"""A script of faults as checked data. `load_faults` makes it for the server's process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Since = Literal["first-request", "start"]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which of the requests on its lanes an entry takes: those for which all of this holds.
+    """The conditions for a fault to affect a request on its lanes. All of them must be met.
 
     Attributes:
-        span: When they arrive.
-        after_requests: So many requests within the span pass first.
-        for_requests: So many after those are open to the fault; None is all.
-        share: Each is taken with this chance, > 0 to 1.
+        span: When the request must arrive.
+        after_requests: How many requests within the span first pass without the fault.
+        for_requests: How many of the following requests the fault may affect; None means all.
+        share: The probability that a request is affected, above 0 and up to 1.
     """
 
     span: Span = field(default_factory=Span)
@@ -37,7 +37,7 @@ class Fault:
     """One `[[fault]]`.
 
     Attributes:
-        label: What the server's log calls it, such as `error 1`.
+        label: The fault's name in the server's log, such as `error 1`.
     """
 
     label: str
@@ -48,13 +48,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultScript:
-    """All that a faults file says.
+    """The content of a faults file.
 
     Attributes:
-        path: The file it was read from, as given; empty for none.
+        path: The file as the user named it; empty if there is no file.
         digest: SHA-256 (hex) of the file's bytes.
-        since: What times count from.
-        seed: Of all shares.
+        since: The moment from which all times are counted.
+        seed: The seed for all random draws.
     """
 
     path: str = ""
@@ -65,5 +65,5 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
 
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
-        """The same script with some faults before its own."""
+        """Return the same script with other faults in front of its own."""
         return replace(self, faults=(*faults, *self.faults))

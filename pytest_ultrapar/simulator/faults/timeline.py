@@ -1,4 +1,4 @@
-"""Of which lanes and of which part of the server's time an entry of a script speaks."""
+"""The lanes and the time span that an entry in a script applies to."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class Timeline:
-    """Seconds since the first request, or since the server's start."""
+    """Counts seconds since the first request, or since the server started."""
 
     __slots__ = ("_began_s",)
 
     def __init__(self, began_s: float | None = None) -> None:
-        """Count from `began_s`; None counts from the first `begin`."""
+        """Count from `began_s`; None means from the first call of `begin`."""
         self._began_s = began_s
 
     def begin(self, now_s: float) -> None:
-        """Called at every request; only the first one counts, and none if it began before."""
+        """Begin at `now_s`, unless it has already begun. Call it at every request."""
         if self._began_s is None:
             self._began_s = now_s
 
     def elapsed_s(self, now_s: float) -> float:
-        """Seconds since the beginning, 0 before it."""
+        """Return the seconds since the beginning; 0 if it has not begun."""
         return 0.0 if self._began_s is None else now_s - self._began_s
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The lanes of which an entry speaks: those with all the names given; None is any."""
+    """The lanes that an entry applies to. All names must match; None matches any name."""
 
     provider: str | None = None
     instance: str | None = None
@@ -39,7 +39,7 @@ class Where:
     model: str | None = None
 
     def holds(self, lane: Lane) -> bool:
-        """Whether the lane is one of them."""
+        """Whether the lane matches."""
         return (
             self.provider in {None, lane.provider}
             and self.instance in {None, lane.instance}
@@ -50,35 +50,35 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the server's time, half open.
+    """A half-open time span.
 
     Attributes:
-        from_s: Seconds after the script's beginning, >= 0.
-        for_s: Seconds, > 0; None is for good.
+        from_s: Its beginning, in seconds after the script began, >= 0.
+        for_s: Its length in seconds, > 0; None means that it has no end.
     """
 
     from_s: float = 0.0
     for_s: float | None = None
 
     def holds(self, elapsed_s: float) -> bool:
-        """Whether that moment lies in it."""
+        """Whether the span contains this moment."""
         return self.from_s <= elapsed_s < self.end_s
 
     @property
     def end_s(self) -> float:
-        """Seconds after the script's beginning; infinity for no end."""
+        """The end in seconds after the script began; infinity if there is no end."""
         return float("inf") if self.for_s is None else self.from_s + self.for_s
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """One `[[capacity]]`: what a limit holds for a while.
+    """One `[[capacity]]`: temporary amounts of a limit.
 
     Attributes:
-        limits: Names of the limits that change; empty makes a new one, shared by all lanes of
-            `where`.
-        factor: Multiplies what the limits have, before the numbers here replace it.
-        amounts: By the words of the pool file.
+        limits: Names of the limits that change. If it is empty, a new limit is made, which all
+            lanes that `where` selects share.
+        factor: The number by which the amounts of the limits are multiplied first.
+        amounts: Amounts that then replace the amounts of the limits, by the words in the pool file.
     """
 
     label: str

@@ -1,1 +1,1 @@
-"""Simulated models that work through the workflow suites by reading what they are told."""
+"""Simulated models that solve the workflow suites by reading the conversation."""

@@ -1,4 +1,4 @@
-"""What a persona means to do next, and how it puts that into words."""
+"""Decide the next action of a persona, and write its message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Search for tools and ask about tools."""
+    """Search for tools, and ask about tools."""
 
     queries: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class CallTool:
     """Call a tool.
 
     Attributes:
-        following: The call that would come after it, where there is one.
+        following: The call that comes after this one, if any.
     """
 
     tool: str
@@ -59,10 +59,10 @@ def next_call(
     *,
     patience: int,
 ) -> Intent:
-    """The call that is due; `Finish` when none is left.
+    """Return the call that is due; `Finish` if no call is left.
 
-    A step is left behind when it succeeded, when it failed `patience` times, or when a later one
-    succeeded: what was skipped is forgotten, as models do.
+    A step is done if it succeeded, if it failed `patience` times, or if a later step succeeded.
+    Like real models, a persona does not return to a step that it skipped.
     """
     due, failures = _due(steps, answered, patience)
     if due >= len(steps):
@@ -79,7 +79,7 @@ def next_call(
 def corrected(
     arguments: Mapping[str, object], message: str, inputs: Mapping[str, object]
 ) -> dict[str, object]:
-    """Arguments after a refusal: the names it allows, and what the task's inputs say of them."""
+    """Correct refused arguments: use the allowed names, with values from the task's inputs."""
     allowed = _UNKNOWN.search(message)
     names = allowed[1].split(", ") if allowed else list(arguments)
     missing = _MISSING.search(message)
@@ -96,7 +96,7 @@ def corrected(
 def _due(
     steps: Sequence[CallTool], answered: Sequence[Answered], patience: int
 ) -> tuple[int, list[Answered]]:
-    """Index of the step that is due, and its failures so far."""
+    """The index of the step that is due, and the failures of this step so far."""
     due = 0
     failures: list[Answered] = []
     for answer in answered:
@@ -124,10 +124,10 @@ _DOUBT = 0.2
 
 
 def steps_from_wishes(situation: Situation, *, skill: float) -> list[CallTool] | LookUp:
-    """The steps that the task's wording asks for, or what must be looked up before that is known.
+    """Return the steps that the task's wording asks for, or the lookups that must come first.
 
-    Tools of a plan in the prompt count as known, whatever the plan does with them; a wish that none
-    of them fits is searched for. Arguments are the task's inputs.
+    Tools from a plan in the prompt are regarded as known, even if the plan misuses them. For a part
+    of the task without a fitting tool, the persona searches. Arguments are the task's inputs.
     """
     prompt = situation.prompt
     planned = {step.tool: step for step in prompt.plan}
@@ -153,7 +153,7 @@ def steps_from_wishes(situation: Situation, *, skill: float) -> list[CallTool] |
 
 
 def _fitting(clause: str, tools: Iterable[str]) -> str | None:
-    """The tool whose operation the clause names, unless it names another category with it."""
+    """The tool whose operation the clause names, unless the clause names another category."""
     words = _WORD.findall(clause.lower())
     stems = [_stem(word) for word in words]
     best, best_fit = None, 0
@@ -177,7 +177,7 @@ def _chosen(clause: str, situation: Situation, skill: float) -> str | None:
     hits = [hit.tool for hit in situation.hits[clause]]
     if not hits:
         return None
-    # The same doubt at every turn: a choice once made must not change with the conversation.
+    # The doubt is the same at every turn: a choice must not change during the conversation.
     doubt = zlib.crc32(clause.encode()) / 2**32
     if len(hits) > 1 and doubt < _DOUBT * (1 - skill):
         return hits[1]
@@ -185,7 +185,7 @@ def _chosen(clause: str, situation: Situation, skill: float) -> str | None:
 
 
 def _is_unclear(step: PlannedStep, situation: Situation) -> bool:
-    """Whether the plan's own words on a step cannot be trusted to name its parameters."""
+    """Whether the plan's text for a step is too unreliable to take parameters from it."""
     names = step.arguments.keys()
     return not names or step.purpose.endswith("...") or not names <= situation.prompt.inputs.keys()
 
@@ -197,7 +197,7 @@ def _arguments(tool: str, situation: Situation, step: PlannedStep | None) -> dic
     return {name: inputs[name] for name in names if name in inputs}
 
 
-# The same few words stand in every prompt of a suite.
+# All prompts of a suite together contain only few different words.
 @lru_cache(maxsize=4096)
 def _stem(word: str) -> str:
     stem = _ENDINGS.sub("", word)
@@ -207,14 +207,14 @@ def _stem(word: str) -> str:
 
 
 SLIPS_PER_TURN = 0.5
-"""Chance of a slip per turn of a model without any skill."""
+"""The probability that a model with skill 0 makes a mistake in a turn."""
 
 
 def utter(intent: Intent, rng: random.Random, skill: float) -> str:
-    """The message for an intent; the less skill, the more often it slips.
+    """Write the message for an intent. With less skill, mistakes are more frequent.
 
-    A slip is, with equal chance: the next step instead of this one, a tool that does not exist,
-    arguments that break off, an argument left out, or talk without action.
+    These mistakes have the same probability: the next step instead of this one, a tool that does
+    not exist, arguments that break off, a missing argument, and talk without action.
     """
     if rng.random() < SLIPS_PER_TURN * (1 - skill):
         return _slip(intent, rng)
@@ -222,7 +222,7 @@ def utter(intent: Intent, rng: random.Random, skill: float) -> str:
 
 
 def plain(intent: Intent) -> str:
-    """The message for an intent, without any slip."""
+    """Write the message for an intent, without mistakes."""
     if isinstance(intent, Finish):
         return "All steps are through. TASK_COMPLETED"
     if isinstance(intent, LookUp):

@@ -1,4 +1,4 @@
-"""What a persona reads: the prompt, the messages between the turns, where it stands."""
+"""Read a persona's input: the prompt, the messages between turns, and the state of the task."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _decode_prefix = json.JSONDecoder().raw_decode
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """A step as the plan shows it.
+    """A step of the plan.
 
     Attributes:
-        arguments: By name; of a parameter named twice the last value.
+        arguments: The arguments by name; a repeated parameter has its last value.
     """
 
     tool: str
@@ -47,13 +47,13 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the opening message says.
+    """The content of the opening message.
 
     Attributes:
-        clauses: What the task asks for, one wish after the other.
-        inputs: The values given, by name.
-        plan: Steps in order; empty where no plan is shown.
-        wants_reasoning: Whether thinking aloud is asked for.
+        clauses: The parts of the task, each with one wish.
+        inputs: The values that the prompt provides, by name.
+        plan: The steps of the plan, in order; empty if the prompt contains no plan.
+        wants_reasoning: Whether the prompt requests reasoning.
     """
 
     clauses: tuple[str, ...]
@@ -64,7 +64,7 @@ class Prompt:
 
 @lru_cache(maxsize=2048)
 def read_prompt(text: str) -> Prompt:
-    """What an opening message says; everything is empty where it says nothing of the kind."""
+    """Read the content of an opening message. Missing parts are empty."""
     task = _TASK.search(text)
     inputs = _INPUTS.search(text)
     return Prompt(
@@ -114,7 +114,7 @@ class Seen:
     """A tool that a search or a description showed.
 
     Attributes:
-        parameters: Names of its parameters.
+        parameters: The names of its parameters.
     """
 
     tool: str
@@ -123,11 +123,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A call and what came of it.
+    """A call and its result.
 
     Attributes:
-        error: Error code, None for a success.
-        message: The line below.
+        error: The error code; None if the call succeeded.
+        message: The line below the result.
     """
 
     tool: str
@@ -140,8 +140,8 @@ class Feedback:
     """One message between two turns.
 
     Attributes:
-        hits: By query, the tools found, best first.
-        described: Tools that were asked about.
+        hits: The tools that each query found, best first.
+        described: The tools that the model asked about.
     """
 
     hits: dict[str, tuple[Seen, ...]]
@@ -151,7 +151,7 @@ class Feedback:
 
 @lru_cache(maxsize=2048)
 def read_feedback(text: str) -> Feedback:
-    """What one message says; empty where it says nothing of the kind."""
+    """Read the content of a message. Missing parts are empty."""
     _, *parts = _SEARCH.split(text)
     hits = {
         query: tuple(Seen(hit[1], _names(hit[2])) for hit in _HIT.finditer(block))
@@ -168,13 +168,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a persona knows at its turn.
+    """The information that a persona has at its turn.
 
     Attributes:
-        hits: By query, the tools found.
-        known: Tools that were shown, by name, with their parameters.
-        described: Names that were asked about with tool_info.
-        answered: All calls so far.
+        hits: The tools that each query found.
+        known: The tools that were shown so far, by name, with their parameters.
+        described: The names of tools that tool_info described.
+        answered: All calls so far, with their results.
     """
 
     prompt: Prompt
@@ -185,7 +185,7 @@ class Situation:
 
 
 def read_situation(messages: Sequence[ChatMessage]) -> Situation:
-    """Where a conversation stands; takes any conversation."""
+    """Read the state of a conversation. Any conversation is accepted."""
     users = [message.content for message in messages if message.role in {"user", "tool"}]
     hits: dict[str, tuple[Seen, ...]] = {}
     known: dict[str, Seen] = {}

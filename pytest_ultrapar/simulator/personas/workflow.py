@@ -1,6 +1,6 @@
-"""The three personas of the workflow suites: one obeys its plan, one mends it, one is careless.
+"""The personas for the workflow suites: one follows its plan, one repairs it, one is careless.
 
-Each sees only what a model sees, the text of the conversation, and finds its plan there.
+Each persona reads only the text of the conversation, as a model does, and finds its plan there.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.persona import ChatMessage
 
 OBEDIENT_PATIENCE = 3
-"""How often an obedient model tries a step before it goes on to the next."""
+"""How often an obedient model tries a step before it skips the step."""
 REPAIRING_PATIENCE = 5
 _ASKS = 0.08
-"""Chance that a repairing model asks about a tool that it is about to call for the first time."""
+"""The probability that a repairing model asks about a tool before it first calls the tool."""
 _REASONS_ONLY = 0.25
 _CALL = "<tool_call>"
-_PROSE = ("Let me see. The next thing to do is this:\n", "I go on with the task.\n\n", "Sure! ")
+_PROSE = ("Let me see. The next thing to do is this:\n", "I continue with the task.\n\n", "Sure! ")
 
 
 def obedient(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Follow the plan as given, step by step; try a failed tool again a few times.
+    """Follow the plan step by step, and repeat a failed call a few times.
 
-    Refused arguments are corrected from the task's inputs. Without a plan it searches for what the
-    task's wording asks for.
+    If arguments are refused, correct them from the task's inputs. Without a plan, search for the
+    tools that the task's wording asks for.
     """
     situation = read_situation(messages)
     return PersonaReply(_say(_obey(situation, skill), situation, rng, skill))
 
 
 def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Do what the task's wording asks for, and take from the plan what helps.
+    """Do what the task's wording requests, and use the plan if it helps.
 
-    Steps that are missing are searched for; steps twice, out of order or beside the point do not
-    matter, since the wording decides. Now and then it asks about a tool in the message that first
-    calls it.
+    Search for tools for missing steps. Repeated, misplaced and irrelevant steps in the plan do not
+    matter, because the wording decides. Sometimes ask about a tool in the message that first calls
+    it.
     """
     situation = read_situation(messages)
     intent = _work_out(situation, skill)
@@ -58,7 +58,7 @@ def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float)
 
 
 def sloppy(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Mean what an obedient model means, but close no tag and sometimes chat around it."""
+    """Act like an obedient model, but leave tags unclosed, and sometimes add prose."""
     situation = read_situation(messages)
     said = _say(_obey(situation, skill), situation, rng, skill)
     for tag in ("</tool_call>", "</tool_search>", "</tool_info>"):
@@ -85,7 +85,7 @@ def _work_out(situation: Situation, skill: float) -> Intent:
 
 
 def _asking(said: str, intent: Intent, situation: Situation, rng: random.Random) -> str:
-    """The message, perhaps with a question about its tool, which takes no turn of its own."""
+    """The message, sometimes with a question about its tool. The question needs no extra turn."""
     if not isinstance(intent, CallTool) or rng.random() >= _ASKS:
         return said
     if intent.tool in situation.described | {answer.tool for answer in situation.answered}:
@@ -98,7 +98,7 @@ def _say(intent: Intent, situation: Situation, rng: random.Random, skill: float)
     if not situation.prompt.wants_reasoning:
         return said
     reasoning = "Reasoning: I look at what there is and take the next step of the job."
-    # Thinking aloud tempts into stopping there.
+    # A model that reasons aloud may stop after its reasoning.
     if rng.random() < _REASONS_ONLY * (1 - skill):
         return reasoning
     return f"{reasoning}\n{said}"

@@ -1,1 +1,1 @@
-"""Wire formats: a module for each resource that clients ask, imported when one asks it."""
+"""Wire formats: one module for each resource of an API, imported at the first request to it."""

@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI and its likes, Mistral among them, speak them.
+"""Chat completions, as in the APIs of OpenAI and compatible providers such as Mistral.
 
 Source: the types of the official clients `openai` and `mistralai`.
 """
@@ -34,7 +34,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    """`tool_choice` where it names a function."""
+    """A `tool_choice` that names a function."""
 
     function: Function
 
@@ -68,7 +68,7 @@ class _WireRequest(msgspec.Struct):
 
 
 class _Offering(msgspec.Struct):
-    """Read where a function is forced: most requests leave the choice free."""
+    """The part that is decoded only if a function is forced, which is rare."""
 
     tools: list[_OfferedTool] | None = None
 
@@ -85,7 +85,7 @@ class Chat(openai.OpenAi):
     """See `wire.resource.Resource`."""
 
     def read(self, body: bytes, *, name: str | None = None, scope: Scope | None = None) -> Request:
-        """A request with at least one message."""
+        """Read a request, which must contain a message."""
         wire = _decoder.decode(body)
         if not wire.messages:
             refuse("`messages` is empty; at least one is needed", param="messages")
@@ -108,7 +108,7 @@ class Chat(openai.OpenAi):
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A completion."""
+        """Write a completion."""
         choices = [
             {"index": index, "message": _answer(reply), "finish_reason": reply.finish_reason}
             for index, reply in enumerate(completion.replies)
@@ -117,7 +117,7 @@ class Chat(openai.OpenAi):
         return _encode({**head, "choices": choices, "usage": _usage(completion.usage)})
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its chunks, the choices one after the other; usage in one without any choice."""
+        """Write the chunks, one choice after the other; a chunk without choices has the usage."""
         head = _head("chat.completion.chunk", request, completion)
         none = {"usage": None} if request.include_usage else {}
         events = []
@@ -176,10 +176,10 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 
 def _deltas(reply: PersonaReply) -> Iterator[dict[str, object]]:
-    """What is added piece by piece: who speaks, the text, each call's head and its arguments."""
+    """Yield the deltas of a message: role, text, and for each call its head and its arguments."""
     calls = reply.tool_calls
     if calls and not reply.content:
-        # A message of calls alone has no text; the role comes with the first call.
+        # A message with calls alone has no text, and its role comes with the first call.
         yield {"role": "assistant", "tool_calls": [{"index": 0, **_call(calls[0], "")}]}
     else:
         yield {"role": "assistant", "content": ""}

@@ -1,4 +1,4 @@
-"""What requests of all APIs have in common: a conversation, and a function that must be called."""
+"""The parts that requests to all APIs have in common: the conversation, and a forced function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Function(msgspec.Struct):
-    """What a call calls."""
+    """The function that is called, and its arguments."""
 
     name: str
     arguments: str = ""
@@ -32,7 +32,7 @@ class Call(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """A message in the shape of chat completions."""
+    """A message in the format of chat completions."""
 
     role: str
     content: Any = None
@@ -42,10 +42,10 @@ class Said(msgspec.Struct):
 
 
 def messages_of(request: dict[str, Any]) -> list[ChatMessage]:
-    """The conversation in a request; what is of a kind that says nothing here is left out.
+    """Read the conversation in a request; items without a message are skipped.
 
     Raises:
-        msgspec.ValidationError: A message has no such shape.
+        msgspec.ValidationError: A message has another format.
     """
     said = [{"role": "user", **one} for one in conversation_of(request) if one.keys() & _SAYING]
     return [message_of(msgspec.convert(one, Said)) for one in said]
@@ -55,7 +55,7 @@ _SAYING = {"role", "content"}
 
 
 def message_of(said: Said) -> ChatMessage:
-    """A message as a persona sees it; parts without a text are attachments."""
+    """Convert a message to the form that personas see. Parts without text become attachments."""
     parts = said.content if isinstance(said.content, list) else [said.content]
     texts: list[str] = []
     others: list[bytes] = []
@@ -66,7 +66,7 @@ def message_of(said: Said) -> ChatMessage:
         elif part is not None:
             others.append(msgspec.json.encode(part))
     if said.role == "tool" and others and not texts:
-        # The result of a function may be any JSON.
+        # The result of a function may be any JSON value.
         texts, others = [one.decode() for one in others], []
     calls = said.tool_calls or ()
     return ChatMessage(
@@ -80,10 +80,10 @@ def message_of(said: Said) -> ChatMessage:
 
 
 def chosen(offered: Iterable[OfferedFunction], named: str | None) -> OfferedFunction:
-    """The function of that name, or the first where any will do.
+    """Return the function with this name, or the first one if any name is allowed.
 
     Raises:
-        RefusedError: There is none.
+        RefusedError: The request does not offer such a function.
     """
     found = next((one for one in offered if named is None or one.name == named), None)
     if found is None:

@@ -79,9 +79,9 @@ class GenerateContent:
     overloaded: ClassVar[int] = 503
 
     def refusal(self, error: ApiError) -> Whole:
-        """The document `{"error": {"code", "message", "status", "details"}}`.
+        """Write the document `{"error": {"code", "message", "status", "details"}}`.
 
-        When to come again stands in its details; there are no headers that say so.
+        The details contain the delay before a retry; headers do not.
         """
         more: dict[str, object] = {}
         if error.retry_after_s is not None:
@@ -90,7 +90,7 @@ class GenerateContent:
         return Whole(gemini_error(error.status, error.message, **more), error.status)
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """A request with at least one content, the system's instruction before it."""
+        """Read a request, which must contain a content; the system instruction comes first."""
         assert name is not None, "the model is in the path"
         fields = _decode(body)
         wire = msgspec.convert(fields, _WireRequest)
@@ -110,12 +110,12 @@ class GenerateContent:
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A response with its candidate."""
+        """Write a response with its only candidate."""
         (reply,) = completion.replies
         return _response(request, completion, _parts(reply), reply)
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Responses that add up to it, as events even without `?alt=sse`."""
+        """Write the chunks of the response. They are events, even without `?alt=sse`."""
         (reply,) = completion.replies
         texts = cut(reply.content, TEXT_PIECES)
         chunks: list[list[dict[str, object]]] = [[{"text": text}] for text in texts] or [[]]

@@ -1,4 +1,4 @@
-"""Anthropic's Messages.
+"""Anthropic's Messages API.
 
 Source: Anthropic's API reference and the types of its official Python client.
 """
@@ -74,14 +74,14 @@ class Messages:
     overloaded: ClassVar[int] = 529
 
     def refusal(self, error: ApiError) -> Whole:
-        """The document `{"type": "error", "error": {"type", "message"}}`."""
+        """Write the document `{"type": "error", "error": {"type", "message"}}`."""
         headers: tuple[tuple[bytes, bytes], ...] = ()
         if error.retry_after_s is not None:
             headers = ((b"retry-after", b"%d" % math.ceil(error.retry_after_s)),)
         return Whole(anthropic_error(error.status, error.message), error.status, headers)
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """A request with at least one message, the system's prompt before it."""
+        """Read a request, which must contain a message; the system prompt comes first."""
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
             refuse("anthropic-version: header is required")
         fields = _decode(body)
@@ -103,13 +103,13 @@ class Messages:
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A message."""
+        """Write a message."""
         (reply,) = completion.replies
         usage = _usage(completion.usage.n_in, completion.usage.n_out)
         return _encode(_message(request, completion, list(_blocks(reply)), reply, usage))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its events: the message without content, each block with its pieces, how it ended."""
+        """Write the events: the message without content, each block in pieces, and the end."""
         (reply,) = completion.replies
         usage = completion.usage
         begun = _message(request, completion, [], None, _usage(usage.n_in, 1))
@@ -119,7 +119,7 @@ class Messages:
             empty = {**block, "input": {}} if is_call else {**block, "text": ""}
             events.append(_event("content_block_start", index=index, content_block=empty))
             if not index:
-                # In one piece with what is before it, as it has no time of its own.
+                # Sent together with the event before it, since it has no due time.
                 events[-1] += _event("ping")
             if is_call:
                 text = _encode(block["input"]).decode()

@@ -1,4 +1,4 @@
-"""What OpenAI's resources have in common: errors, headers, models, and what a request may ask for.
+"""The parts that OpenAI's resources have in common: errors, headers, and the list of models.
 
 Source: OpenAI's API reference and the types of its official Python client.
 """
@@ -24,16 +24,16 @@ _KINDS = {402: "insufficient_quota", 429: "requests"}
 
 
 class OpenAi:
-    """The half of a `wire.resource.Resource` that all of OpenAI's have in common."""
+    """The half of a `wire.resource.Resource` that OpenAI's APIs have in common."""
 
     key_header: ClassVar[bytes] = b"api-key"
     overloaded: ClassVar[int] = 503
 
     def refusal(self, error: ApiError) -> Whole:
-        """The document `{"error": {"message", "type", "param", "code"}}`.
+        """Write the document `{"error": {"message", "type", "param", "code"}}`.
 
-        Source: RFC 9110, section 10.2.3 (Retry-After in whole seconds); `retry-after-ms` as OpenAI
-        sends it.
+        Source: RFC 9110, section 10.2.3 (Retry-After in whole seconds). The server also sends
+        `retry-after-ms`, as OpenAI does.
         """
         kind = error.kind or _KINDS.get(error.status)
         body = openai_error(
@@ -49,7 +49,7 @@ class OpenAi:
 
 
 def models(api_names: Sequence[str]) -> bytes:
-    """The list of models and deployments."""
+    """Write the list of models and deployments."""
     usual = {"object": "model", "created": 0, "owned_by": "simulated"}
     return _encode({"object": "list", "data": [{"id": name, **usual} for name in api_names]})
 

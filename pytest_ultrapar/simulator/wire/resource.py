@@ -1,4 +1,4 @@
-"""What the rest of the simulator asks of a wire format, and which there are."""
+"""The interface of a wire format, and the list of wire formats."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ ResourceName = Literal["chat", "responses", "messages", "generate_content"]
 
 
 class Resource(Protocol):
-    """Reads requests and writes answers of one kind; holds no state.
+    """Reads requests and writes answers in one format. It has no state.
 
     Attributes:
-        key_header: The header with the key, lower-case, beside `authorization`.
-        overloaded: The status with which it says that it has too much to do for anybody.
+        key_header: The name of the header with the key, in lower case, besides `authorization`.
+        overloaded: The status that means that the server is overloaded.
     """
 
     key_header: ClassVar[bytes]
     overloaded: ClassVar[int]
 
     def refusal(self, error: ApiError) -> Whole:
-        """The answer that says what is wrong."""
+        """Return the response for an error."""
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """The request in a body.
+        """Read the request in a body.
 
         Args:
-            body: Of any content.
-            name: The api_name that the path holds; it goes before that of the body.
+            body: The body, with any content.
+            name: The api_name in the path; it overrides the name in the body.
             scope: The rest of the request.
 
         Raises:
-            RefusedError: It asks for what there is not.
-            Those of UNREADABLE: It is no such request.
+            RefusedError: The request asks for something that does not exist.
+            UNREADABLE: The body is not a request in this format.
         """
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """The body of the 200 response.
+        """Return the body of the 200 response.
 
-        It holds no time, so that the same request is answered with the same bytes.
+        It contains no time, so that the same request always gets the same bytes.
         """
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """The pieces of the 200 response where a stream is asked for."""
+        """Return the pieces of the 200 response to a request that asks for a stream."""
 
 
 @cache
 def resource_named(name: ResourceName) -> Resource:
-    """The resource of that name; imports what only it needs."""
+    """Return the resource with this name; only the modules that it needs are imported."""
     return cast("Resource", import_module(f"pytest_ultrapar.simulator.wire.{name}").RESOURCE)

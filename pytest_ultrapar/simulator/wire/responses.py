@@ -1,4 +1,4 @@
-"""OpenAI's Responses, of which none is kept.
+"""OpenAI's Responses API, without stored responses.
 
 Source: OpenAI's API reference and the types of its official Python client.
 """
@@ -66,7 +66,7 @@ class Responses(openai.OpenAi):
     """See `wire.resource.Resource`."""
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """A request with its whole conversation."""
+        """Read a request with its whole conversation."""
         fields = _decode(body)
         wire = msgspec.convert(fields, _WireRequest)
         messages = messages_of(fields)
@@ -97,11 +97,11 @@ class Responses(openai.OpenAi):
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A response."""
+        """Write a response."""
         return _encode(_response(request, completion, _items(completion)))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its events: the response without output, each item with its pieces, the whole of it."""
+        """Write the events: the response without output, each item in pieces, then the whole."""
         items = _items(completion)
         document = _response(request, completion, items)
         begun = {**document, "status": "in_progress", "incomplete_details": None, "usage": None}
@@ -129,7 +129,7 @@ def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
     if choice is None or (isinstance(choice, str) and choice != "required"):
         return None
     if isinstance(choice, _Choice) and choice.type != "function":
-        said = "`tool_choice` must name a function; the simulated provider has no tools of its own"
+        said = "`tool_choice` must name a function; the simulated provider has no built-in tools"
         refuse(said, param="tool_choice")
     offered = [
         OfferedFunction(tool.name, tool.parameters)

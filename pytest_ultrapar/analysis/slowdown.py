@@ -1,0 +1,152 @@
+"""Find out whether answers took longer with more requests in flight; pure.
+
+A server that batches answers is slower under load, and so are servers that share a machine. The sum
+of the answer times is then not the time of a serial run. A run shows this if it had few requests in
+flight at some time and many at another.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.analysis.statistics import critical_t
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pytest_ultrapar.analysis.requests import RequestColumns, RequestLog
+
+    Floats = NDArray[np.float64]
+
+
+_BLOCKS = 24
+"""The number of blocks that a run is cut into. Student's t for 24 blocks makes intervals 6 % wider
+than for infinitely many. More blocks would be shorter than a server's fluctuations. Each block must
+contain an answer."""
+_FEW_SHARE = 0.01
+_LEAST_FEW = 4
+"""At least this many of the least loaded answers define "few in flight": a single answer may be
+alone for a moment by chance."""
+_NO_SPREAD = 1e-3
+"""Times whose logarithms differ by less are equal. An event loop that keeps up reads an answer
+0.2 ms late."""
+_MOST_SAID = 50.0
+"""A logarithm beyond this is not a factor, but noise because the loads were equal."""
+_LEAST_RANGE = math.log(1.5)
+"""The smallest useful range of loads: a line through a smaller range is noise. In 672 simulated
+runs on servers that slow down under load, 56 runs had a figure. With a range of 1.1 instead, 72 had
+a figure, although some loads hardly differed."""
+NOTICED = 1.1
+"""Two runs of the same code differ by 5 % (`compare.rules`); twice as much is not chance."""
+_MOST_UNSURE = 1.6
+"""The largest factor between a speed-up and its lower bound: 16x that may be 10x is still useful.
+With 3 instead, 68 of those runs would have a figure."""
+
+
+class Slowdown(msgspec.Struct, frozen=True):
+    """The ratio of the answer times with many requests in flight to the times with few.
+
+    Attributes:
+        few: How many requests were in flight during the least loaded answers of the run.
+        many: How many requests were typically in flight.
+        factor: The geometric mean of the times with `many`, over the mean of those with `few`.
+        low: The lower bound of `factor` at 95 %.
+        high: The upper bound of `factor` at 95 %.
+        alone: The upper bound at 95 % of the ratio to the times with one request in flight; None if
+            the run had few requests in flight for too short a time.
+    """
+
+    few: float
+    many: float
+    factor: float
+    low: float
+    high: float
+    alone: float | None
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether answers certainly took longer, by a factor that is worth reporting."""
+        return self.low > 1 and self.factor >= NOTICED
+
+
+def stretch(log: RequestLog) -> Slowdown | None:
+    """Return the stretch of a run's answers; None if the load was constant or answers were few.
+
+    A straight line is fitted through the logarithms of the times against the requests in flight.
+    One line is for all servers together, because servers may share hidden resources. Each model of
+    each instance has its own typical time. If all answers state their tokens, times may grow with
+    the tokens. A request's load is measured until its answer, or until the typical time has passed,
+    because a long request outlives the others. Answers that are close in time may share other
+    causes. So two errors are computed, from answers and from blocks, and the larger one is used.
+
+    The more load servers have, the faster they slow down. So the line is not too flat below the
+    observed loads. It may be extended there by as many doublings as were observed. The further it
+    extends beyond these, the more certain it must be.
+
+    Args:
+        log: All requests of the run.
+    """
+    import numpy as np  # noqa: PLC0415 - code without numpy reads the types here
+
+    columns = log.columns()
+    served = columns.of(columns.served & (columns.ended_s > columns.sent_s))
+    if len(served.lane) < _BLOCKS:
+        return None
+    names = [(lane.provider, lane.instance, lane.model) for lane in log.lanes]
+    numbers = {name: at for at, name in enumerate(names)}
+    server = np.array([numbers[name] for name in names])[served.lane]
+    took_s = served.ended_s - served.sent_s
+    typical_s = np.zeros(len(took_s))
+    for at in np.unique(server):
+        typical_s[server == at] = np.median(took_s[server == at])
+    span_s = np.minimum(took_s, typical_s)
+    beside_s = _in_flight_s(served, served.sent_s + span_s) - _in_flight_s(served, served.sent_s)
+    load = np.log1p(np.maximum(0.0, beside_s - span_s) / span_s)
+    n_few = max(_LEAST_FEW, math.ceil(_FEW_SHARE * len(load)))
+    few, many = float(np.sort(load)[:n_few].mean()), float(load.mean())
+    if many - few < _LEAST_RANGE:
+        return None
+    explains = [load, np.log(served.tokens)] if (served.tokens > 0).all() else [load]
+    in_order = np.argsort(served.sent_s)
+    times, *own = (_around_mean(each, server)[in_order] for each in (np.log(took_s), *explains))
+    moved = np.column_stack(own)
+    inverse = np.linalg.pinv(moved.T @ moved)
+    slopes = inverse @ moved.T @ times
+    left = times - moved @ slopes
+    blocks = np.add.reduceat(moved * left[:, None], np.arange(_BLOCKS) * len(left) // _BLOCKS)
+    alone_variance = inverse * (left @ left) / max(1, len(left) - len(numbers) - 2)
+    variance = inverse @ blocks.T @ blocks @ inverse * _BLOCKS / (_BLOCKS - 1)
+    error = math.sqrt(max(0.0, alone_variance[0, 0], variance[0, 0]))
+    slope = float(slopes[0])
+    reach = critical_t(_BLOCKS, 0.95) * max(error, _NO_SPREAD)
+    if inverse[0, 0] <= 0 or (abs(slope) + reach) * many > _MOST_SAID:
+        # Each server had a constant load.
+        return None
+    low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
+    alone = math.exp((slope + reach) * many)
+    most = np.interp(many - few, (few / 2, few), (NOTICED, _MOST_UNSURE))
+    known = alone if 1 <= alone <= (most if slope <= reach else NOTICED) else None
+    return Slowdown(math.exp(few), math.exp(many), factor, low, high, known)
+
+
+def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
+    """Return for each moment the total time that all requests were in flight up to then."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    found = np.zeros(len(moments_s))
+    for sign, edges in ((1, columns.sent_s), (-1, columns.ended_s)):
+        n = np.searchsorted(np.sort(edges), moments_s)
+        found += sign * (n * moments_s - np.insert(np.cumsum(np.sort(edges)), 0, 0.0)[n])
+    return found
+
+
+def _around_mean(values: Floats, groups: NDArray[np.int64]) -> Floats:
+    """Subtract from each value the mean of its group."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    means: Floats = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
+    return values - means[groups]

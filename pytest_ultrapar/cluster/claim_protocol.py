@@ -1,0 +1,221 @@
+"""Distribute the cases of a run over its hosts: they claim cases late and in small numbers.
+
+No case is assigned in advance. A host claims cases shortly before it would have nothing to send, so
+that all hosts finish together even if their speeds differ. The claims of a dead host expire. A host
+that joins must agree with the other hosts on certain facts.
+
+Cases form *lines*: all cases of one model in one group of the assignment, or all free cases of one
+model. The server gives out a case of a group only when the group's rules allow it over all hosts.
+So order, locks and maximum numbers apply to the whole run, and a host does not need to know the
+cases of other hosts.
+
+`claims.lua` does this on the server, in one call. This module defines the calls and the answers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+SILENT_MS = 15_000
+"""A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
+limits expire sooner (`ledger`): a case that runs twice costs money, but a case that waits does not.
+"""
+KEEP_MS = 7 * 86_400_000
+"""The server forgets a run after a week without calls."""
+KEY_NAMES = (
+    "run",
+    "hosts",
+    "seen",
+    "open",
+    "given",
+    "cursors",
+    "back",
+    "claims",
+    "failed",
+    "done",
+    "groups",
+    "held",
+)
+"""The names of the script's Redis keys, in its order. The run's prefix comes before each."""
+
+
+class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
+    """The conditions of a group of the assignment. Groups are numbered in its order.
+
+    A group is over when none of its cases is left to claim and all claimed episodes have ended.
+
+    Attributes:
+        lines: The first line of the group, and the line after its last one.
+        after: The groups that must be over before this group starts.
+        start_after_ms: The delay after these groups are over, or after the start of the run if
+            `after` is empty.
+        lock: Groups with the same number never run at the same time: the first in order begins,
+            and keeps the lock until it is over. -1 means no lock.
+        at_once: The maximum number of its cases that are open at the same time; 0 means no maximum.
+    """
+
+    lines: tuple[int, int]
+    after: tuple[int, ...] = ()
+    start_after_ms: int = 0
+    lock: int = -1
+    at_once: int = 0
+
+
+class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="join"):
+    """A host joins, or comes back after it was treated as dead or the server forgot it.
+
+    Attributes:
+        name: The host's name. Hosts that are alive have different names.
+        life: A random id of the process. The same name with another id is another process.
+        identity: The facts that all hosts must agree on, as JSON text.
+        lines: For each line, its first case and the case after its last one.
+        groups: The rules of the groups. Lines in no group are free.
+        said: The host's text about its state, for people.
+        comes_back: Whether it was in the run before.
+        holding: The cases that it has claimed and not finished.
+        done: The cases that it has finished, with a grade or an error of the suite.
+        failed: The cases that it has finished without an answer (`infra`).
+        open_of: As in `ClaimCall`.
+    """
+
+    name: str
+    life: str
+    identity: str
+    lines: list[tuple[int, int]]
+    groups: list[GroupRule] = []
+    said: str = ""
+    comes_back: bool = False
+    holding: list[int] = []
+    done: list[int] = []
+    failed: list[int] = []
+    open_of: list[tuple[int, int]] = []
+    silent_ms: int = SILENT_MS
+    keep_ms: int = KEEP_MS
+
+
+class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="claim"):
+    """A host reports its finished cases, and how many more it could begin.
+
+    Attributes:
+        host: The number that it got when it joined.
+        seq: It increases by one with each call. A call that is sent again changes nothing, and gets
+            the same cases.
+        done: The cases finished with an answer since the last call.
+        failed: The cases finished without an answer since the last call.
+        open: How many of its cases have episodes that have not ended.
+        open_of: How many of these cases are in each group; groups without any are left out.
+        wants: How many further cases it could begin, by line.
+        said: The host's text about its state, for people.
+    """
+
+    host: int
+    life: str
+    seq: int
+    done: list[int] = []
+    failed: list[int] = []
+    open: int = 0
+    open_of: list[tuple[int, int]] = []
+    wants: list[tuple[int, int]] = []
+    said: str = ""
+    silent_ms: int = SILENT_MS
+    keep_ms: int = KEEP_MS
+
+
+class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="leave"):
+    """A host ends; other hosts may claim its unfinished cases."""
+
+    host: int
+    life: str
+    done: list[int] = []
+    failed: list[int] = []
+    keep_ms: int = KEEP_MS
+
+
+class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
+    """An operator reopens cases that are done but have no result: they run again."""
+
+    cases: list[int]
+    keep_ms: int = KEEP_MS
+
+
+Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="ok"):
+    """The state of a run for a host.
+
+    Attributes:
+        host: The number of the host.
+        n_hosts: How many hosts are alive, including this one.
+        n_done: How many cases are finished, on all hosts.
+        n_failed: How many of these got no answer.
+        n_open: How many cases, on all hosts, have episodes that have not ended.
+        elected: Whether this host is the one that reports the end of the whole run.
+        waits_ms: The time until hosts get cases. A server that forgot the run waits until hosts
+            have told it which cases they still have.
+        unclaimed: How many cases of each line no host has claimed.
+        claimable: How many of these cases the rules of their groups allow now.
+        given: The cases that belong to this host from now on.
+        drained: Whether an operator has drained the host: it starts no more cases.
+        n_dead: How many hosts were ever treated as dead.
+        last_dead: The name of the last dead host, which may be any text.
+        lost: After a `JoinCall`, the cases that it held and that other hosts now have or have
+            finished.
+    """
+
+    host: int
+    n_hosts: int
+    n_done: int
+    n_failed: int
+    n_open: int
+    elected: bool
+    waits_ms: int
+    unclaimed: list[int]
+    claimable: list[int]
+    given: list[int] = []
+    drained: bool = False
+    n_dead: int = 0
+    last_dead: str = ""
+    lost: list[int] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no case is left on any host. This may change if a host dies."""
+        return not self.n_open and not self.waits_ms and not any(self.unclaimed)
+
+
+class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
+    """The run with that name has another identity, given in `identity` as JSON text."""
+
+    identity: str
+
+
+class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
+    """Another host that is alive has that name; `silent_ms` is the time since its last call."""
+
+    silent_ms: int
+
+
+class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown"):
+    """The server does not know the host, or forgot it: the host must join again."""
+
+
+class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):
+    """The number of cases that were done and can now be claimed again."""
+
+    n: int
+
+
+ClaimAnswer = Claimed | OtherRun | SameName | Unknown | Reopened
+
+
+_decoder: msgspec.msgpack.Decoder[ClaimAnswer | None] = msgspec.msgpack.Decoder(ClaimAnswer | None)
+
+
+def read_answer(said: bytes) -> ClaimAnswer | None:
+    """Decode the script's answer; None after a `LeaveCall`.
+
+    Raises:
+        ValueError, TypeError: It is not an answer of the script.
+    """
+    return _decoder.decode(said)

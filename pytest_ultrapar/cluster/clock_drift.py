@@ -1,0 +1,79 @@
+"""Compare the speed of this host's clock with the server's; pure.
+
+A host spaces its requests by its own clock. If that clock is fast, the host would send more than
+its share of a rate, so it gets no shares of rates. A clock that a time service steps or slews must
+not count as wrong. A difference of more than `STEP_S` between two calls is a step, after which the
+comparison starts again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from pytest_ultrapar.broker.shares import DRIFT
+
+STEP_S = 0.5
+"""A time service steps a clock by more than this, and slews it by less."""
+STRETCH_S = 30.0
+"""How long to observe before comparing. Over this time, `DRIFT` allows more than `STEP_S` and the
+uncertainty of a slow call."""
+_TICK_S = 0.001
+"""The server reports its time in whole milliseconds."""
+
+
+class _Look(NamedTuple):
+    begun_s: float
+    ended_s: float
+    server_s: float
+
+
+class ClockDrift:
+    """Compares this host's clock with the server's over the last `STRETCH_S`.
+
+    Attributes:
+        trouble: A sentence about the difference if it certainly exceeds `DRIFT`; otherwise empty.
+    """
+
+    def __init__(self) -> None:
+        self._looks: deque[_Look] = deque()
+        self.trouble = ""
+
+    def record(self, begun_s: float, ended_s: float, server_s: float) -> None:
+        """Record the server's time, which was read between these two times of this host."""
+        look = _Look(begun_s, ended_s, server_s)
+        if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
+            self._looks.clear()
+        self._looks.append(look)
+        # Drop all looks before the newest one that is old enough.
+        while len(self._looks) > 1 and begun_s - self._looks[1].ended_s >= STRETCH_S:
+            self._looks.popleft()
+        first = self._looks[0]
+        self.trouble = ""
+        if begun_s - first.ended_s >= STRETCH_S:
+            self.trouble = _trouble(first, look)
+
+
+def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
+    """Return the minimum and maximum time that passed here, and the time on the server."""
+    least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
+    return least_s, most_s, other.server_s - one.server_s
+
+
+def _apart_s(one: _Look, other: _Look) -> float:
+    least_s, most_s, server_s = _between(one, other)
+    return max(least_s - server_s, server_s - most_s)
+
+
+def _trouble(first: _Look, last: _Look) -> str:
+    least_s, most_s, server_s = _between(first, last)
+    if least_s > DRIFT * (server_s + _TICK_S):
+        by, word = least_s / max(server_s, _TICK_S) - 1, "faster"
+    elif server_s - _TICK_S > DRIFT * most_s:
+        by, word = 1 - most_s / server_s, "slower"
+    else:
+        return ""
+    return (
+        f"this host's clock runs {by:.1%} {word} than the cluster server's; limits per second or "
+        f"minute are shared only between clocks that agree within {DRIFT - 1:.0%}"
+    )

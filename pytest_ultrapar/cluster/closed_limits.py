@@ -1,0 +1,71 @@
+"""Reopen daily limits and budgets that closed because the server lost the spent amount.
+
+They open by themselves when all hosts have reported their amounts, or when the lost amounts no
+longer count. To open them earlier, for example because hosts are gone, an operator runs
+`ultrapar cluster reset-day`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
+from pytest_ultrapar.report.text import counted, duration, listed
+from pytest_ultrapar.system.clock import boot_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ultrapar.cluster.ledger_view import RowView
+    from pytest_ultrapar.cluster.server import ClusterServer
+
+_SHOWN = 8
+
+
+def reset_day(server: ClusterServer) -> Iterator[str]:
+    """Open all closed daily limits and budgets, with the amounts that are still known.
+
+    Raises:
+        NoAnswerError, ConfigError: As `ClusterServer.renew`.
+    """
+    closed = [row for row in server.ledger().rows if row.awaits]
+    if soon_s := max((row.closed_s for row in closed), default=0.0):
+        yield (
+            f"all limits stay closed for another {duration(soon_s)}, since the server restarted; "
+            "repeat this command after that"
+        )
+        return
+    if not closed:
+        yield "no daily limit or budget is closed"
+        return
+    facts = server.facts or server.read_facts()
+    token = secrets.token_hex(8)
+    server.renew(
+        Renewal(
+            host="operator",
+            incarnation=token,
+            seq=1,
+            run="",
+            server_run_id=facts.run_id,
+            clock=f"operator:{token}",
+            clock_ms=round(boot_s() * 1000),
+            rows=tuple(_spec(row) for row in closed),
+            uses=(RowUse(),) * len(closed),
+            lanes=(),
+            leaving=True,
+            open_days=True,
+        )
+    )
+    named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
+    names = listed(named, _SHOWN)
+    yield (
+        f"opened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and no "
+        "host reported may be spent a second time"
+    )
+
+
+def _spec(row: RowView) -> RowSpec:
+    return RowSpec(
+        name=row.row, kind="counted", amount=row.amount, window_ms=round(row.window_s * 1000)
+    )

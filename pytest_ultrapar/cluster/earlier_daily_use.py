@@ -1,0 +1,154 @@
+"""Report to the ledger what a host has spent of its daily limits in runs outside the cluster.
+
+A host counts the units of each day in files, over all its runs (`broker.day_ledger`). For each row,
+a cluster run has a second file with the units that the ledger knows. When a host joins, it reports
+the units that are only in the first file, and adds them to the second. A host that is killed in
+between reports them again: the count may be too high, but never too low. The ledger counts these
+units from the time of the report, so they are released later than they would be otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_ultrapar.broker.day_file import DayMemory, DayRecord, Span
+from pytest_ultrapar.broker.day_ledger import DAY_S
+from pytest_ultrapar.errors import UltraparError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_ultrapar.broker.daily_limits import DailyLimit
+    from pytest_ultrapar.cluster.ledger_rows import SharedRows
+
+Spans = Counter[Span]
+"""The number of units sent in each time span. A span begins and ends at times of the wall clock."""
+
+
+class DayFiles(msgspec.Struct, frozen=True):
+    """The two files of one counted row.
+
+    Attributes:
+        directory: The directory of both files.
+        whole: The name of the file that counts all units.
+        told: The name of the file with the units that the ledger knows.
+        shown: The name of the counted units, for people.
+        zone: The time zone of the row's calendar days; empty means any 24 hours.
+    """
+
+    directory: str
+    whole: str
+    told: str
+    shown: str
+    zone: str = ""
+
+    def untold(self, wall_s: float) -> Spans:
+        """Return the units that the ledger does not know and that still count at this time.
+
+        Raises:
+            ConfigError: A file cannot be read or trusted.
+        """
+        whole, told = (_spans(self._memory(name).read()) for name in (self.whole, self.told))
+        return Counter({span: n for span, n in (whole - told).items() if span[1] + DAY_S > wall_s})
+
+    def tell(self, spans: Spans) -> None:
+        """Record that the ledger knows these units.
+
+        Raises:
+            ConfigError: The file cannot be read or written.
+        """
+
+        def change(found: DayRecord | None) -> DayRecord:
+            return DayRecord.of(self.shown, _spans(found) + spans)
+
+        self._memory(self.told).update(change)
+
+    def on_day(self, spans: Mapping[Span, int], day: str) -> int:
+        """Return how many units count on a day, which is named as in `CountedRow.days`."""
+        if not self.zone:
+            return sum(spans.values())
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count days of a calendar
+
+        zone = ZoneInfo(self.zone)
+
+        def date(at_s: int) -> str:
+            return datetime.fromtimestamp(at_s, UTC).astimezone(zone).date().isoformat()
+
+        return sum(n for (a, b), n in spans.items() if date(a) <= day <= date(b - 1))
+
+    def _memory(self, name: str) -> DayMemory:
+        return DayMemory(Path(self.directory), name, self.shown)
+
+
+class EarlierDailyUse:
+    """The units of a host's days that the ledger does not know yet."""
+
+    def __init__(self, files: Sequence[DayFiles | None]) -> None:
+        """Start without any units; `read` reads the files.
+
+        Args:
+            files: The files of each row; None for a row without files.
+        """
+        self._files = files
+        self._untold: dict[int, tuple[DayFiles, Spans]] = {}
+        self._is_told = False
+
+    def read(self, wall_s: float) -> None:
+        """Read the units to report. Called once, before the first call to the ledger.
+
+        Raises:
+            ConfigError: A file cannot be read or trusted.
+        """
+        for at, files in enumerate(self._files):
+            if files is not None and (spans := files.untold(wall_s)):
+                self._untold[at] = files, spans
+
+    def spent(self, at: int, day: str) -> int:
+        """Return how many units of the row at `at` were spent before and count on this day."""
+        files, spans = self._untold.get(at, (None, {}))
+        return 0 if files is None else files.on_day(spans, day)
+
+    def told(self) -> None:
+        """Record that the ledger knows all units. Idempotent.
+
+        If a file cannot be written, the next run reports its units again: the count may be too
+        high, never too low.
+        """
+        if self._is_told:
+            return
+        self._is_told = True
+        for files, spans in self._untold.values():
+            with suppress(UltraparError):
+                files.tell(spans)
+
+
+def day_files(
+    rows: SharedRows, days: Iterable[DailyLimit], label: str
+) -> tuple[DayFiles | None, ...]:
+    """Return the files of each row; None for rows without files.
+
+    Args:
+        rows: The shared rows.
+        days: The run's daily limits. The names of the files for the ledger end with `label`.
+        label: The suffix of the cluster's own files.
+    """
+    names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
+    found: list[DayFiles | None] = []
+    for limit, row in zip(rows.limits, rows.counted, strict=True):
+        own = names.get(limit)
+        if own is None or row is None:
+            found.append(None)
+            continue
+        whole = own.name.removesuffix(f"-{label}")
+        found.append(DayFiles(own.directory, whole, own.name, own.shown, row.zone))
+    return tuple(found)
+
+
+def _spans(record: DayRecord | None) -> Spans:
+    return Counter() if record is None else record.spans()

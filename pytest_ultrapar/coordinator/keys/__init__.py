@@ -1,0 +1,1 @@
+"""Claim API keys and daily units on this machine, before a run or a check sends requests."""

@@ -1,0 +1,357 @@
+"""One file per API key on each machine, locked by the run that sends requests with that key.
+
+The lock is `flock`, not a file with the text "in use". The kernel releases it when the last process
+that has the file open ends, even if that process is killed. These processes are the run's
+coordinator and its broker, so no other run starts while leases may still be granted. `fcntl.lockf`
+does not work here: such a lock cannot be shared with the broker, and it is released when any
+library opens and closes the same file.
+
+**Groups.** Some runs share a key's limits without communicating, such as the shards of one run.
+They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
+own and a shared lock on the key's file. A run writes to the key's file only while its lock on that
+file is exclusive. Therefore a run is a member if it has the shared lock and the key's file names
+its group: no run can write another group while that lock exists. If a run gets the exclusive lock,
+it is the only one, and it takes over the content of the files that ended members left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, check_private
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+DIRECTORY_VARIABLE = "ULTRAPAR_LOCK_DIR"
+_MEMBER = ".member-"
+_open_fds: set[int] = set()
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The content of a key's file: the run that holds the key, or that held it last.
+
+    Attributes:
+        pid: Process id of the run's coordinator.
+        run: The run's directory; empty for a check of lanes.
+        since: When the run took the key, for messages.
+        free_s: From this time on, the run's requests make no other run wait. In seconds on the
+            machine's monotonic clock. None until the run ends; it stays None if the run is killed.
+            In the key's file of a group, it is the value of the run that held the key before the
+            group.
+        group: The id of the run's group; empty if it has no group.
+        member: The member's name for messages, such as `shard 2/4`.
+    """
+
+    pid: int
+    run: str
+    since: datetime
+    free_s: float | None = None
+    group: str = ""
+    member: str = ""
+
+
+class KeyGroup(NamedTuple):
+    """A group of runs that may hold keys at the same time, and this run's name in the group.
+
+    Attributes:
+        group_id: The same for all runs that share the limits, and different for all other runs.
+        member_id: This run's unique name in the group, such as `shard 2/4`. Two members with the
+            same name cannot hold a key at the same time.
+    """
+
+    group_id: str
+    member_id: str
+
+    def file_of(self, name: str) -> str:
+        """The name of the member's file next to the key's file."""
+        group, member = (hashlib.sha256(one.encode()).hexdigest()[:16] for one in self)
+        return f"{name}{_MEMBER}{group}.{member}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInUse:
+    """A key that another run holds; `holder` is None if the key's file does not name the run.
+
+    If a group holds the key, `holder` is the member that took it first. That member may have ended.
+    """
+
+    name: str
+    holder: Holder | None
+
+
+def lock_directory(environ: Mapping[str, str]) -> Path:
+    """Return the directory of this user's lock files on this machine.
+
+    It is not below `TMPDIR` or `XDG_RUNTIME_DIR`. Their values differ between a login, a cron job
+    and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user logs out. Runs with
+    different directories would not see each other's locks.
+    """
+    named = environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    shared = Path("/tmp")  # noqa: S108 - made private below
+    parent = shared if shared.is_dir() else Path(tempfile.gettempdir())
+    return parent / f"ultrapar-{os.getuid()}"
+
+
+class KeyLocks:
+    """Keys that this run holds until `give_back`, or until all processes that have `fds` end.
+
+    Attributes:
+        fds: Descriptors of the files. A process that inherits them also holds the keys. A forked
+            process closes them, and a new process does not get them.
+        group: The group that shares the keys; None if no other run shares them.
+        earlier: The last holder of each key, by the name of the file. Keys without an earlier
+            holder are left out. In a group, this is the earlier member with the same name.
+            `give_back` writes it back if the key was not used.
+        before_s: In a group, the `Holder.free_s` of the run that held the key before the group; 0
+            if no run did.
+    """
+
+    def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
+        if group is not None:
+            holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
+        self._holder = holder
+        self.group = group
+        # The file that names this run as the holder.
+        self._fd_of: dict[str, int] = {}
+        self._shared: list[int] = []
+        self._pid = os.getpid()
+        self.earlier: dict[str, Holder] = {}
+        self.before_s: dict[str, float | None] = {}
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """Descriptors of the files."""
+        return (*self._fd_of.values(), *self._shared)
+
+    def take(self, name: str, directory: Path) -> KeyInUse | None:
+        """Lock another key; if another run holds it, return that run."""
+        if self.group is not None:
+            return self._join(name, directory, self.group)
+        path = directory / name
+        fd = _open(path)
+        try:
+            is_ours = _lock(fd, path)
+            found = _read(fd)
+            if not is_ours:
+                return KeyInUse(name, found)
+            members = _members(name, directory)
+            found = _latest([found, *map(_read_file, members)])
+            if found is not None:
+                self.earlier[name] = found
+            _write(fd, self._holder)
+            for member in members:
+                member.unlink(missing_ok=True)
+            self._fd_of[name], fd = _kept(fd), -1
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return None
+
+    def _join(self, name: str, directory: Path, group: KeyGroup) -> KeyInUse | None:
+        """Lock a key as a member of a group; if another run prevents this, return that run."""
+        path, own_path = directory / name, directory / group.file_of(name)
+        own_fd = _open(own_path)
+        fd = -1
+        try:
+            if not _lock(own_fd, own_path):
+                return KeyInUse(name, _read(own_fd))
+            fd = _open(path)
+            if _lock(fd, path):
+                self._begin(fd, name, directory, group)
+                # Linux releases this lock before it takes the shared one, so another run may get
+                # the key in between.
+            is_shared = _lock(fd, path, fcntl.LOCK_SH)
+            said = _read(fd)
+            if not is_shared:
+                return KeyInUse(name, said)
+            # A run that held the key alone for a moment may have removed this member's file.
+            is_named = _is_at(own_fd, own_path)
+            if said is None or said.group != group.group_id or not is_named:
+                return KeyInUse(name, said)
+            own = _read(own_fd)
+            if own is not None:
+                self.earlier[name] = own
+            self.before_s[name] = said.free_s
+            _write(own_fd, self._holder)
+            self._shared.append(_kept(fd))
+            self._fd_of[name] = _kept(own_fd)
+            fd = own_fd = -1
+        finally:
+            for one in (fd, own_fd):
+                if one >= 0:
+                    os.close(one)
+        return None
+
+    def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
+        """Write into the file of a free key that the group holds it."""
+        said = _read(fd)
+        if said is not None and said.group == group.group_id:
+            return
+        own = directory / group.file_of(name)
+        members = [one for one in _members(name, directory) if one != own]
+        found = _latest([said, *map(_read_file, members)])
+        free_s = 0.0 if found is None else found.free_s
+        _write(fd, msgspec.structs.replace(self._holder, free_s=free_s))
+        for member in members:
+            member.unlink(missing_ok=True)
+
+    def give_back(self, free_s: Mapping[str, float]) -> None:
+        """Release the keys. Later calls, and calls in a forked process, have no effect.
+
+        Args:
+            free_s: By the name of the key's file, the time from which this run's requests make no
+                other run wait. If a key is left out, its file looks as if this run had never had
+                the key.
+        """
+        if os.getpid() != self._pid:
+            # The forked child has closed the descriptors. Now these numbers may belong to files of
+            # the suite.
+            return
+        for name, fd in self._fd_of.items():
+            holder = self.earlier.get(name)
+            if name in free_s:
+                holder = msgspec.structs.replace(self._holder, free_s=free_s[name])
+            _write(fd, holder)
+        # Close the member's own file first: the next run that holds a key alone reads that file.
+        for fd in self.fds:
+            _open_fds.discard(fd)
+            # Do not use LOCK_UN: it would also end the lock of a broker that still has the file
+            # open.
+            os.close(fd)
+        self._fd_of.clear()
+        self._shared.clear()
+
+
+def take_all(
+    directory: Path, names: Collection[str], holder: Holder, group: KeyGroup | None = None
+) -> KeyLocks | KeyInUse:
+    """Lock all keys or none, without waiting.
+
+    All runs try the keys in the same order. Therefore, if two runs want some of the same keys, one
+    of them gets all of its keys.
+
+    Args:
+        directory: Directory of the files.
+        names: Names of the keys' files.
+        holder: The run that locks the keys.
+        group: The group that may share the keys; None if no other run may share them.
+
+    Returns:
+        The locks, or the first key that another run holds.
+
+    Raises:
+        ConfigError: Other users can write to the directory, or it cannot be written or locked.
+    """
+    if names:
+        _make_private(directory)
+    locks = KeyLocks(holder, group)
+    try:
+        for name in sorted(names):
+            taken = locks.take(name, directory)
+            if taken is not None:
+                locks.give_back({})
+                return taken
+    except OSError as error:
+        locks.give_back({})
+        raise ConfigError(
+            f"cannot lock API keys in {directory}: {error.strerror}; set {DIRECTORY_VARIABLE} to a "
+            "directory on a local file system that only you can use"
+        ) from error
+    return locks
+
+
+def _make_private(directory: Path) -> None:
+    advice = (
+        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same one for all runs "
+        "on this machine"
+    )
+    with cannot(f"lock API keys in {directory}", advice, error=ConfigError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(directory)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _lock(fd: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # The system may clean its temporary directory. A lock on a removed file locks nothing, so
+    # report a failure; the next attempt creates a new file.
+    return _is_at(fd, path)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.fstat(fd).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _kept(fd: int) -> int:
+    """Note that a descriptor stays open, so that its lock is kept; return the descriptor."""
+    _open_fds.add(fd)
+    return fd
+
+
+def _members(name: str, directory: Path) -> list[Path]:
+    """The files of all current and earlier members of groups that hold, or held, a key."""
+    return sorted(directory.glob(f"{name}{_MEMBER}*"))
+
+
+def _read_file(path: Path) -> Holder | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _latest(holders: Iterable[Holder | None]) -> Holder | None:
+    """The earlier holder that makes other runs wait longest."""
+    found = [one for one in holders if one is not None]
+    return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
+
+
+def _read(fd: int) -> Holder | None:
+    try:
+        return msgspec.json.decode(os.pread(fd, 65_536, 0), type=Holder)
+    except NOT_THAT_JSON:  # no run has had the key yet, or a run is writing the file now
+        return None
+
+
+def _write(fd: int, holder: Holder | None) -> None:
+    said = b"" if holder is None else msgspec.json.encode(holder) + b"\n"
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, said, 0)
+
+
+def _close_inherited() -> None:
+    for fd in _open_fds:
+        os.close(fd)
+    _open_fds.clear()
+
+
+# A child process that the suite forks with multiprocessing may run longer than the run. It must not
+# keep the keys locked.
+os.register_at_fork(after_in_child=_close_inherited)

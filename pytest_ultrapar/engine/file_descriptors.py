@@ -1,0 +1,77 @@
+"""Determine how many connections the operating system allows this process."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from pytest_ultrapar.errors import refuse
+
+RESERVE = 32
+"""File descriptors reserved for the journal, pytest and the suite's tests."""
+_LEAST = 18
+"""Further files that a process needs: with 14, no case got an answer; with 18, all cases did."""
+_PER_WORKER = 2
+"""File descriptors for the pipes to each worker."""
+_USUALLY_OPEN = 32
+"""The number of open files to assume if the system does not report it."""
+
+
+def connections_allowed(wanted: int) -> int:
+    """Return how many connections this process may open: at least 1, and at most `wanted`.
+
+    This raises the soft limit on open files if necessary, up to the hard limit. Without such a
+    maximum, idle connections leave no descriptors for the files of the run: with 64 descriptors and
+    200 seats, all of 300 cases ended as errors.
+
+    Args:
+        wanted: How many connections would be useful, > 0.
+    """
+    _raise_soft_limit(wanted + _n_open() + RESERVE)
+    return most_connections(wanted)
+
+
+def check_descriptors(n_workers: int) -> None:
+    """Make sure that a run can open its files, and one connection for each worker.
+
+    This raises the soft limit on open files if necessary, up to the hard limit. If the limit is too
+    low, uvloop aborts the process or no worker starts.
+
+    Args:
+        n_workers: The number of processes that run cases, >= 1.
+
+    Raises:
+        ConfigError: The hard limit is too low.
+    """
+    needed = _n_open() + _LEAST + _PER_WORKER * n_workers
+    allowed = _raise_soft_limit(needed)
+    if allowed < needed:
+        workers = "1 process that runs" if n_workers == 1 else f"{n_workers} processes that run"
+        refuse(
+            f"the limit on open files (ulimit -n) is {allowed}; a run with {workers} cases needs "
+            f"at least {needed}: raise it, for example with ulimit -n 1024"
+        )
+
+
+def _raise_soft_limit(needed: int) -> int:
+    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    return possible
+
+
+def most_connections(wanted: int) -> int:
+    """Return the result of `connections_allowed`, but without changing a limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, hard - _n_open() - RESERVE))
+
+
+def _n_open() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an iterator would open one more
+    except OSError:
+        return _USUALLY_OPEN

@@ -1,0 +1,235 @@
+"""How one host shows a run on several hosts: everyone's progress, and its own share; pure.
+
+By design, a host without a share of a limit sends nothing: only a few hosts get a share of a small
+limit. The screen must show this, and which limit the host waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ultrapar.broker.protocol import BrokerStatus, ShareStatus
+    from pytest_ultrapar.pool.model import Lane, Limit
+
+_LONGEST = 120
+"""The longest part of a server's message that a line shows, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProgress:
+    """The state of a shared run, as one of its hosts knows it.
+
+    Attributes:
+        n_hosts: Hosts in the run, including this one.
+        n_cases: How many cases the run has.
+        n_done: Cases that any host has finished.
+        n_open: Cases in progress on any host.
+        unclaimed: Cases that no host has claimed, by model.
+        in_groups: Whether groups decide the order of cases, so that models may wait for each other.
+        n_claimed: Cases that this host has claimed so far.
+        hears_first: Whether the server lost the run and is still collecting the hosts' state. No
+            host gets a case before that is done.
+        drained: Whether an operator told this host to start no more cases.
+    """
+
+    n_hosts: int
+    n_cases: int
+    n_done: int
+    n_open: int
+    unclaimed: Mapping[str, int]
+    in_groups: bool = False
+    n_claimed: int = 0
+    hears_first: bool = False
+    drained: bool = False
+
+    @property
+    def n_left(self) -> int:
+        """Cases that no host has claimed."""
+        return sum(self.unclaimed.values())
+
+
+class HostPart(NamedTuple):
+    """The host that some results come from, and its run.
+
+    Attributes:
+        host: The host's name.
+        run: The run's name.
+        n_cases: How many cases the whole run has.
+    """
+
+    host: str
+    run: str
+    n_cases: int
+
+
+def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
+    """Say what this host's share is: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
+
+    For each kind of limit, add up the limits of each level, and show the level with the lowest sum,
+    because it binds. Daily limits are left out: hosts reserve only a small part of them in advance.
+
+    Args:
+        shares: The host's share of each limit.
+        limits: The pool's limits, by name.
+    """
+    sums: dict[str, dict[str, tuple[float, float]]] = {}
+    for one in shares:
+        kind, limit = LIMIT_KINDS.get(one.word), limits.get(one.limit)
+        if kind is None or limit is None or kind.is_daily:
+            continue
+        levels = sums.setdefault(one.word, {})
+        share, whole = levels.get(limit.level, (0.0, 0.0))
+        levels[limit.level] = (share + one.share, whole + one.whole)
+    parts = []
+    for word in LIMIT_KINDS:
+        if word in sums:
+            share, whole = min(sums[word].values(), key=lambda sum_of: sum_of[1])
+            parts.append(f"{_number(share)} of {_number(whole)} {word}")
+    return f"share {', '.join(parts)}" if parts else ""
+
+
+def joined_words(
+    whole: ClusterProgress,
+    part: HostPart,
+    server: str,
+    shares: Sequence[ShareStatus],
+    limits: Mapping[str, Limit],
+) -> list[str]:
+    """Return the lines that a host prints after it joined: the run, its progress and the share.
+
+    Args:
+        whole: The known state of the run.
+        part: The host and its run.
+        server: The server that stores the run.
+        shares: The host's share of each limit; empty before the first share arrives.
+        limits: The pool's limits, by name.
+    """
+    n_others = whole.n_hosts - 1
+    others = f"with {counted(n_others, 'other host')}" if n_others else "the only host so far"
+    lines = [
+        f"host {part.host} of run {part.run} on {server}, {others}: {whole.n_done:,} of "
+        f"{counted(part.n_cases, 'case')} done"
+    ]
+    own = ""
+    if shares and not any(one.share for one in shares):
+        own = " has no share yet"
+    elif shares:
+        words = share_words(shares, limits)
+        own = f"'s {words}" if words else ""
+    elif limits:
+        own = " gets its share in a few seconds"
+    return [*lines, f"limits cover all hosts together; this host{own}"] if own else lines
+
+
+def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
+    """Return the seconds until all cases of a run are done, if each model keeps its pace.
+
+    Args:
+        n_left: Cases that are not done.
+        per_s: Cases that end per second; above 0.
+        models: For each model with a known pace: how many of its cases are unclaimed, and how many
+            are claimed per second; above 0. The slowest model decides.
+    """
+    return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
+
+
+def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+    """Say why this host sends nothing during the run; empty if it sends, or soon will.
+
+    Args:
+        whole: The known state of the run.
+        status: The broker's status.
+        lanes: All lanes of the run.
+    """
+    if status.trouble:
+        return f"waits: {status.trouble:.{_LONGEST}}"
+    if whole.hears_first:
+        return "waits: the server lost the run and first collects the state of all hosts"
+    if status.in_flight:
+        return ""
+    if whole.drained:
+        return "drained: it starts no more cases"
+    if whole.n_done >= whole.n_cases:
+        return ""
+    if _has_begun_all(whole, status):
+        return f"waits: no case left to start, {whole.n_open:,} in progress on other hosts"
+    if not status.shares:
+        return "waits: its first share of the limits" if status.room is not None else ""
+    return _waits_for_share(whole, status, lanes)
+
+
+def closed_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+    """Name the closed limits if nothing can be sent because of them; otherwise return "".
+
+    Args:
+        whole: The known state of the run.
+        status: The broker's status.
+        lanes: All lanes of the run.
+    """
+    if status.in_flight or whole.n_done >= whole.n_cases or _has_begun_all(whole, status):
+        return ""
+    barring = _barring(whole, status, lanes)
+    if not barring or not all(one.closed for one in barring):
+        return ""
+    more = f" and {counted(len(barring) - 1, 'more limit')} are" if barring[1:] else " is"
+    return f"{barring[0].limit}'s {barring[0].word}{more} closed"
+
+
+def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
+    return not whole.n_left and not status.waiting and not status.open_episodes
+
+
+def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+    """Name the limit that this host has no share of, if this stops all lanes that it needs."""
+    if closed := closed_words(whole, status, lanes):
+        return f"waits: {closed} until ultrapar cluster reset-day"
+    barring = [one for one in _barring(whole, status, lanes) if not one.closed]
+    if not barring:
+        return ""
+    names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]
+    n_more = len(names) - 1
+    if all(one.coming > 0 for one in barring):
+        return f"waits: its share of {names[0]} is on its way"
+    if n_more:
+        return f"waits: other hosts have {names[0]} and {counted(n_more, 'more limit')}"
+    return f"waits: other hosts have {names[0]}"
+
+
+def _barring(
+    whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
+) -> list[ShareStatus]:
+    """Return a limit without a share here for each required lane; empty if one lane is free.
+
+    If a lane has several such limits, take the closed one, or the smallest if none is closed: it
+    cannot be divided, and the others depend on it.
+    """
+    known = {lane.lane: lane for lane in status.lanes}
+    shares = by_key((one.limit, one) for one in status.shares)
+    wanted = {model for model, n in whole.unclaimed.items() if n}
+    barring: dict[tuple[str, str], ShareStatus] = {}
+    for lane in lanes:
+        own = known.get(lane.lane_id)
+        if own is None or own.state != "up":
+            continue
+        if wanted and lane.model not in wanted:
+            continue
+        none = [one for name in lane.limits for one in shares.get(name, ()) if one.share <= 0]
+        if not none:
+            return []
+        first = min(none, key=lambda one: (not one.closed, one.coming > 0, one.whole))
+        barring[first.limit, first.word] = first
+    return list(barring.values())
+
+
+def _number(value: float) -> str:
+    """Return a number with at most two decimals."""
+    return f"{value:,.0f}" if value == int(value) else f"{round(value, 2):,g}"

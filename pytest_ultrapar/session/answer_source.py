@@ -1,0 +1,66 @@
+"""The source of a run's answers, settled once: it decides what the run sends, needs and measures.
+
+Code reads these facts here and does not ask whether a run is a regrade or a replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.settings import Options
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLanes:
+    """The pool's lanes give the answers. The attributes mean the same in all sources.
+
+    Attributes:
+        sends: Whether the run may send requests, and so needs keys, servers and a broker.
+        runs_episodes: Whether episodes run. If not, their values come from an earlier run.
+    """
+
+    sends: ClassVar[bool] = True
+    runs_episodes: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Regrade:
+    """An earlier run provides the episodes, and this run grades them again.
+
+    Attributes:
+        run: The earlier run, as the user named it.
+    """
+
+    run: str
+    option: ClassVar[str] = "--ultrapar-regrade"
+    sends: ClassVar[bool] = False
+    runs_episodes: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """An earlier run provides the answers, and this run runs its episodes with them.
+
+    Attributes:
+        run: The earlier run, as the user named it.
+        sends: Whether requests without a stored answer are sent.
+    """
+
+    run: str
+    sends: bool
+    option: ClassVar[str] = "--ultrapar-replay"
+    runs_episodes: ClassVar[bool] = True
+
+
+Source = PoolLanes | Regrade | Replay
+
+
+def source_of(options: Options) -> Source:
+    """The source that settled options name."""
+    if options.regrade is not None:
+        return Regrade(options.regrade)
+    if options.replay is not None:
+        return Replay(options.replay, sends=options.replay_misses == "ask")
+    return PoolLanes()

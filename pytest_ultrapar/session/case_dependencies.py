@@ -1,0 +1,156 @@
+"""Cases that wait for answers of other cases, such as cases of a pairwise judge.
+
+Collection shows which answers a case needs: another prefetched function returns them for the same
+parameters, with each model or in each repetition. A waiting case starts when all these cases have
+ended, in any worker. Until then it holds no seat, and other cases run.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.session.prefetch import decoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_ultrapar.records import Case, EpisodeEnded
+    from pytest_ultrapar.session.prefetch import Prefetched
+    from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.journal_history import RecoveredIndex
+
+    Peers = dict[Any, str]
+
+POLL_S = 0.05
+"""Seconds between two checks for answers of other processes."""
+
+
+def find_peers(
+    cases: Sequence[Case], prefetched: Mapping[int, Prefetched], chosen_by: str
+) -> tuple[dict[int, Peers], list[str]]:
+    """Find the cases whose answers each case waits for.
+
+    Args:
+        cases: All cases of the run.
+        prefetched: The function of each case, by position.
+        chosen_by: Options that deselected single cases; empty without such options.
+
+    Returns:
+        For the position of each waiting case: the ids of the cases that it waits for, by model or
+        repetition. Then one sentence for each function with a case that cannot wait.
+    """
+    found: dict[int, Peers] = {}
+    faults: dict[Prefetched, str] = {}
+    if not any(case.stage for case in cases):
+        return found, []
+    by_function = by_key((prefetched[case.index], case) for case in cases if not case.skipped)
+    for function, waiting in by_function.items():
+        if (after := function.after) is None:
+            continue
+        others = by_function.get(after, [])
+        names = sorted({name for case in others for name in (*case.params, *case.content)})
+        key, fixed = attrgetter("model"), attrgetter("repeat")
+        if function.across == "repeat":
+            key, fixed = fixed, key
+        same = by_key(((fixed(case), *_values(case, names)), case) for case in others)
+        for case in waiting:
+            peers = same.get((fixed(case), *_values(case, names)), [])
+            own = {key(peer): peer.case_id for peer in peers}
+            if len(own) < len(peers) or key(case) not in own:
+                faults.setdefault(
+                    function,
+                    f"{case.nodeid} waits for {after.name!r}: {len(peers)} selected cases have the "
+                    f"same {', '.join(names) or 'parameters'}, and exactly one must have "
+                    f"{function.across} {key(case)!r}; give both tests the same parameters and "
+                    f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
+                )
+            found[case.index] = own
+    return found, [*faults.values()]
+
+
+def _values(case: Case, names: Sequence[str]) -> list[object]:
+    return [case.content.get(name, case.params.get(name)) for name in names]
+
+
+def stage_of(prefetched: Prefetched) -> int:
+    """0 for a case that waits for no other; otherwise one more than the stage of its peers."""
+    return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
+
+
+class CaseDependencies:
+    """The waiting cases of one process, and the ended cases of all processes. For the main thread.
+
+    Args:
+        ended: Shares ended cases with the other processes of the run.
+        peers: The peers of waiting cases by position, from `find_peers`.
+    """
+
+    def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
+        self._peers = peers
+        # The waiting cases by the case they wait for. Searching all waiting cases after each
+        # episode would take quadratic time.
+        self._waits_for = by_key(
+            (case_id, index) for index, own in peers.items() for case_id in own.values()
+        )
+        self._n_left = {index: len(own) for index, own in peers.items()}
+        self._n_seen = 0
+        self._ended = ended
+        self.waiting: dict[int, None] = {}
+        self._ready: list[int] = []
+
+    def note(self, case_id: str, stored: Position | None) -> None:
+        """Note that a case has ended; `stored` is None if the journal has no episode of it."""
+        if case_id in self._waits_for:
+            self._ended.add({case_id: stored}, "awaited")
+
+    def wait(self, index: int) -> None:
+        """Add a waiting case. It waits until `take_ready` returns it."""
+        self.waiting[index] = None
+        if not self._n_left[index]:
+            self._ready.append(index)
+
+    def has_ready(self) -> bool:
+        """Whether all peers of a waiting case have ended."""
+        self._look()
+        return bool(self._ready)
+
+    def take_ready(self) -> list[int]:
+        """Remove and return the positions of the cases whose peers have all ended."""
+        self._look()
+        ready = [index for index in self._ready if index in self.waiting]
+        for index in ready:
+            del self.waiting[index]
+        self._ready.clear()
+        return ready
+
+    def _look(self) -> None:
+        """Note the cases that have ended since the last call, in any process."""
+        if not self.waiting or len(known := self._ended.known("awaited")) == self._n_seen:
+            return
+        # Copy in one step: the engine's thread may add cases at the same time.
+        ended = [*known]
+        for case_id in ended[self._n_seen :]:
+            for index in self._waits_for.get(case_id, ()):
+                self._n_left[index] -= 1
+                if not self._n_left[index] and index in self.waiting:
+                    self._ready.append(index)
+        self._n_seen = len(ended)
+
+    def answers(
+        self, index: int, after: Prefetched, read: Callable[[Position], EpisodeEnded]
+    ) -> dict[Any, Any]:
+        """The values of the peers by model or repetition; peers without an answer are left out.
+
+        Raises:
+            EpisodeError: A value does not fit its annotation.
+            ResultsError: The journal cannot be read.
+        """
+        found = {}
+        for key, case_id in self._peers[index].items():
+            position = self._ended.lookup(case_id, "awaited")
+            ended = None if position is None else read(position)
+            if ended is not None and ended.ending == "returned":
+                found[key] = decoded(after, ended)
+        return found
