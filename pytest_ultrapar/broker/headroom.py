@@ -1,4 +1,4 @@
-"""Headroom: sends are spaced wider than declared, so that late sends do not break a limit.
+"""Headroom: sends are spaced wider than declared, so that late sends do not exceed a limit.
 
 A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
 `window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
@@ -87,10 +87,10 @@ def longest_spare_s(window_s: float) -> float:
 
 
 class Headroom:
-    """The time added to one window of one limit. Pure.
+    """The time added to one window of one limit. Does no I/O.
 
-    Guarantee: when a lease is granted, the delay promised to it stays reserved as spare time for a
-    whole window, even if the promise and the spare time change.
+    Guarantee: the delay that is promised to a lease when it is granted stays reserved as spare time
+    for a whole window. This is true even if the promise or the spare time changes.
 
     Attributes:
         window_s: The window, seconds.
@@ -115,7 +115,7 @@ class Headroom:
         self._counts = [0.0] * len(SEEN_S)
 
     def send_by_s(self) -> float:
-        """The longest delay after which to send a request granted now; excess is made up for."""
+        """The maximum delay for a request granted now. Excess over the promise is made up for."""
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def make_up(self, late_s: float, made_up_s: float) -> float:
@@ -174,7 +174,8 @@ class Headroom:
             provider allows less than declared.
         """
         if granted_s <= self._taught_s:
-            # Sent in the same burst as the request whose refusal already widened the spacing.
+            # It was sent in the same burst as the request whose refusal already widened the
+            # spacing.
             return True
         if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s or self._n_again == AGAIN_TIMES:
             return False

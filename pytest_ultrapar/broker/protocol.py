@@ -344,7 +344,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         in_flight: How many leases are in use now.
         open_episodes: How many episodes got their first lease and were not reported as ended.
         ended_episodes: How many distinct cases were reported as ended.
-        waiting: How many requests have no lease yet. Requests of groups that may not start count.
+        waiting: How many requests have no lease yet. This includes requests of groups that may not
+            start yet.
         trying: How many episodes wait before they retry a request that was refused or failed.
         models: The counts for each model that got requests.
         room: If hosts share limits, how many more requests could be in flight, by model, on lanes

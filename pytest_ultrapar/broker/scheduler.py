@@ -41,7 +41,7 @@ class Scheduler:
     """Grants and refuses waiting requests, and collects the messages for workers.
 
     Attributes:
-        actions: The decisions that the broker has not taken yet.
+        actions: The decisions that the broker has not collected yet.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ KEY_NAMES = (
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of a group of the assignment. Groups are numbered in its order.
 
-    A group is over when all its cases have been claimed and their episodes have ended.
+    A group is over when it has no cases left to claim and all claimed episodes have ended.
 
     Attributes:
         lines: The first line of the group, and the line after its last one.
