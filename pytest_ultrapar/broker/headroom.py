@@ -1,4 +1,4 @@
-"""Headroom: sends are spaced wider than declared, so that late sends do not exceed a limit.
+"""Headroom: extra spacing between sends, so that late sends do not exceed a limit.
 
 A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
 `window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
@@ -41,8 +41,8 @@ hundreds of limits."""
 OF_WAKE = 0.5
 """The share of a promise that the broker itself may use up by waking late for a send."""
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
-"""Spare time after a refusal, as shares of the window. The first applies for the rest of the run.
-The second applies for a while, if there is a refusal although the first applied."""
+"""Spare time after a refusal, as shares of the window. The first share applies for the rest of the
+run. If there is a refusal while the first share applies, the second applies for a while."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
 """The second share applies for this many windows: by then, the reason for late sends is gone, such
 as fifteen starting processes. If the provider still refuses after the second share was used this

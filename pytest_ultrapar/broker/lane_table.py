@@ -531,7 +531,7 @@ class LaneTable:
             failed.n_moved += 1
 
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
-        """Space sends wider after a refusal, if that can prevent more refusals of this kind.
+        """Widen the spacing of sends after a refusal, if that can prevent more such refusals.
 
         A request may arrive too early only because the one before it arrived late, or because the
         provider counts in shorter windows than it declares. Limits that are already being

@@ -264,7 +264,7 @@ class LimitState(Timer):
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
-        """Space sends wider after a rate limit refused one.
+        """Widen the spacing of sends after a rate limit refused one.
 
         Args:
             exceeded: Which limit was exceeded, if the provider names it.

@@ -92,7 +92,7 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """Let free lanes without enough money for the next request serve others while it waits.
+    """While the next request waits, let free lanes without enough money for it serve others.
 
     The lanes are checked again when they get more money and when the request no longer waits.
     """

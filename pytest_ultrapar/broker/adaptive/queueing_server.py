@@ -92,7 +92,7 @@ class _Level:
 
     @property
     def per_s(self) -> float:
-        """Answers (or tokens) per second by Little's law. Comparable between levels."""
+        """Answers (or tokens) per second, by Little's law, so that levels can be compared."""
         if not self.n:
             return 0.0
         answered = self.took_s / (self.took_s + self.lost_s)
@@ -116,20 +116,20 @@ class _Level:
 
 
 def _enough(low: _Level, high: _Level) -> float:
-    """The minimum of requests in flight that brings as many answers as the higher of two levels."""
+    """The minimum in flight that brings as many answers per second as the higher of two levels."""
     gain = high.per_s / low.per_s if low.per_s else math.inf
     return min(high.mean_at_once, low.mean_at_once * max(1.0, gain))
 
 
 class PlateauSearch:
-    """Finds the minimum of requests in flight that brings the most answers per second.
+    """Finds the smallest number of requests in flight that brings the most answers per second.
 
-    According to Little's law, this minimum is the number of answers per second times the duration
-    of an answer without waiting. The number of answers per second is known from a higher level, and
-    the duration from a lower one. The search does no I/O. While the seats double, the answers at
-    each level are compared with those at a lower level. When a doubling does not pay, this search
-    sets the seats from then on. After a while it tries twice as many seats, or fewer if answers
-    take longer than necessary. It computes the sufficient number from both levels.
+    According to Little's law, this is the number of answers per second times the duration of an
+    answer without waiting. The number of answers per second is known from a higher level, and the
+    duration from a lower one. The search does no I/O. While the seats double, the answers at each
+    level are compared with those at a lower level. When a doubling does not pay, this search sets
+    the seats from then on. After a while it tries twice as many seats, or fewer if answers take
+    longer than necessary. It computes the sufficient number from both levels.
 
     A time-out takes up a seat but does not count as an answer. All durations are multiples of the
     observed duration of an answer. Longer answers are only a reason to try fewer seats, not a

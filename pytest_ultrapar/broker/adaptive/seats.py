@@ -19,7 +19,8 @@ REQUESTS_PER_TRY = 80
 """The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
 refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
-"""With the first factor, the pauses that a provider asks for also stay below 2.5 % of the time."""
+"""A provider may ask for a pause when it refuses a try. The time to the next try includes the first
+factor times this pause, so that these pauses also stay below 2.5 % of the time."""
 LONGEST_SPAN_S = 300.0
 
 
