@@ -605,7 +605,7 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed together with a lane, including it; none without a scope."""
+        """The lanes that are removed together with a lane, including it; empty without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
