@@ -1,6 +1,6 @@
-"""Reopen daily limits and budgets that closed because the server lost the spent amount.
+"""Reopen daily limits and budgets that closed because the server lost count of the spending.
 
-They open by themselves when all hosts have reported their amounts, or when the lost amounts no
+They open by themselves when all hosts have reported what they spent, or when the lost amounts no
 longer count. To open them earlier, for example because hosts are gone, an operator runs
 `ultrapar cluster reset-day`.
 """
@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Open all closed daily limits and budgets, with the amounts that are still known.
+    """Open all closed daily limits and budgets, with the spending that is still known.
 
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.

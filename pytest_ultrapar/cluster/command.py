@@ -39,7 +39,7 @@ class _Action(NamedTuple):
     Attributes:
         summary: One line for `ultrapar cluster --help`.
         declare: Declares the arguments of the action.
-        do: Runs the action and yields lines for people.
+        do: Runs the action and yields human-readable lines.
         more: Additional sentences for the help of the action.
     """
 

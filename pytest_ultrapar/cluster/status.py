@@ -1,7 +1,8 @@
 """`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
-Pure. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most important lines come
-first: hosts that are silent or waiting, and limits whose hosts want more than the amount.
+This module does no I/O. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most
+important lines come first: hosts that are silent or waiting, and limits whose hosts want more than
+the amount.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _limit_json(row: RowView) -> dict[str, Any]:
 
 
 def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
-    """Yield lines for people, without control characters.
+    """Yield human-readable lines, without control characters.
 
     Args:
         status: The state of the server.

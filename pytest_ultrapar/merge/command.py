@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
-    # Records form no cycles. With a million cases, the collector would take most of the time.
+    # Records form no cycles. With a million cases, the garbage collector would take most of the
+    # time.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     made = merge(
