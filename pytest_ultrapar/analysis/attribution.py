@@ -1,4 +1,6 @@
-"""The use of a run's time: the bound, and the reasons why the run took longer; pure.
+"""The use of a run's time: the bound, and the reasons why the run took longer.
+
+All functions are pure.
 
 A makespan is longer than its lower bound because a limit was not always used fully. To find out
 why, the run is cut into slices of equal length. In each slice, a limit's idle seats are divided

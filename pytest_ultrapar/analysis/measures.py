@@ -1,4 +1,7 @@
-"""The measures of graded cases, in columns, because a list takes five times the memory; pure."""
+"""The measures of graded cases, in columns, because a list takes five times the memory.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run's lanes were used over time, and why they were idle; pure.
+"""How a run's lanes were used over time, and why they were idle. All functions are pure.
 
 Only a compaction imports this module, because it needs numpy.
 """

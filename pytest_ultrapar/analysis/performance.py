@@ -1,4 +1,6 @@
-"""The performance of a run on its pool: bound, efficiency, use of time, limits; pure.
+"""The performance of a run on its pool: bound, efficiency, use of time, limits.
+
+All functions are pure.
 
 The bound is the shortest time in which this pool could answer the same requests. It is computed
 from measurements, so it measures the schedule and not the speed of the provider.

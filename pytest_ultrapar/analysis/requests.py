@@ -1,4 +1,4 @@
-"""All requests of a run in columns, and an audit of the limits; pure."""
+"""All requests of a run in columns, and an audit of the limits. All functions are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out whether answers took longer with more requests in flight; pure.
+"""Find out whether answers took longer with more requests in flight. All functions are pure.
 
 A server that batches answers is slower under load, and so are servers that share a machine. The sum
 of the answer times is then not the time of a serial run. A run shows this if it had few requests in

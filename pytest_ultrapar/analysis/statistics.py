@@ -1,4 +1,4 @@
-"""The statistics of one run, each with the number of its cases; pure.
+"""The statistics of one run, each with the number of its cases. All functions are pure.
 
 The coordinator imports types from this module, so scipy and numpy are loaded only in the functions
 that need them.

@@ -1,4 +1,7 @@
-"""The names by which results are laid out, from marks or from the parameters of tests; pure."""
+"""The names by which results are laid out, from marks or from the parameters of tests.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Compute the figure of a rule or of a table row: for one run, or its change between two; pure."""
+"""Compute the figure of a rule or of a table row: for one run, or its change between two.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """The message for the case that no row has the metric's number."""
+    """The message for a metric that has a number in no row."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
     return f"no selected graded case has {metric}"

@@ -39,7 +39,7 @@ ASSUMED_S = 1.0
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""Texts in the origin of a value that does not come from the pool file."""
+"""Texts in a value's origin that show that the value does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
 """How the origin of a value begins if other programs may also read its environment variable."""
 

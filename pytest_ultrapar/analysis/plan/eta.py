@@ -1,4 +1,4 @@
-"""Estimate when a run in progress ends; pure.
+"""Estimate when a run in progress ends. All functions are pure.
 
 The remaining requests load the limits as in a plan (`load.limit_loads`). The limit that needs the
 longest time decides, if it continues to be used as it was recently.

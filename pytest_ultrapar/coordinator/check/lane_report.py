@@ -102,7 +102,7 @@ def in_short(redacted: str) -> str:
 
 
 def _word(failure: Failure) -> Word:
-    """Choose the word for a failure. No connection is `failed`: a run soon gives up such a lane."""
+    """Choose the word for a failure. No connection is `failed`: a run soon removes such a lane."""
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
         return "limited"
@@ -171,7 +171,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones. The user decides."""
+    """Lines about limits in headers that differ from the declared ones; the user decides."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -195,7 +195,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """The found limits that are not declared, and how to declare them; empty if none differ."""
+    """The limits that were found but not declared, and how to declare them; may be empty."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
