@@ -30,7 +30,7 @@ _WAITING = 0.2
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """Return the statuses to keep, oldest first: rates are measured from the first one to now."""
+    """Return the statuses to keep, oldest first; rates are measured from the first one on."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
     # Keep one status from before the period, so that the period is always full.
