@@ -252,7 +252,7 @@ def clustered_share(
     It is Wilson's interval for the effective sample size, which is the number of cases divided by
     the design effect. The design effect compares the scatter of the clusters' hits with the scatter
     of independent cases. The width follows Student's t for the number of clusters. With one case in
-    each cluster, it is Wilson's interval itself. If all cases of a cluster always have the same
+    each cluster, it is Wilson's interval itself. If the cases within each cluster have the same
     result, a cluster counts as one case. If all cases have the same result, the scatter is unknown,
     and each cluster also counts as one case.
 

@@ -1,6 +1,6 @@
 """Read a very large run in slices of cases.
 
-So its tables take no more memory than the tables of a small run. A slice consists of successive
+Its tables then take no more memory than the tables of a small run. A slice consists of successive
 cases of the plan. One pass over the journal collects the figures of the whole run and the position
 of each record, which takes 24 bytes.
 """

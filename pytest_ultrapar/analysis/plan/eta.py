@@ -36,8 +36,8 @@ class Survival:
 
     Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
     the longest observed length, lengths are assumed to end at the overall mean rate, and to be at
-    most twice as long. This maximum helps if all lengths are similar, because only few have ended
-    at first.
+    most twice as long. This maximum helps if all lengths are similar, because few have ended at
+    first.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
@@ -63,7 +63,7 @@ class Survival:
             n_left -= ended.get(length, 0) + under_way.get(length, 0)
 
     def rest(self, reached: float = 0.0) -> float:
-        """Return how much longer, on average, a length becomes that has reached `reached`."""
+        """Return the mean of what remains of a length that has already reached `reached`."""
         still, at, area = 1.0, reached, 0.0
         begun = 1.0
         for length, share in self._steps:

@@ -98,8 +98,8 @@ def forecast(
 ) -> Forecast:
     """Simulate a run with all its episodes in virtual time.
 
-    Workers are left out, because any worker takes over idle seats: homes determine who sends, but
-    not when. The same arguments give the same forecast.
+    Workers are left out, because a worker that has cases takes over idle seats: homes determine who
+    sends, but not when. The same arguments give the same forecast.
 
     Args:
         pool: The lanes and limits as declared; rates get the same headroom as in runs.

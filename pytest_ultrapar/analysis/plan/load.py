@@ -125,7 +125,7 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """Return how many groups (one entry per process) can run at once: none waits for another.
+    """Return the largest number of entries (one per process) whose groups can run at the same time.
 
     By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
     matches entries with entries that come after them.

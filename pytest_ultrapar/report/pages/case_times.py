@@ -48,7 +48,7 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # A first lease may be older than the request that uses it; then that request did not wait.
+    # A case's first lease is older than the request that uses it, so that request did not wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:
