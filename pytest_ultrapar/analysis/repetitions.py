@@ -332,7 +332,7 @@ def repetitions_of(figure: str) -> int | None:
 
 
 def pass_at(k: int, n: int, c: int) -> float:
-    """Return the chance that at least one of `k` repetitions is solved, drawn from a cell's `n`.
+    """Return the chance that at least one of `k` repetitions drawn from a cell's `n` is solved.
 
     This is an unbiased estimate of `1 - (1 - p)^k` for a cell whose chance to be solved is p.
 
@@ -349,7 +349,7 @@ def pass_at(k: int, n: int, c: int) -> float:
 
 
 def pass_all(k: int, n: int, c: int) -> float:
-    """Return the chance that all of `k` repetitions are solved, drawn from a cell's `n` >= k.
+    """Return the chance that all of `k` repetitions drawn from a cell's `n` >= k are solved.
 
     This is an unbiased estimate of `p^k`.
 

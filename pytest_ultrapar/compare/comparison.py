@@ -48,7 +48,7 @@ SPEED = (
 """The rows of the table of a whole run, in order. All changes are relative, except for coverage."""
 
 CHANCE = 0.05
-"""The largest expected share of reported changes of cells that are due to chance."""
+"""The largest expected share of chance results among the cells that are reported as changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,7 @@ _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change of a rule's figure, relative or as a difference, as the rule says.
+    """Compute the change in a rule's figure: relative, or as a difference, as the rule says.
 
     Args:
         rule: A rule that names the figure and selects cases; not `same_answers`.
@@ -400,7 +400,7 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change of throughput or makespan on the common cases, as `ultrapar bench` does.
+    """Compute the change in throughput or makespan on the common cases, as `ultrapar bench` does.
 
     Each case contributes its share of both makespans. The interval covers only the choice of cases,
     so the rule's bound must leave room for differences from day to day on the same machine.

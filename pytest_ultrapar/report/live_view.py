@@ -172,7 +172,7 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """Return the lane's use of the fullest limit on its path; if equal, of the innermost one."""
+    """Return the lane's use of the fullest limit on its path, or of the innermost if equal."""
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)

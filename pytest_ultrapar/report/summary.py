@@ -267,7 +267,7 @@ _CURES = {
 }
 """The cause and the remedy if a part of the run after the last answer takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Shorter parts get no sentence: a change of the suite would save little time."""
+"""Shorter parts get no sentence: a change to the suite would save little time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:

@@ -238,7 +238,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models whose lanes all have an answer that is not ok, if another model has a lane left."""
+    """Models whose lanes were all checked and are not ok, if another model has a lane left."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:
