@@ -65,7 +65,8 @@ MOST_AT_ONCE = 50_000
 """The maximum number of cases that are compacted at once, at 5 KB each. Larger runs are compacted
 in slices."""
 SLICE = 10_000
-"""The number of cases in a slice. Its memory is freed, but most of it stays with the process."""
+"""The number of cases in a slice. A slice's memory is freed, but most of it stays with the
+process."""
 
 
 def compact(
@@ -266,7 +267,7 @@ def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Prevent a second compaction of the directory, and clean up after one that was killed.
+    """Prevent a second compaction at the same time, and clean up after one that was killed.
 
     Raises:
         ResultsError: The directory cannot be written.

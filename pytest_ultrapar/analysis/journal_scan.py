@@ -55,8 +55,8 @@ class JournalScan:
             cases at once.
 
     Attributes:
-        cases: All planned cases, or the cases of the slice. They include the cases that other hosts
-            claimed until `leave_out_others` is called.
+        cases: All planned cases, or the cases of the slice. Until `leave_out_others` is called,
+            they include cases that other hosts claimed.
         history: The records that were read so far, by case.
         unreadable: Undamaged records of episodes that another version wrote.
         tables: The rows of the records.
@@ -102,7 +102,7 @@ class JournalScan:
 
     @property
     def n_planned(self) -> Counter[tuple[str, str]]:
-        """The same by suite and model."""
+        """The number of planned cases by suite and model."""
         if self._slices is not None:
             return self._slices.n_planned
         return Counter((case.suite, case.model) for case in self.cases)

@@ -181,7 +181,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """Lines about limits that a run with the same models estimated, next to the declared ones."""
+    """Lines about limits that a run with the same models estimated, and the declared limits."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
