@@ -1,4 +1,4 @@
-"""`ultrapar gate`: judge a finished run with rules, for use in CI."""
+"""`ultrapar gate`: check a finished run against rules, for example in CI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pair the cases that two runs have in common, and list other differences of the runs; pure."""
+"""Pair the cases that two runs have in common, and list other differences of the runs.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turn comparisons and gates into sections of a report, for terminals and Markdown; pure."""
+"""Turn comparisons and gates into sections of a report, for terminals and Markdown.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 

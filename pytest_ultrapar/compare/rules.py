@@ -162,7 +162,7 @@ def find_metric(name: str) -> Metric | None:
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """The bound applies to the run's figure, to its difference from the baseline's figure, or to that
-difference in per cent. `none`: there is no bound."""
+difference as a percentage. `none`: there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
 rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:

@@ -58,7 +58,7 @@ def refuse_options(options: Options) -> None:
     """Check that the options work in a cluster run, if they request one.
 
     Raises:
-        ConfigError: They do not.
+        ConfigError: An option does not work in a cluster run.
     """
     if options.cluster_run is None:
         for name in ("cluster", "cluster_host"):
@@ -142,7 +142,7 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The name of the run, and of the shard, which counts its own done and claimed cases."""
+        """The name of the run and the shard; each shard counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property

@@ -144,7 +144,7 @@ def day_end_lines(
 
 
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
-    """For each daily limit, the count with the least left.
+    """For each daily limit, the count with the fewest units left.
 
     A key that is used on several servers has a count for each server, and a request must fit into
     all of them.

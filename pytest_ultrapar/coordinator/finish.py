@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""From the first value up, a share of solved cases is green; below the second, it is red."""
+"""A share of solved cases is green if it is at least the first value, and red if it is below the
+second."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
@@ -130,7 +131,7 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write the manifest, the results and the page, and judge the run.
+    """Write the manifest, the results and the page, and decide whether the run failed.
 
     Call it once, in the controller, after the workers have ended.
 

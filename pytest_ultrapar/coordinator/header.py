@@ -39,7 +39,7 @@ ASSUMED_S = 1.0
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""Texts in the origin of a value that does not come from the pool file."""
+"""Texts in a value's origin that show that the value does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
 """How the origin of a value begins if other programs may also read its environment variable."""
 
@@ -368,7 +368,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the duration of a request to each model: as expected, or else as the pool states."""
+    """Return the expected duration of a request to each model, or else the one in the pool."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

@@ -73,7 +73,7 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """Return the hosts of a run that have a directory here, each with its directory; pure.
+    """Return the hosts of a run that have a directory here, each with its directory. Pure.
 
     Args:
         own: Manifest of one host.

@@ -47,7 +47,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class RunGate:
-    """The rules that judge a run.
+    """The rules that a run must meet.
 
     Attributes:
         rules: The rules; if empty, the default rules apply.
@@ -79,11 +79,11 @@ class RunGate:
         return start_judge()
 
     def judge(self, run_dir: Path, judge: Child) -> Judgement:
-        """Judge the finished run.
+        """Check the rules on the finished run.
 
         Args:
-                run_dir: Directory of the run, which contains its tables.
-                judge: The process from `start_judge`.
+            run_dir: Directory of the run, which contains its tables.
+            judge: The process from `start_judge`.
 
         Raises:
             ResultsError: The run could not be judged.

@@ -1,4 +1,4 @@
-"""Check the arguments of `ultrapar bench` before the first mode runs; pure."""
+"""Check the arguments of `ultrapar bench` before the first mode runs. All functions are pure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that bench sets itself, or with which pytest runs no case. Their names are as on the
-command line, without `=VALUE`."""
+"""Options that bench sets itself, or with which pytest runs no case. Their names are written as on
+the command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),

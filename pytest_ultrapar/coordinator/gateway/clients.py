@@ -160,7 +160,7 @@ def _prompt(messages: Messages) -> str:
 async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
     """Run the episode of one request: send it, pass the answer on, and wait until it is read."""
     if came.done():
-        # The client left, or got an error when the case was interrupted: it waits no longer.
+        # The client left, or got an error when the case was interrupted, so it no longer waits.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
     # If the client disconnects, cancel its request but not its episode, which must be recorded.

@@ -89,9 +89,10 @@ _SAID_S = 3
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command, which also gets the signals.
+    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command.
 
-    A second Ctrl-C cancels requests in flight. While the tables are written, it ends the process.
+    The command gets these signals, too. A second Ctrl-C cancels requests in flight, or ends the
+    process if the tables are being written.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -368,7 +369,7 @@ class Serving:
         self._wait()
         self.code = self._child.end()
         if self._gateway.n_served:
-            # By then, clients that end with the command have disconnected.
+            # Give clients that end with the command time to disconnect.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._child = None
@@ -380,7 +381,7 @@ class Serving:
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal to end. While the command is running, pass the signal on to it."""
+        """Handle a termination signal. While the command is running, pass the signal on to it."""
         if self._early is not None:
             self._early.append(number)
         elif self._child is None:

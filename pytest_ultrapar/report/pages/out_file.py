@@ -25,7 +25,7 @@ def out_file(text: str, option: str) -> Path:
     """
     if not text:
         refuse(f"{option} is empty; name a file")
-    # A link such as /dev/stdout may lead to a pipe without a name: check the kind of the link.
+    # A link such as /dev/stdout may lead to a pipe without a name: check what the link leads to.
     named, path = Path(text), Path(os.path.realpath(text))
     if named.exists() and not named.is_file():
         refuse(f"{option} {text} is {'a folder' if named.is_dir() else 'not a file'}; name a file")
