@@ -67,7 +67,8 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""How long an episode may take until its first request if its lease only reserves a seat."""
+"""How long an episode may hold its lease before its first request, if the lease only reserves a
+seat."""
 _CLOSE_S = 1.0
 """A cancelled send ends immediately. If one takes longer than this, its episode ends without it."""
 _CLOCK_STEP_S = 0.05

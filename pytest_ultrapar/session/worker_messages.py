@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _PACKED = "ultrapar_packed"
 _FORMAT = 4
-"""The format of marshal: all Python versions that may run the two sides (`//python=`) read it."""
+"""The format of marshal. All Python versions that may run on the two sides (`//python=`) can read
+it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02

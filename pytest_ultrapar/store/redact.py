@@ -206,8 +206,9 @@ class Redactor:
     base64 text such as an `Authorization: Basic` header. Case is ignored. The beginning or end of a
     secret matches, too, if it has at least 12 characters (8 next to an ellipsis). Blanks, control
     characters, invisible characters, combining marks and terminal colours may come between the
-    characters of a secret, even if they are escaped with a backslash or as in URLs. Time is linear
-    in the text. Its `repr` shows nothing, and it cannot be pickled.
+    characters of a secret, even if they are escaped with a backslash or as in URLs. The time is
+    linear in the length of the text. The `repr` of a redactor shows nothing, and a redactor cannot
+    be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
