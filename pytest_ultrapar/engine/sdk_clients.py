@@ -1,7 +1,7 @@
 """Make clients of provider SDKs that send all their requests through the pool.
 
-The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender`
-instead of the network. An SDK is imported only when a suite asks for it, because loading takes 1 to
+The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender` instead
+of the network. An SDK is imported only when a suite asks for it, because loading an SDK takes 1 to
 2.5 s.
 """
 

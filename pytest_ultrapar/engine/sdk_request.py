@@ -137,7 +137,7 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
         keys: The keys that the client may use.
 
     Raises:
-        BadRequestError: The client has such an address or key. The message names what to give the
+        BadRequestError: The client has such an address or key. The message says what to pass to the
             client instead.
     """
     split = urlsplit(url)

@@ -33,7 +33,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; it never fails the test."""
+    """The value of `grade`: call it once to record a measurement; the call never fails the test."""
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
@@ -112,7 +112,7 @@ class Grader:
             self._state.graded = Graded(_text(word), plain, _text(kind), _text(why), named)
 
 
-def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own, in UTF-8
+def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as a plain str, in UTF-8
     return str.encode(told, errors="backslashreplace").decode() if isinstance(told, str) else told
 
 

@@ -162,7 +162,7 @@ def _narrow(definition: pytest.FixtureDef[Any]) -> str:
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would make it again during an episode."""
+    """A parametrised fixture that this one needs: pytest would rebuild it during an episode."""
     seen: set[str] = set()
     names = list(definition.argnames)
     while names:

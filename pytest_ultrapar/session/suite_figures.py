@@ -1,4 +1,4 @@
-"""Figures of a whole run that a suite computes from all rows, such as F1, Elo or corpus BLEU."""
+"""Metrics that a suite computes from all rows of a run, such as F1, Elo or corpus BLEU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""Enough for two digits of an interval's bounds; a figure may take a second to compute."""
+"""Enough for two digits of an interval's bounds. One computation of a figure may take a second."""
 _LEAST_RESAMPLES = 0.9
 """The figure must exist for at least this share of the resamples: missing ones would bias the
 interval."""
@@ -125,7 +125,7 @@ def _interval(
     draw = np.random.default_rng(0)
     values = []
     for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
-        with suppress(*_RAISED):  # a draw may lack rows that the figure needs
+        with suppress(*_RAISED):  # a resample may lack rows that the figure needs
             values.append(_number(figure([row for at in drawn for row in own[at]])))
     if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
         return None
