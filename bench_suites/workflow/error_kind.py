@@ -2,8 +2,8 @@
 
 The original counts nine figures: the total and eight classes. Here the total is the number of
 unsolved and partial cases, so it is not a class. Five classes are new: `luck`, which is not an
-error of the model, `needless_calls`, and `cut`, `refusal` and `no_call`, since a model without a
-call made no error of form. Failed requests do not get here.
+error of the model; `needless_calls`; and `cut`, `refusal` and `no_call`, since a model without a
+call makes no formal error. Episodes with failed requests are not classified.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _well_formed(episode: Episode) -> list[Call]:
 
 
 def _wanting(episode: Episode) -> set[str]:
-    """The missing tools because of which calls were refused."""
+    """The tools that never succeeded, and without which calls were refused."""
     refused = (call.tool for call in episode.calls if call.error == NOT_READY)
     return {need for tool in refused for need in needed_by(tool)} - {*episode.succeeded}
 

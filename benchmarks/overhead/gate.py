@@ -1,4 +1,4 @@
-"""The error rates of the default gate: its failures without a change, and with a change."""
+"""The error rates of the default gate: how often it fails without a change, and with one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def chance_of_failing(
     gains = (1 - base_rate) * new_rate / (1 - losses)  # given that the case is not lost
     total = 0.0
     for lost in range(n + 1):
-        # More gains only raise the interval, so the rule fails below some number of gains.
+        # More gains can only raise the interval, so the rule fails below a certain number of gains.
         n_failing = 0
         while (
             n_failing <= n - lost
