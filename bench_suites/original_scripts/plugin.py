@@ -69,7 +69,7 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
 def pytest_ultrapar_process(case: Case) -> str | None:
     """The scripts' process that ran the case.
 
-    A run names the keys that these processes overload when it starts.
+    When a run starts, it names the keys that these processes overload.
     """
     return None if case.suite not in PART_OF else process_of(case).name
 

@@ -54,7 +54,7 @@ class Episode:
         n_turns: Number of the model's answers.
         n_searches: Number of answered searches for tools.
         n_infos: Number of answered questions about tools.
-        n_helped: Number of messages without an action. The answer to each was help.
+        n_helped: Number of messages without an action. Each was answered with help.
         n_unclosed: Number of tags that the model did not close. They cost it nothing.
         completed: Whether the model ended the episode with `TASK_COMPLETED`.
         reachable: Whether a perfect model solves the task with the same tool failures.

@@ -4,7 +4,7 @@ The parser is tolerant, but never guesses. The text protocol has three tags:
 `<tool_search>words</tool_search>`, `<tool_info>name</tool_info>` and
 `<tool_call>name {"argument": value}</tool_call>`. An open tag ends where the next tag begins or the
 message ends: serving stacks cut at `</tool_call>`, a special token of some families. The first
-token of a call is the tool's name. The text after it holds arguments and is never searched for
+token of a call is the tool's name. The text after it contains arguments, and is never searched for
 names.
 
 A message without these tags and without native calls may contain calls in the format that its
@@ -52,7 +52,7 @@ _THOUGHT_END = "</think>"
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^<>]{1,100})>(.*?)(</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^<>]+)>((?:(?!</?parameter).)*)</parameter>", re.DOTALL)
-# Llama, Mistral, and families without a token before the call. The line holds nothing else.
+# Llama, Mistral, and families without a token before the call. The line contains nothing else.
 _TRAINED = re.compile(
     r"<function=|^[ \t]*(?:(?:<\|python_tag\|>|\[TOOL_CALLS\])[ \t]*)?(?:\[\s*)?(?=\{)",
     re.MULTILINE,

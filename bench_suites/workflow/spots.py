@@ -21,7 +21,7 @@ did not reach the spot."""
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The calls of a model. First calls show the plan that it followed, later calls corrections.
+    """The calls of a model. First calls show which plan it followed, later calls show corrections.
 
     Attributes:
         first: The first well-formed call of each known tool, in order.

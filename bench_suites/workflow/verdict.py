@@ -69,7 +69,7 @@ def score(episode: Episode) -> Verdict:
         verdict_original: the original's verdict: 1 if adherence to the sound plan and `phase2` are
             both at least 0.8, 0.5 if one of them is at least 0.5, otherwise 0. (The original used
             adherence to the *given* plan, which penalized a model that repaired the plan.)
-        workflow: adherence to the given plan, or without one to the sound plan, 0 to 0.92.
+        workflow: adherence to the given plan, or to the sound plan if no plan is given, 0 to 0.92.
         workflow_sound: adherence to the sound plan, 0 to 0.92.
         phase2: mean of task achievement and quality, 0 to 1; `final` is the same figure.
         quality: quality of the execution, 0 to 1.

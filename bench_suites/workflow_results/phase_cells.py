@@ -44,7 +44,7 @@ class PhaseCells:
 
     Attributes:
         apart: Dimensions with more than one value. They separate rows, as model and level do.
-        common: The value of each other dimension, if it has a value.
+        common: The value of every other dimension, if it has a value.
         cells: One or more cells.
     """
 

@@ -66,8 +66,8 @@ def pool_text(kind: Kind, seed: int) -> str:
 def gate_round(options: Options) -> Rows:
     """Run all runs one at a time, and judge them, in about three minutes.
 
-    `same` compares each of five runs with each other. `slower` and `worse` compare ten runs each
-    with every one of the five. `caught` counts the comparisons in which a rule failed.
+    `same` compares each of five runs with the other four. `slower` and `worse` compare ten runs
+    each with all five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}

@@ -192,7 +192,7 @@ AWAITED: frozenset[str] = frozenset(
 """Outcomes that mean that a server is not ready or is gone."""
 
 OF_LANE: frozenset[str] = frozenset(CLASSES) - {"closed"}
-"""Outcomes that say something about the lane. After `closed`, the server has read no request."""
+"""Outcomes that say something about the lane. `closed` does not: the server read no request."""
 
 OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
 """Outcomes that depend on the host's own network: name resolution and certificates."""
