@@ -248,7 +248,7 @@ class Translator(NamedTuple):
         )
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
-        """Yield the tools: functions as in chat completions as `Function`, all others unchanged.
+        """Yield each function of chat completions as a `Function`, and all other tools unchanged.
 
         Raises:
             TypeError: A tool is not a mapping, or has the type `custom` of chat completions.

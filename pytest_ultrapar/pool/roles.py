@@ -1,4 +1,4 @@
-"""Roles: models that cases use besides their own, and that therefore get no cases themselves."""
+"""Roles: models that cases use besides their own model, and that therefore get no cases."""
 
 from __future__ import annotations
 

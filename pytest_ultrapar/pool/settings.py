@@ -115,7 +115,7 @@ class Shard(_Written):
 
     @property
     def host(self) -> str:
-        """The host name in its results, which distinguishes them in a merge."""
+        """The host name in the shard's results. A merge tells shards apart by this name."""
         return f"shard-{self.k}-of-{self.n}"
 
 
@@ -176,7 +176,7 @@ def number_of(worker: str) -> int:
 
 
 class Setting(Generic[T]):
-    """A row of the table. On the class `Options` it is the row itself, on an object the value.
+    """A row of the table. `Options.seed` is a row, and `options.seed` is its value.
 
     Attributes:
         name: The name of the attribute of `Options`.
@@ -189,14 +189,14 @@ class Setting(Generic[T]):
             that is None.
         by_default: The default in words, if the value does not explain itself.
         variable: The environment variable, if any; `variables` adds the plugin's own name.
-        by_truth: The values for "true" and "false" in the variable, if it is a switch.
+        by_truth: If the variable is a switch, the values that "true" and "false" stand for.
         file: The field in the pool file's table `[pool]`, if there is one.
         ini: The name in pytest's configuration, if the setting is read there, too.
         between: The range of a number, or of each number in a text such as `5%`.
         choices: The allowed words.
-        bare: The word that the option means without a value, if that is allowed.
-        is_recorded: Whether the manifest records value and origin here. Names of files and runs are
-            not recorded here, because the manifest has fields of their own for them.
+        bare: The word that the option without a value stands for, if it may have no value.
+        is_recorded: Whether the manifest lists the value and its origin among the settings. It does
+            not list names of files and runs there, because it has other fields for them.
     """
 
     name = ""
@@ -254,7 +254,7 @@ class Setting(Generic[T]):
 
     @property
     def key(self) -> str:
-        """The name in the manifest and header: the option's, without a unit (`episode_timeout`)."""
+        """The name in the manifest and header: the option without its unit (`episode_timeout`)."""
         return self.option.removeprefix("--ultrapar-").replace("-", "_") or self.name
 
     @property
