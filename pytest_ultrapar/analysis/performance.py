@@ -201,7 +201,9 @@ least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 _OF_WORKERS = ": more workers (-n) share its work"
 _OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
-_FEW_CORES = ": too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+_FEW_CORES = (
+    ": there are too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+)
 
 
 def dispatch_p95_s(log: RequestLog) -> float:

@@ -163,7 +163,7 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
                 "run, its figures differ for this reason alone"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
-            yield f"{word} used --lf, which selects cases that did not end well before"
+            yield f"{word} used --lf, which selects cases that failed before"
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:

@@ -390,9 +390,9 @@ _LEGEND = (
     " because its cases may share tasks"
 )
 _REPETITIONS = (
-    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or"
-    " fewer). There is no interval if the suite's mark declares that each repetition draws again"
-    " and k is more than half of the repetitions"
+    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
+    "fewer). There is no interval if the suite's mark declares that each repetition draws new "
+    "random values and k is more than half of the repetitions"
 )
 _BASIS: dict[Basis, str] = {
     "at_most": "from answer times, which did not rise with the number of requests in flight",

@@ -123,7 +123,7 @@ def test_comparison_reports_that_a_run_has_only_last_failed_cases(project, capsy
     capsys.readouterr()
     main(["compare", "whole", "again"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the new run used --lf, which selects cases that did not end well before" in said
+    assert "the new run used --lf, which selects cases that failed before" in said
 
 
 @pytest.mark.parametrize(

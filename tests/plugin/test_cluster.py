@@ -137,7 +137,7 @@ def refusal(project, *args):
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
         (["--ultrapar-check"], "it sends requests outside the shared limits"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
-        (["--ultrapar-gate=coverage>=0.5"], "gate the run that ultrapar merge makes"),
+        (["--ultrapar-gate=coverage>=0.5"], "ultrapar gate on the merged run"),
         (["--ultrapar-mode=serial"], "does not work with mode serial"),
         (["--ultrapar-cluster=nowhere"], "must begin with redis://"),
         (["--ultrapar-cluster-host=a b"], "--ultrapar-cluster-host must be 1 to 100 letters"),

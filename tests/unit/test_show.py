@@ -233,7 +233,7 @@ def test_messages_cannot_control_the_terminal(show, tmp_path):
     ("words", "sentence"),
     [
         (("r", "tset[6]"), "no case of {r} matches 'tset[6]'; did you mean test[6]?"),
-        (("r", ""), "CASE is empty: give a case's id or a part of its node id"),
+        (("r", ""), "CASE is empty: pass a case's id or a part of its node id"),
         (
             ("r", "test_x"),
             "'test_x' matches 7 cases of {r}: "

@@ -63,7 +63,8 @@ def _folder(name: str) -> Path:
     # `Path("")` is the current folder: an unset shell variable must not clean it.
     if not name:
         raise argparse.ArgumentTypeError(
-            "FOLDER is empty; leave it out for .ultrapar, or write . for the current folder"
+            "FOLDER is an empty string; leave it out for .ultrapar, or pass . for the current "
+            "folder"
         )
     return Path(name)
 
