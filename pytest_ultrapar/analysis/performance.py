@@ -231,8 +231,8 @@ def client_bound(
     least_s = CLIENT_SHARE * attribution.makespan_s
     if stood_s >= least_s:
         return (
-            f"code of the suite blocked the loop of all episodes for {stood_s:.1f} s, most"
-            f" of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+            f"code of the suite blocked the event loop of all episodes for {stood_s:.1f} s, most "
+            f"of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)

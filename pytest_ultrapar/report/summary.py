@@ -723,8 +723,8 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_refused = sum(lane.n_rate_limited for lane in lanes)
         said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
-            "kinds count cases by outcome, not requests; of"
-            f" {counted(summary.n_requests, 'request')}, {said}"
+            "these are numbers of cases, not of requests; of "
+            f"{counted(summary.n_requests, 'request')}, {said}"
         )
 
 

@@ -141,7 +141,8 @@ def test_suite_code_that_blocks_the_loop_is_reported_as_the_bound():
     )
     said = client_bound(with_client(0.0), [engine(), stood], 0.001)
     assert said == (
-        "code of the suite blocked the loop of all episodes for 1.1 s, most of it in g (b.py:2): "
+        "code of the suite blocked the event loop of all episodes for 1.1 s, "
+        "most of it in g (b.py:2): "
         "await llm.run(function) instead"
     )
     little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})
