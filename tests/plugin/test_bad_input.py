@@ -60,7 +60,7 @@ OPTIONS = {
     ),
     "resume nothing": (
         ["--ultrapar-resume=latest"],
-        "no run found at .ultrapar/latest; name a run directory",
+        "no run found at .ultrapar/latest; specify a run directory",
     ),
     "simulator": (
         ["--ultrapar-simulator=http://127.0.0.1:1"],

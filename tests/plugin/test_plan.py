@@ -239,7 +239,7 @@ def test_mark_with_an_invalid_expectation_is_refused(project):
 
 REFUSED = {
     "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave out --ultrapar-resume",
-    "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; name a run",
+    "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; specify a run",
 }
 
 

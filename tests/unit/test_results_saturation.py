@@ -103,7 +103,9 @@ def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, 
 def test_more_workers_are_not_suggested_if_cores_are_short():
     spent = [engine(cpu=0.2, waited=0.9, name="gw1"), engine(cpu=0.4, waited=0.5)]
     said = client_bound(with_client(3.0), spent, 0.001)
-    assert "(gw0) used 40% CPU and waited for a CPU 50% of the time: too few cores" in said
+    assert (
+        "(gw0) used 40% CPU and waited for a CPU 50% of the time: there are too few cores" in said
+    )
     assert "share its work" not in said
 
 
