@@ -243,8 +243,8 @@ def test_messages_cannot_control_the_terminal(show, tmp_path):
         (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one case"),
         (
             ("nowhere",),
-            "no run found at nowhere or .ultrapar/nowhere; specify a run directory, the id of a run "
-            "in .ultrapar, or latest",
+            "no run found at nowhere or .ultrapar/nowhere; specify a run directory, the id of a "
+            "run in .ultrapar, or latest",
         ),
     ],
 )
