@@ -49,7 +49,7 @@ def test_two_hosts_run_each_case_once_and_a_host_with_another_suite_is_refused(p
     assert sorted(said) == [False, True]
     # Its directories are on one disk, so the last host merged them into one run.
     (whole,) = project.pytester.path.glob("merged-night-*")
-    assert f"run night is merged in {whole}" in outputs[said.index(True)]
+    assert f"run night is merged into {whole}" in outputs[said.index(True)]
     assert len(pq.read_table(whole / "results.parquet")) == N
     manifest = read_manifest(whole)
     assert {one.host for one in manifest.merged.parts} == {"one", "two"}
