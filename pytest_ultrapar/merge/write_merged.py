@@ -138,7 +138,7 @@ def _staged(out: Path) -> Iterator[Path]:
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            refuse(f"--out: {out} is not empty; name a new or empty directory")
+            refuse(f"--out: {out} is not empty; choose a new or empty directory")
         shutil.rmtree(stage, ignore_errors=True)  # from a merge that was killed
         stage.mkdir(mode=0o700)
     try:

@@ -424,8 +424,8 @@ class Options:
     wait_for_servers_s: Setting[float] = Setting(
         "--ultrapar-wait-for-servers SECONDS",
         "How long to wait for a server that refuses connections or is loading its model, at the "
-        "start and later; meanwhile its requests use up no attempts. With 0, the run gives up "
-        "after two seconds on a server that was never reachable",
+        "start and later; meanwhile, its requests do not count as attempts. With 0, the run "
+        "gives up after two seconds on a server that was never reachable",
         default=120.0,
         between=WAIT_FOR_SERVERS,
         is_recorded=True,
@@ -493,8 +493,8 @@ class Options:
     )
     report: Setting[ReportForm] = Setting(
         "--ultrapar-report FORM",
-        "Whether to write an HTML report into the run's directory at the end: 'html' writes "
-        "report.html, 'off' writes nothing",
+        "Whether to write an HTML report into the run's directory when the run ends: 'html' "
+        "writes report.html, 'off' writes nothing",
         default="html",
         choices=get_args(ReportForm),
     )

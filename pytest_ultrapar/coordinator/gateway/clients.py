@@ -111,7 +111,8 @@ class GatewayClients:
             name = msgspec.json.decode(body, type=_Model).model or name
         except UNREADABLE as error:
             raise BadRequestError(
-                f"the gateway takes a JSON object that names a model (got something else: {error})"
+                "a request to the gateway must be a JSON object that names a model (got "
+                f"something else: {error})"
             ) from None
         if name not in self._lanes:
             found = "no model" if name is None else f"the model {name!r}"
