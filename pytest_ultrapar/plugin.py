@@ -89,12 +89,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
-        "on. `summary`: the names that group its tables. `taken_from`: the suite from which equal "
-        "cases take their answers. `repeats_over`: the parameter of which --ultrapar-repeats NxM "
-        "uses the first values. `cluster`: parameters; cases of a repetition with equal values for "
-        "them depend on each other. `expect`: the turns and tokens per episode that "
-        "--ultrapar-plan assumes if there is no earlier run. `meta`: metadata for columns meta.*",
+        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it "
+        "runs on. `summary`: the names that group its tables. `taken_from`: the suite from which "
+        "equal cases take their answers. `repeats_over`: the parameter whose first M values "
+        "--ultrapar-repeats NxM uses. `cluster`: parameters; within a repetition, cases with "
+        "equal values for them depend on each other. `expect`: the turns and tokens per episode "
+        "that --ultrapar-plan assumes if there is no earlier run. `meta`: metadata for the "
+        "columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)

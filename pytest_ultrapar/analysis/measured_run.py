@@ -149,7 +149,7 @@ def find_measured_run(name: str) -> MeasuredRun:
     """
     directory, bench = Path(name), None
     if directory.is_file():
-        refuse(f"{name} is a file; name the directory of a run or of a bench")
+        refuse(f"{name} is a file; pass the directory of a run or bench")
     if not (directory / MANIFEST_NAME).is_file():
         bench = _find_bench(name)
         directory = bench.run if bench is not None else resolve_run(name)
@@ -191,9 +191,9 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
-            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain"
-            f" {len(rows)} cases, but {SUMMARY_FILE} {run.summary.statistics.n_final} cases of run"
-            f" {run.run_id}; {_compaction(run.directory)}"
+            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain "
+            f"{len(rows)} cases, but {SUMMARY_FILE} describes {run.summary.statistics.n_final} "
+            f"cases of run {run.run_id}; {_compaction(run.directory)}"
         )
     return rows
 
@@ -265,7 +265,7 @@ def _check(run: MeasuredRun) -> None:
 
 def _not_ended(directory: Path) -> str:
     if in_use(directory):
-        return f"the run in {directory} is still running; compare it after its end"
+        return f"the run in {directory} is still running; compare it when it has finished"
     return _unfinished(directory)
 
 

@@ -203,7 +203,9 @@ are at least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 _OF_WORKERS = ": more workers (-n) share its work"
 _OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
-_FEW_CORES = ": too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+_FEW_CORES = (
+    ": there are too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+)
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
@@ -231,8 +233,8 @@ def client_bound(
     least_s = CLIENT_SHARE * attribution.makespan_s
     if stood_s >= least_s:
         return (
-            f"code of the suite blocked the loop of all episodes for {stood_s:.1f} s, most"
-            f" of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+            f"code of the suite blocked the event loop of all episodes for {stood_s:.1f} s, most "
+            f"of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)

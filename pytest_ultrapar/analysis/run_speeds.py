@@ -138,6 +138,6 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
         return ""
     return (
         f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
-        f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
-        "another mode among --modes, or name the directory of a run to use the run's own estimate"
+        f"another mode, but its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
+        "another mode in --modes, or pass the directory of a run to use the run's own estimate"
     )

@@ -96,13 +96,15 @@ class FailureClass:
 CLASSES: dict[str, FailureClass] = {
     "rate": FailureClass("free", why="the rate limit is reached", pauses=True, controller="cut"),
     "quota": FailureClass(
-        "free", removes="key", why="{key} has no quota left (402, or words that say so){back}"
+        "free",
+        removes="key",
+        why="{key} has no quota left (402, or a message that means the same){back}",
     ),
     "daily_quota": FailureClass(
         "free", removes="key_model", why="{key} has used up its daily quota for {model}{back}"
     ),
     "auth": FailureClass(
-        "free", removes="key", why="{key} was refused (401, or words that reject the key)"
+        "free", removes="key", why="{key} was refused (401, or a message that rejects the key)"
     ),
     "forbidden": FailureClass(
         "free",

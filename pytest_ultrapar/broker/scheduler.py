@@ -610,7 +610,7 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
                 # same for all cases.
                 more_at = ledger.free_at(units, now_s) if ledger.is_kept else _FULL_DAY
                 row = f"{limit.name} ({kind.word} = {ledger.amount:,})"
-                soonest = wait_s, f"daily limit of {row} is used up; {more_at}"
+                soonest = wait_s, f"the daily limit of {row} is used up; {more_at}"
     assert soonest is not None
     return soonest[1]
 

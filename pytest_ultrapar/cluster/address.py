@@ -129,8 +129,8 @@ def read_address(
     named = environ.get(VARIABLE, "").strip()
     if not named:
         refuse(
-            "no cluster server is given: set the environment variable "
-            f"{VARIABLE}, or give {option} URL"
+            f"no cluster server is given: set the environment variable {VARIABLE}, or pass "
+            f"{option} URL"
         )
     return _parse(named, VARIABLE, is_public=False)
 
@@ -268,7 +268,10 @@ def server_facts(
     is_valkey = "valkey_version" in server
     version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))
     if not version:
-        refuse("the server is neither Redis nor Valkey: its INFO has no version; name another one")
+        refuse(
+            "the server is neither Redis nor Valkey: its INFO contains no version; use another "
+            "server"
+        )
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))
@@ -276,8 +279,8 @@ def server_facts(
     run_id = server.get("run_id")
     if not run_id:
         refuse(
-            "the server's INFO has no run_id, and without it lost data cannot be detected: name "
-            "the server itself, not a proxy in front of it"
+            "the server's INFO contains no run_id, and without it lost data cannot be detected: "
+            "use the URL of the server itself, not of a proxy in front of it"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":

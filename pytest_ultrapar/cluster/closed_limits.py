@@ -32,8 +32,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     closed = [row for row in server.ledger().rows if row.awaits]
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
-            f"all limits stay closed for another {duration(soon_s)}, since the server restarted; "
-            "repeat this command after that"
+            f"all limits stay closed for another {duration(soon_s)}, because the server "
+            "restarted; repeat this command after that"
         )
         return
     if not closed:

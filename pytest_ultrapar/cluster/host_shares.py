@@ -332,8 +332,8 @@ class HostShares:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
                     f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
-                    "hosts that knew it are gone; ultrapar cluster reset-day opens it with the "
-                    "amount that is still known"
+                    "hosts that knew it are gone; to reopen the limit with the known amount, run "
+                    "ultrapar cluster reset-day"
                 )
 
 

@@ -566,8 +566,8 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
-            f"{where} is a cluster node without the keys {address.key_prefix}*: "
-            f"name the node that has them ({said})"
+            f"{where} is a cluster node without the keys {address.key_prefix}*: use the URL of "
+            f"the node that has them ({said})"
         )
     return ConfigError(f"{where} refused a call: {said}")
 
@@ -578,5 +578,8 @@ def _wrong_certificate(said: str) -> str:
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:
-        return "its certificate is for another name: use the name in the certificate in the URL"
-    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
+        return "its certificate is for another name: in the URL, use the name in the certificate"
+    return (
+        "its certificate is not trusted: add the authority's certificate to the URL with "
+        "?ca_file=PATH"
+    )

@@ -434,8 +434,8 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
-            "their speeds cannot be compared. Give both runs the same cases, repetitions"
-            " and --ultrapar-baseline, or judge by service, which pairs the common cases"
+            "their speeds cannot be compared. Give both runs the same cases, repetitions and "
+            "--ultrapar-baseline, or use the metric service, which pairs the common cases"
         )
 
 
@@ -505,8 +505,8 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: the time without waits for limits, as a geometric mean; its change is the typical"
-    " ratio of a case's two times"
+    "service: the time without waits for limits, as a geometric mean; its change is the "
+    "geometric mean of the ratios of each case's two times"
 )
 CELL_FIGURES = (
     "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"

@@ -306,7 +306,11 @@ def _notes(
     pairing: Pairing | None,
     judged: Sequence[Judged],
 ) -> tuple[str, ...]:
-    notes = [f"judged: mode {run.manifest.mode} of the bench"] if run.bench is not None else []
+    notes = (
+        [f"rules checked on the bench's run in mode {run.manifest.mode}"]
+        if run.bench is not None
+        else []
+    )
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):

@@ -122,7 +122,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change of the solved rate in percentage points with its 95 % interval, for all models"
+            "Change in the solved rate in percentage points, with its 95 % interval, for all models"
             f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )

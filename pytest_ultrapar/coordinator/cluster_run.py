@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 _ALONE = {
     "resume": "join the run by its name to finish it",
     "regrade": "it sends nothing",
-    "replay": "it has the answers already",
+    "replay": "it already has the answers",
     "baseline": "it measures one host",
     "check": "it sends requests outside the shared limits",
-    "gate": "a host knows only its own cases: gate the run that ultrapar merge makes",
-    "gate_baseline": "a host knows only its own cases: gate the run that ultrapar merge makes",
+    "gate": "each host knows only its own cases (run ultrapar merge, then ultrapar gate on the "
+    "merged run)",
+    "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
+    "gate on the merged run)",
 }
 """Options that work only in a run on one host, each with the reason."""
 _SPEAKS_S = 1.2

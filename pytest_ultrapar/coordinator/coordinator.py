@@ -180,8 +180,8 @@ class Coordinator:
         if not self._has_seen_mock and (mock := getattr(report, reports.SEEN_MOCK, None)):
             self._has_seen_mock = True
             self.warn(
-                f"{mock}: requests did not use that mock but went to the pool's servers; if it "
-                "should answer an episode, see docs/how-to/mocks.md"
+                f"{mock}: requests did not use that mock but went to the pool's servers; if the "
+                "mock should answer an episode, see docs/how-to/mocks.md"
             )
         outcome = reports.outcome_of(report)
         if outcome not in {None, TAKEN} and self._live is not None:

@@ -195,6 +195,6 @@ def too_few(
         for who, n, most in short:
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, but daily limits leave only {most:,.0f} "
-                "now: the other cases will end as infra (daily_quota); finish them with "
-                f"{again} when more units are available"
+                f"now: the other cases end as infra (daily_quota); finish them with {again} when "
+                "more units are available"
             )

@@ -76,7 +76,7 @@ def _begun(run: Run) -> str:
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers come first"
+        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers are used first"
     if cut_off.n_cases and earlier.record != "full":
         return (
             f"; {counted(cut_off.n_cases, 'case')} cut off, to be started again, because "
@@ -101,7 +101,10 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     ]
     plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
-        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... overrides that"
+        yield (
+            f"the environment changes this run: {', '.join(plain)}; variables ULTRAPAR_... take "
+            "precedence"
+        )
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}

@@ -243,7 +243,7 @@ class Planning(collection.CollectOnly):
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would stop at its start: {error}"
+            yield f"a run would fail to start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]

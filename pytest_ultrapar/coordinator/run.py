@@ -274,7 +274,7 @@ class Run:
             self.notes.append(f"{changed}; the answers to the earlier data are kept")
             if self.resumed is not None and not self.options.keep_changed:
                 said = (
-                    f"{changed}; start a new run, or give --ultrapar-keep-changed to keep the "
+                    f"{changed}; start a new run, or add --ultrapar-keep-changed to keep the "
                     "answers to the earlier data"
                 )
         if said is not None:

@@ -111,8 +111,8 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     if not isinstance(source, PoolLanes) and timed is not None:
         how = "a regraded run" if isinstance(source, Regrade) else "a replayed run"
         refuse(
-            f"--ultrapar-gate {timed.text}: {how} ({source.option}) measures no speed; "
-            "leave out this rule"
+            f"--ultrapar-gate {timed.text}: {how} ({source.option}) does not measure speed; leave "
+            "out this rule"
         )
     if options.gate_baseline is None:
         check_baseline(rules)
@@ -120,7 +120,10 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run to resume; name another")
+        refuse(
+            f"--ultrapar-gate-baseline: {base.directory} is the run to resume; choose another "
+            "baseline"
+        )
     check_names(
         [rule for rule in rules if rule.needs_baseline],
         base.summary,

@@ -192,7 +192,7 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
         return given
     if any(one.get("role") in {"system", "developer"} for one in given):
         raise TypeError(
-            "llm.chat() got both system= and a system message in the list: give only one of them"
+            "llm.chat() got both system= and a system message in the list: pass only one of them"
         )
     return [{"role": "system", "content": system}, *given]
 
@@ -245,7 +245,7 @@ def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
         if under in sent:
             raise TypeError(
                 f"llm.chat() got {name!r} and another parameter that is also sent as {under!r} to "
-                f"{endpoint.lane}: give only one of them"
+                f"{endpoint.lane}: pass only one of them"
             )
         sent[under] = value
     return sent

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--coverage",
         metavar="SHARE",
-        help="minimum share of planned cases to be graded for exit code 0 (default: 0.98)",
+        help="minimum share of planned cases that must be graded for exit code 0 (default: 0.98)",
     )
     parser.add_argument(
         "--allow-differences",

@@ -77,18 +77,18 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         ConfigError: The runs are not parts of one run; the message is one sentence with the reason.
     """
     if not parts:
-        refuse("no run is named: name the runs to merge, each by its directory or its id")
+        refuse("no run is given: pass the runs to merge, each as its directory or its id")
     known: dict[str, str] = {}
     for part in parts:
         run_id = part.manifest.run_id
         if run_id in known:
             where = known[run_id]
             twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-            refuse(f"the run {run_id} is named {twice}; name each run once")
+            refuse(f"the run {run_id} is named {twice}; pass each run once")
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])
-            refuse(f"{part.name} is a merged run: name the runs it was merged from ({its})")
+            refuse(f"{part.name} is a merged run: pass the runs that it was merged from ({its})")
         if part.manifest.regraded is not None:
             refuse(
                 f"{part.name} is a regrade of the run {part.manifest.regraded}: merge the original "
@@ -118,7 +118,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
             continue
         counts.setdefault(_shard(shard)[1], part.name)
         if shard in of and not part.is_host:
-            refuse(f"{of[shard]} and {part.name} are both shard {shard}; name only one of them")
+            refuse(f"{of[shard]} and {part.name} are both shard {shard}; pass only one of them")
         of[shard] = part.name
     if len(counts) > 1:
         said = [
@@ -213,7 +213,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
     if one.is_host and other.is_host:
         if left.suite_digest != right.suite_digest and left.shard == right.shard:
             then, now = (counted(each.n_planned, "case") for each in (left, right))
-            yield f"{said('set of planned cases', then, now)}, which are not the same"
+            yield f"{said('set of planned cases', then, now)}, and these sets differ"
         for limit in left.pool_limits:
             twin = next((each for each in right.pool_limits if each.name == limit.name), limit)
             if limit.rows != twin.rows:

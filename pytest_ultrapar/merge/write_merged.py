@@ -120,7 +120,7 @@ def merge(
             if out.resolve().is_relative_to(source.directory.resolve()):
                 refuse(
                     f"--out: {out} is one of the runs to merge, or is inside one, and these must "
-                    "not change; name a new or empty directory elsewhere"
+                    "not change; choose a new or empty directory elsewhere"
                 )
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
@@ -138,7 +138,7 @@ def _staged(out: Path) -> Iterator[Path]:
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            refuse(f"--out: {out} is not empty; name a new or empty directory")
+            refuse(f"--out: {out} is not empty; choose a new or empty directory")
         shutil.rmtree(stage, ignore_errors=True)  # from a merge that was killed
         stage.mkdir(mode=0o700)
     try:

@@ -179,7 +179,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
         ]
         for one in loads[:MOST_ROWS]
     ]
-    header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "alone needs"]
+    header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "time alone"]
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
         yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} that would need less time)"
@@ -205,7 +205,7 @@ def _processes(plan: RunPlan) -> Iterator[str]:
                 other = f"; binding limit: {binding(one.limits)}, {duration(first.alone_s)}"
                 other = "" if first.level == "key" else other
                 yield (
-                    f"  binding key: {binding(on_keys)}, alone needs "
+                    f"  binding key: {binding(on_keys)}, time alone "
                     f"{duration(on_keys[0].alone_s)}{other}"
                 )
 

@@ -390,9 +390,9 @@ _LEGEND = (
     " because its cases may share tasks"
 )
 _REPETITIONS = (
-    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or"
-    " fewer). There is no interval if the suite's mark declares that each repetition draws again"
-    " and k is more than half of the repetitions"
+    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
+    "fewer). There is no interval if the suite's mark declares that each repetition draws new "
+    "random values and k is more than half of the repetitions"
 )
 _BASIS: dict[Basis, str] = {
     "at_most": "from answer times, which did not rise with the number of requests in flight",
@@ -724,8 +724,8 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_refused = sum(lane.n_rate_limited for lane in lanes)
         said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
-            "kinds count cases by outcome, not requests; of"
-            f" {counted(summary.n_requests, 'request')}, {said}"
+            "these are numbers of cases, not of requests; of "
+            f"{counted(summary.n_requests, 'request')}, {said}"
         )
 
 

@@ -62,7 +62,7 @@ def find_peers(
                 faults.setdefault(
                     function,
                     f"{case.nodeid} waits for {after.name!r}: {len(peers)} selected cases have the "
-                    f"same {', '.join(names) or 'parameters'}, and exactly one must have "
+                    f"same {', '.join(names) or 'parameters'}, and exactly one of them must have "
                     f"{function.across} {key(case)!r}; give both tests the same parameters and "
                     f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )

@@ -445,7 +445,9 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = f"has the name {name!r}; use a text that names no column or parameter"
+            why = (
+                f"has the name {name!r}; use a string that is not the name of a column or parameter"
+            )
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}

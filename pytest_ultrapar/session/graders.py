@@ -58,8 +58,9 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, but must be to run in another process: make it a "
-                "plain `def` at module level, and pass everything that it needs as arguments"
+                f"{whose} cannot be pickled, which is necessary to run it in another process: "
+                "make it a plain `def` at module level, and pass everything that it needs as "
+                "arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)

@@ -84,9 +84,9 @@ class Grader:
                 "False, None, or an object with `outcome` and `scores`"
             )
         if word not in GRADES:
-            raise ValueError(f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}")
+            raise ValueError(f"grade() got outcome {word!r}; it must be one of {', '.join(GRADES)}")
         if not isinstance(why, str | None):
-            raise TypeError(f"grade() got reason={why!r}; a reason must be a text")
+            raise TypeError(f"grade() got reason={why!r}; a reason must be a string")
         if not isinstance(texts, Mapping | None):
             raise TypeError(
                 f"grade() got labels={texts!r}; labels must be a dict such as {{'answer': 'B'}}"
@@ -95,7 +95,7 @@ class Grader:
             is_plain = isinstance(value, str) or finite(value) is not None
             if not (isinstance(name, str) and is_plain):
                 raise TypeError(
-                    f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
+                    f"grade() got the label {name!r}: {value!r}; it must be a string or a number"
                 )
         plain = {}
         for name, value in numbers.items():
@@ -105,7 +105,7 @@ class Grader:
             plain[_text(name)] = number
         if word == "scored" and not plain:
             raise ValueError(
-                "grade() got neither an outcome nor a score; give at least one of them"
+                "grade() got neither an outcome nor a score; pass at least one of them"
             )
         if self._state is not None:
             named = {_text(name): str(_text(value)) for name, value in (texts or {}).items()}

@@ -144,7 +144,7 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
     if strange:
         takes = " and ".join(f"{name}=..." for name in _ARGUMENTS)
-        yield f"mark ultrapar(...) got {strange[0]}; it takes {takes} by name"
+        yield f"mark ultrapar(...) got {strange[0]}; it takes only keyword arguments: {takes}"
     for name, value in mark.kwargs.items():
         fault = _value_fault(name, value) if value is not None else None
         if fault is not None:

@@ -79,17 +79,17 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
     if not isinstance(source, PoolLanes):
         yield from _of_earlier_run(options, source)
     if options.keep_changed and not options.resume:
-        yield "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN as well"
+        yield "--ultrapar-keep-changed needs a run to resume: add --ultrapar-resume RUN"
     if options.only_of and not options.only:
         yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which selects cases"
     if given["replay_misses"] is not None and options.replay is None:
         yield (
-            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
+            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: add "
             "--ultrapar-replay RUN, or leave it out"
         )
     if given["gate_undecided"] is not None and not (options.gate or options.gate_baseline):
         yield (
-            f"--ultrapar-gate-undecided {options.gate_undecided} has nothing to judge: give "
+            f"--ultrapar-gate-undecided {options.gate_undecided} has no effect without rules: add "
             "--ultrapar-gate RULE, or --ultrapar-gate-baseline RUN for the default rules"
         )
 
@@ -125,8 +125,8 @@ def _of_shard(options: Options) -> Iterator[str]:
     if options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         yield (
-            f"{given} judges a whole run: merge the shards (ultrapar merge) and gate the merged "
-            f"run; {hint}"
+            f"{given} checks a whole run: merge the shards (ultrapar merge) and run ultrapar gate "
+            f"on the merged run; {hint}"
         )
 
 
@@ -154,7 +154,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
     if options.out is not None and options.out.resolve() == run.resolve():
         refuse(
             f"{given} and --ultrapar-out name the same run, {run}; leave out --ultrapar-out, or "
-            "name a directory that does not exist yet"
+            "choose a directory that does not exist yet"
         )
     with unusable(f"{given}: "):
         earlier = read_manifest(run)

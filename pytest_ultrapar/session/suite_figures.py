@@ -93,7 +93,9 @@ def _words(error: BaseException) -> str:
 
 def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse("needs another name: a text of 1 to 100 characters, without spaces or any of []<>=")
+        refuse(
+            "needs another name: a string of 1 to 100 characters, without spaces or any of []<>="
+        )
     if callable(said):
         return WholeFigure(name, _number(said([*rows])), _interval(said, rows, clusters))
     if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says

@@ -52,7 +52,7 @@ def check_installed() -> None:
             OpenTelemetry refuses a variable.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        refuse("--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'")
+        refuse("--ultrapar-otel needs the 'otel' extra: pip install 'pytest-ultrapar[otel]'")
     # Each part reads its own variables, some during its import, and raises errors of any kind.
     try:
         for make in (_tracers, _meters):

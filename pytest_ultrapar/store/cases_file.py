@@ -159,7 +159,7 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
             said += f"; cases only {when}: {_shortened(alone[0])}{more}"
     if not said:
         return (
-            "the planned cases are not the same, though their names are: the run seed "
+            "the planned cases differ, although their names are the same: the run seed "
             "(--ultrapar-seed) or the suite's folder has changed"
         )
     return (
@@ -180,8 +180,9 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has "
-            "half a surrogate pair, which result files cannot contain; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test "
+            "contains half a surrogate pair, which result files cannot contain; use whole "
+            "characters"
         ) from error
 
 

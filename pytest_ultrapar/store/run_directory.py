@@ -111,8 +111,8 @@ class RunDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 refuse(
-                    f"{option}: {path} is not empty and contains no run;"
-                    " name an empty or a new directory"
+                    f"{option}: {path} is not empty and contains no run; choose an empty or a new "
+                    "directory"
                 )
             others = frozenset(entry.name for entry in path.iterdir())
             others -= {LOCK_NAME, JOURNAL_NAME, *_UNBEGUN}
@@ -318,12 +318,14 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(f"{candidate} is a folder of runs ({len(below)}); name one of them: {named}")
+                refuse(
+                    f"{candidate} is a folder of runs ({len(below)}); specify one of them: {named}"
+                )
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
 
-_NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
+_NAME_ONE = f"specify a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
 
 
 def new_directory(out: Path | None, now: datetime) -> Path:
@@ -342,7 +344,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
             _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
-            refuse(f"--out: {path} is not empty; name an empty or a new directory")
+            refuse(f"--out: {path} is not empty; choose an empty or a new directory")
     return path
 
 

@@ -253,8 +253,8 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         return
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
-        f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
-        "modes do, and assume that each request has the mean tokens of its episode"
+        f"the lower bound ignores tokens ({metered[0]}{more}); the times of the modes include "
+        "them, and assume that each request has the mean number of tokens of its episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
@@ -262,8 +262,8 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         cases = "case" if n_cases == 1 else "cases"
         yield (
             f"tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
-            "tokens_in and tokens_out in the mark ultrapar(expect=...), or name a run with "
-            "--ultrapar-plan-from"
+            "tokens_in and tokens_out in the mark ultrapar(expect=...), or pass an earlier run "
+            "with --ultrapar-plan-from"
         )
 
 

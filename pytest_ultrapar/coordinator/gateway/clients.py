@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "its client disconnected, or was turned away, before its answer arrived"
+_LEFT = "its client disconnected, or was turned away, before the answer arrived"
 _MOST = 80
 """The maximum number of characters that are stored of a text from a client."""
 
@@ -111,7 +111,8 @@ class GatewayClients:
             name = msgspec.json.decode(body, type=_Model).model or name
         except UNREADABLE as error:
             raise BadRequestError(
-                f"the gateway takes a JSON object that names a model (got something else: {error})"
+                "a request to the gateway must be a JSON object that names a model (got "
+                f"something else: {error})"
             ) from None
         if name not in self._lanes:
             found = "no model" if name is None else f"the model {name!r}"

@@ -376,8 +376,8 @@ class Serving:
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
-                f"no request came to the gateway: {command[0]} and its processes do not read "
-                f"{names}; set address and key in the configuration of its clients"
+                f"the gateway received no request: {command[0]} and its processes do not read "
+                f"{names}; set the address and the key in the configuration of its clients"
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
@@ -430,8 +430,9 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"after {command[0]} had ended, {counted(n, 'request')} that waited or came later "
-                "got 503: let it wait for its background processes (in a shell: wait)"
+                f"after {command[0]} had ended, {counted(n, 'request')} that were waiting or "
+                "arrived later got 503: let this command wait for its background processes (in a "
+                "shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"

@@ -115,7 +115,7 @@ class RunCases(NamedTuple):
             ConfigError: No case matches, or several do.
         """
         if not name:
-            refuse("CASE is empty: give a case's id or a part of its node id")
+            refuse("CASE is empty: pass a case's id or a part of its node id")
         whole = [one for one in self.cases if name in {one.case.case_id, one.case.nodeid}]
         found = whole or [
             one

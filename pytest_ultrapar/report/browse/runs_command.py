@@ -64,7 +64,8 @@ def _folder(name: str) -> Path:
     # it.
     if not name:
         raise argparse.ArgumentTypeError(
-            "FOLDER is empty; leave it out for .ultrapar, or write . for the current folder"
+            "FOLDER is an empty string; leave it out for .ultrapar, or pass . for the current "
+            "folder"
         )
     return Path(name)
 
