@@ -12,7 +12,7 @@ tokens). Real models write more."""
 
 
 def phase(*summary: str, **own: Any) -> pytest.MarkDecorator:  # noqa: ANN401 - as the mark takes it
-    """The mark of a phase: its summary, its own arguments, and the arguments of all phases."""
+    """The mark of a phase: its summary, its own arguments, and the arguments of every phase."""
     return pytest.mark.ultrapar(
         summary=summary, repeats_over="task_type", cluster=("task_type",), expect=EXPECTED, **own
     )

@@ -1,4 +1,4 @@
-"""The values that a phase runs with: its own, or the values that the command line names instead."""
+"""The values that a phase runs with: its own values, or those that the command line names."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _words(config: pytest.Config, option: str) -> tuple[str, ...]:
     words = [word.strip() for text in given for word in text.split(",")]
     found = tuple(dict.fromkeys(word for word in words if word))
     if not found:
-        # An unset variable of a script leaves this; it must not select everything.
+        # If a variable in a script is unset, only this remains. It must not select everything.
         msg = f"{option} names nothing (got {','.join(given)!r}); omit it to use the default"
         raise pytest.UsageError(msg)
     return found
@@ -169,7 +169,7 @@ def _flaws(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_agree(asked: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse flawed prompt types that `--flaw-set` omits: one option would override the other."""
+    """Refuse flawed prompt types that `--flaw-set` omits: the two options contradict each other."""
     outside = [PREFIX + name for name in asked if named and name not in named]
     if outside:
         msg = (

@@ -121,7 +121,7 @@ def share_at_half(log: RequestLog) -> float:
 
 
 def conversations(checkout: Path, seed: int, given: argparse.Namespace) -> tuple[float, float]:
-    """Run conversations; the seconds, and the share of answered requests at half of them."""
+    """Run conversations, and return `seconds` and `share_at_half` of their log."""
     suite = CONVERSATIONS.format(
         seed=seed,
         n=given.cases,
@@ -138,7 +138,7 @@ def conversations(checkout: Path, seed: int, given: argparse.Namespace) -> tuple
 
 
 def set_up(checkout: Path, given: argparse.Namespace) -> tuple[float, float]:
-    """The seconds of 16 cases on 4 seats that pause 2 s before, or after, their only request."""
+    """Run 16 cases on 4 seats that pause 2 s before or after their request; return both times."""
     both = ((2, 0), (0, 2))
     suites = [SET_UP.format(n=16, before=before, after=after) for before, after in both]
     before, after = (2 + seconds(run(checkout, suite, 4, *given.option)) for suite in suites)

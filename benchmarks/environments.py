@@ -1,8 +1,8 @@
 """The compatibility with common environments: `python -m benchmarks.environments`.
 
 Each row is a fresh environment that uv makes from this checkout and some pins. A small suite runs
-in it on a simulated pool, in one process and on two workers. It has async tests, prefetched tests
-and, if pytest-asyncio is installed, a test of pytest-asyncio. The table is in
+in it on a simulated pool, in one process and on two workers. It contains async tests, prefetched
+tests and, if pytest-asyncio is installed, a test of pytest-asyncio. The table is in
 docs/reference/compatibility.md.
 """
 

@@ -73,7 +73,7 @@ IDLE = "import time\nwhile True: time.sleep(1)"
 
 
 def prompts(given: argparse.Namespace, seed: int) -> list[str]:
-    """The prompts, to which the server answers with the programs."""
+    """The prompts. The server answers them with the programs."""
     rng = random.Random(seed)
     loops = {*rng.sample(range(given.n), round(given.n * given.loops))}
     loop = IDLE if given.idle else LOOP
@@ -131,7 +131,7 @@ def _bare(folder: Path, port: int, jobs: int, limit_s: float) -> None:
 
 
 def timed(command: Iterable[str], folder: Path, checkout: Path) -> float:
-    """Run a command; its duration in seconds.
+    """Run a command, and return its duration in seconds.
 
     Raises:
         SystemExit: The command failed.
@@ -154,7 +154,7 @@ def timed(command: Iterable[str], folder: Path, checkout: Path) -> float:
 
 
 def pair(checkout: Path, seed: int, given: argparse.Namespace) -> Iterator[float]:
-    """The seconds of the bare side and of the plugin, for the whole and for grading alone."""
+    """Yield the seconds of `_bare` and of the plugin, for the whole run and for grading alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         server = ScriptedProcess(folder, {})

@@ -42,7 +42,7 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
 
 
 class Crowd:
-    """Hosts that follow the ledger's answers. Paced units are free a second after a reduction."""
+    """Hosts that follow the ledger's answers. A second after a reduction, paced units are free."""
 
     def __init__(self, serve: Serve, hosts: int, keys: int) -> None:
         self.serve = serve
@@ -53,7 +53,7 @@ class Crowd:
         self.hosts = [self.join() for _ in range(hosts)]
 
     def join(self) -> dict[str, Any]:
-        """A new host with random wants, which holds no units yet."""
+        """Return a new host that wants random amounts and has no units yet."""
         self.count += 1
         wants = [self.dice.choice([1, 1, 2, 3]) * max(row.amount // 1_000, 1) for row in self.rows]
         wants = [

@@ -1,8 +1,8 @@
 """Time and memory to merge many cases: `python -m benchmarks.merge_cost CASES PARTS`.
 
-The parts are shards, written by the store like the shards of real runs. Each has two segments, and
-each case one request and a conversation of 180 words, all with one model. The command `merge` runs
-in a separate process.
+The parts are shards, which the store writes in the same way as in real runs. Each shard has two
+segments. Each case has one request and a conversation of 180 words, and all cases use one model.
+The command `merge` runs in a separate process.
 """
 
 # The functions of the tests that make runs have no types.

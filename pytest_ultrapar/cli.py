@@ -33,8 +33,8 @@ SUBCOMMANDS = (
     "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
-"""Modules that implement `Subcommand`. Each call imports all of them for `ultrapar --help`, so keep
-their imports light and put heavy imports into `run`."""
+"""Modules that implement `Subcommand`. Every call of `ultrapar` imports all of them, for `--help`.
+So keep their imports light, and put heavy imports into `run`."""
 
 _OF_PYTEST = {
     "plan": "--ultrapar-plan",
@@ -44,7 +44,7 @@ _OF_PYTEST = {
 """Words that users may try as subcommands, and the pytest option to use instead. Only pytest knows
 the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
-"""The exit code that shells report if a process writes to a pipe without a reader."""
+"""The exit code that shells report if a process writes to a pipe that has no reader."""
 _DESCRIPTION = """\
 Tools for pytest-ultrapar. Run evaluations with pytest:
 
@@ -65,7 +65,7 @@ class Subcommand(Protocol):
         """Declare the subcommand's options.
 
         If you set a default for `passed_on`, the subcommand receives all undeclared arguments under
-        that name. Otherwise the command refuses them.
+        that name. Otherwise the command refuses undeclared arguments.
         """
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -73,7 +73,8 @@ class Subcommand(Protocol):
 
         Raises:
             UltraparError: The command prints one line on stderr and ends with exit code 4.
-            OSError: As above. Any other exception ends the same way, reported as an internal error.
+            OSError: As above. Any other exception has the same effect, but is reported as an
+                internal error.
         """
 
 
@@ -96,13 +97,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _NotWrittenError as failed:
         _drop_output()
         if isinstance(failed.error, BrokenPipeError):
-            # The reader has read enough and closed the pipe, as `head` does.
+            # The reader has read enough and has closed the pipe, as `head` does.
             return _NOBODY_READS
         return _not_written(f"cannot write to stdout: {failed.error.strerror}")
 
 
 class _NotWrittenError(Exception):
-    """Stdout cannot be written to. Not an `OSError`, which could come from a file."""
+    """Stdout cannot be written to. An `OSError` would not do: it could come from a file."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -200,12 +201,12 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """End with exit code 4 for bad input; argparse's 2 means "interrupted" in pytest."""
+        """End with exit code 4 for bad input. In pytest, argparse's 2 means "interrupted"."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_UNUSABLE, f"{self.prog}: error: {message}\n")
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
-        """End as `error` does, with a list of the options."""
+        """End as `error` does, and list the options."""
         own = [action.option_strings[-1] for action in self._actions if action.option_strings]
         known = ", ".join(option for option in own if option != "--help")
         self.error(f"unrecognized arguments: {' '.join(rest)}; the options are {known}")

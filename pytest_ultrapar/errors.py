@@ -1,4 +1,4 @@
-"""All exceptions of the package: one class tree, grouped by cause.
+"""All exceptions of the package, in one class tree, grouped by cause.
 
 A message says what happened, where, and what to do. No message contains a secret.
 """
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXIT_UNUSABLE = 4
-"""The exit code for input, results or files that cannot be used, as in pytest. It is never 1, which
-means that a test, a rule or a lane failed."""
+"""The exit code for input, results or files that cannot be used, as in pytest. Exit code 1 is
+different: it means that a test, a rule or a lane failed."""
 
 
 class UltraparError(Exception):
@@ -23,7 +23,7 @@ class UltraparError(Exception):
 class ConfigError(UltraparError):
     """The user's pool, options, environment or suite cannot be used.
 
-    The plugin turns it into `pytest.UsageError` (exit code 4, no traceback).
+    The plugin turns this error into `pytest.UsageError` (exit code 4, no traceback).
     """
 
 
@@ -34,7 +34,7 @@ def refuse(message: str) -> NoReturn:
         ConfigError: Always.
     """
     __tracebackhide__ = True
-    # From None: a chained traceback would show the user's text, which may contain a secret.
+    # Use "from None": a chained traceback would show the user's text, which may contain a secret.
     raise ConfigError(message) from None
 
 
@@ -57,17 +57,17 @@ class InfraError(UltraparError):
 
     @property
     def told_kind(self) -> str:
-        """The text for the results' `kind` column: the kind, after the role if there is one."""
+        """The text for the column `kind` in `results`: the role, if there is one, then the kind."""
         return f"{self.role}: {self.kind}" if self.role else self.kind
 
 
 def bare_kind(told: str) -> str:
-    """Return the kind of an `InfraError`, given the text in the results' `kind` column."""
+    """Return the kind of an `InfraError`, given the text in the column `kind` of `results`."""
     return told.rpartition(": ")[2]
 
 
 class NoLaneError(InfraError):
-    """The broker refuses a request: its model has no lane left, or its daily quota is used up."""
+    """The broker refuses a request: its model has no lane left, or its daily quota is exhausted."""
 
     def __init__(self, message: str, kind: str = "no_lane") -> None:
         super().__init__(kind, message)
@@ -96,7 +96,7 @@ class BadRequestError(UltraparError):
 
 
 class ReplayMissError(BadRequestError):
-    """A replay has no stored answer for a request, and must not send it."""
+    """A replay has no stored answer for a request, and must not send the request."""
 
     kind = "replay_miss"
 

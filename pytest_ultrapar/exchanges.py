@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 PART = "\\u0000part:"
 """The prefix of a part's name in a JSON string. It begins with a NUL, as JSON writes it; models and
-suites do not use that. A body that contains the prefix anyway becomes a part as a whole."""
+suites do not use that. If a body contains the prefix anyway, the whole body becomes a part."""
 LARGE_BYTES = 16 * 1024
 """A string of at least this length becomes a part. Shorter bodies are not searched for long
 strings."""
 INLINE_BYTES = 256 * 1024
-"""A longer body without long strings becomes a part as a whole, because a reader that looks for the
-end of a record reads the whole record."""
+"""A longer body without long strings becomes a part, because a reader that looks for the end of a
+record must read the whole record."""
 _MOST_QUOTES = 100_000
 """A body with more quotes is not searched for long strings: the search would block the loop for
 over 0.02 s."""
@@ -43,13 +43,13 @@ judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-# An unclosed string must also match. Otherwise the search would run to the end from each quote in
-# it.
+# An unclosed string must also match. Otherwise the search would run to the end of the body from
+# each quote in the string.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
-# Headers for versions and previews of an API. All other headers name the client or concern the
-# connection.
+# Headers for versions and previews of an API. All other headers identify the client or belong to
+# the connection.
 _CHANGES_ANSWER = re.compile(r".+-(beta|version)")
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -115,7 +115,7 @@ class ExchangeLog:
                 is stored instead of the events: a secret that is split between events would not be
                 found.
             query: The query string.
-            headers: Headers of the request. Those that change the answer are stored.
+            headers: Headers of the request. The headers that change the answer are stored.
             role: As in `Exchange`.
         """
         body, base, first, last = self._sent(sent)
@@ -148,7 +148,7 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """The part of a body that differs from an earlier one; None if too long for a record."""
+        """The part of a body that differs from an earlier one, or None if it is too long."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -245,7 +245,7 @@ def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | N
         keep: Stores a part and returns its name.
 
     Returns:
-        None if the body must be a part as a whole: it is not text, or contains a part's prefix.
+        None if the whole body must be a part: it is not text, or contains the prefix of parts.
     """
     if not body.isascii():
         try:
@@ -295,7 +295,7 @@ def new_messages(
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
     new = [shaped(one) for one in asked[known:]]
-    # Callers append the last answer to their own list; it was noted when it arrived.
+    # Callers append the last answer to their own list. That answer was noted when it arrived.
     is_heard = known and new and noted
     if is_heard and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
         del new[0]
@@ -326,13 +326,13 @@ def matters(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """A body without the lane's name for the model, if the body begins with it, as our own do."""
+    """Remove the lane's name for the model from a body that begins with it. Our own bodies do."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """Reduce a body to a form that is the same for equal requests, on any lane.
+    """Reduce a body to a form that is the same for equal requests to any lane.
 
     For JSON: the body without `model`, `stream` and `stream_options`, with its keys sorted.
     Otherwise: the body itself. Before you compare two bodies, store long strings in the same way in
@@ -351,7 +351,7 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 
 
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
-    """How many bytes at the beginning and at the end of `body` are the same as in `base`.
+    """The lengths of the common prefix and the common suffix of `body` and `base`, in bytes.
 
     Cut only next to a quote or a space, so that no cut splits a character or a secret. A secret
     that is split would not be found.
@@ -363,7 +363,7 @@ def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
 
 
 def n_first(one: bytes, other: bytes) -> int:
-    """The number of equal bytes at the beginning of two bodies."""
+    """The length of the common prefix of two bodies, in bytes."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -375,7 +375,7 @@ def n_first(one: bytes, other: bytes) -> int:
 
 
 def n_last(one: bytes, other: bytes, most: int) -> int:
-    """The number of equal bytes, at most `most`, at the end of two bodies."""
+    """The length of the common suffix of two bodies, in bytes, up to `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

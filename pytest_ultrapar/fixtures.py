@@ -64,7 +64,7 @@ def case() -> object:
 def _grade() -> Grader:
     """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`.
 
-    It never fails the test.
+    The call never fails the test.
     """
     return Grader(prefetch.state)
 

@@ -57,7 +57,8 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     Called once, in the main thread of the controller (without xdist: of the pytest process), after
     collection and before the first request. The scheduler and the broker follow the first result
     that is not None; the shipped policies (--ultrapar-policy) come last. Not called in modes
-    `serial` and `rotate`, which define their own assignment. Name only the arguments that you use.
+    `serial` and `rotate`, which define their own assignment. Your function needs to name only the
+    arguments that it uses.
 
     Args:
         config: pytest's; read a conftest's own options with `getoption`.
@@ -65,7 +66,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
         lanes: All lanes of the pool that serve one of the selected models.
         cases: All cases that are about to run, in pytest's order.
         pool: The whole pool: its limits (`pool.seats(lanes)`), and its models by provider.
-        policy: The policy in force, whether given or default: `even`, `batch:3`, ...
+        policy: The policy in force, given or by default: `even`, `batch:3`, ...
         mode: The mode in force: `phase` or `ultra`.
     """
 
@@ -74,14 +75,15 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
     """Return the process in which a suite's original scripts ran a case, or None.
 
-    If the assignment has groups, called for each case in the main thread of the controller, before
-    the first request. The header and the plan then show how many of these processes share each key.
+    Called only if the assignment has groups: for each case, in the main thread of the controller,
+    before the first request. The header and the plan then show how many of these processes share
+    each key.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
-    """Return the run's number of prompt types, if the number of workers is multiplied by it.
+    """Return the number of prompt types, if the run's number of workers is multiplied by it.
 
     Called before collection, in the main thread of every process; not called if the pool states the
     number.
@@ -92,7 +94,7 @@ def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
     """Return facts about a suite's data by name: digests of task files, versions of a domain.
 
     Called once before collection, in the main thread of the controller. The manifest records the
-    results of all implementations. A run can be resumed or reused only if they are equal.
+    results of all implementations. A run can be resumed or reused only if these facts are equal.
     """
 
 
@@ -115,12 +117,12 @@ def pytest_ultrapar_case(record: Grade) -> None:
 def pytest_ultrapar_figures(
     config: pytest.Config, rows: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Compute figures of the whole run, such as F1, Elo or corpus BLEU.
+    """Compute metrics of the whole run, such as F1, Elo or corpus BLEU.
 
     Called in the main thread of the controller when the tables are written, and when a run is
     regraded or merged. So pytest must load the conftest at startup. The summary, `report.md` and
     the HTML report show the figures, and a gate's rules call them `figure.NAME`. The run fails if
-    an implementation raises an exception or returns anything other than figures; the tables are
+    an implementation raises an exception or returns anything other than figures. The tables are
     kept.
 
     Args:
@@ -129,8 +131,8 @@ def pytest_ultrapar_figures(
 
     Returns:
         By name: a finite number, `(value, low, high)` with bounds at 95 %, or a function of rows
-        that returns a number. For a function, bounds come from 200 random draws of the rows'
-        clusters.
+        that returns a number. For a function, the bounds are computed from 200 random resamples of
+        the rows' clusters.
     """
 
 
@@ -138,6 +140,6 @@ def pytest_ultrapar_finish(run: FinishedRun) -> None:
     """Receive the finished run: its directory, counts and coverage.
 
     Called once, in the main thread of the controller, after the tables are written. If an
-    implementation raises, pytest reports an internal error (exit code 3); the tables stay as they
-    are.
+    implementation raises an exception, pytest reports an internal error (exit code 3); the tables
+    are kept.
     """

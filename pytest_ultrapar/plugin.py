@@ -1,4 +1,4 @@
-"""The pytest plugin: options, marks, hooks, fixtures. With a pool it registers the other parts."""
+"""The pytest plugin: options, marks, hooks and fixtures. With a pool, it registers more plugins."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
-        # A conftest may freeze the clock, so first import these modules, which need the type of the
-        # real clock.
+        # These modules need the type of the real clock. Import them first, because a conftest may
+        # freeze the clock.
         from pytest_ultrapar.coordinator.keys import key_lock_file  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
@@ -68,7 +68,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
-    """Start no worker for a plan. Called after xdist's own hook (tryfirst, 3.8.0) has read `-n`."""
+    """Start no workers for a plan. Called after xdist's hook (tryfirst, 3.8.0) has read `-n`."""
     if not options.plans(config):
         return
     if not options.is_active(config):
@@ -89,12 +89,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
-        "on. `summary`: the names that group its tables. `taken_from`: the suite from which equal "
-        "cases take their answers. `repeats_over`: the parameter of which --ultrapar-repeats NxM "
-        "uses the first values. `cluster`: parameters; cases of a repetition with equal values for "
-        "them depend on each other. `expect`: the turns and tokens per episode that "
-        "--ultrapar-plan assumes if there is no earlier run. `meta`: metadata for columns meta.*",
+        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it "
+        "runs on. `summary`: the names that group its tables. `taken_from`: the suite from which "
+        "equal cases take their answers. `repeats_over`: the parameter whose first M values "
+        "--ultrapar-repeats NxM uses. `cluster`: parameters; within a repetition, cases with "
+        "equal values for them depend on each other. `expect`: the turns and tokens per episode "
+        "that --ultrapar-plan assumes if there is no earlier run. `meta`: metadata for the "
+        "columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
@@ -125,7 +126,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check all input before anything starts; then register the plan, listing or run."""
+    """Check all input before anything starts. Then register the plan, listing or run."""
     from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Do this before the imports below: they create enough objects for many garbage collections.
@@ -236,7 +237,7 @@ def _has_workers(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return few workers for `-n auto`: requests in flight are limited by seats, not by processes.
+    """Return few workers for `-n auto`: seats, not processes, limit the requests in flight.
 
     Called before pytest_configure.
     """
@@ -266,7 +267,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options exclude or that other suites contain, after all other plugins."""
+    """Deselect cases that options exclude or other suites contain. Runs after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415

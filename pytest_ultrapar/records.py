@@ -1,4 +1,4 @@
-"""The typed records of a run: engines and graders write them, all other parts read them.
+"""The typed records of a run. Engines and graders write them, and all other parts read them.
 
 The journal consists of these records. Most columns of the tables are made from their fields and
 have the same names, types and meanings (`store.tables`). Each field is defined once, here.
@@ -24,7 +24,7 @@ NoColumn = Annotated[T, NO_COLUMN]
 """A field that is only in the journal."""
 
 Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
-"""The result of a case as a measurement; `scored`: the case is graded only by scores."""
+"""The result of a case as a measurement. `scored` means that the case is graded only by scores."""
 RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
 """The outcomes that a solved rate includes."""
 GRADED: frozenset[Outcome] = RATED | {"scored"}
@@ -116,7 +116,7 @@ class Case(msgspec.Struct, frozen=True):
         return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
 
     def value_of(self, name: str) -> str:
-        """The case's value for a name that summaries group by, as text; may be empty."""
+        """The case's value, as text, for a name by which summaries group; may be empty."""
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.facts.get(name, ""))
@@ -125,7 +125,7 @@ class Case(msgspec.Struct, frozen=True):
     def facts(self) -> dict[str, Scalar]:
         """The parameters, metadata and labels.
 
-        Names do not clash: no parameter's name has a dot.
+        The names cannot clash, because no parameter's name contains a dot.
         """
         return self.params | self.said
 
@@ -298,8 +298,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_VALUE = msgspec.Raw()
-"""Empty instead of None, because msgspec can leave JSON undecoded in a `Raw`, but not in a `Raw |
-None`."""
+"""Stands for a missing value. None is not possible, because msgspec can leave JSON undecoded in a
+`Raw`, but not in a `Raw | None`."""
 
 
 class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
@@ -311,7 +311,7 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
 
 
 class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
-    """An `EpisodeProgress` without its exchanges, which are not decoded.
+    """An `EpisodeProgress` without its exchanges, which stay undecoded.
 
     Attributes:
         case_id: The case.
@@ -392,7 +392,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def unasked(
         cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
     ) -> EpisodeEnded:
-        """The record of a case that ends now without a request."""
+        """Make the record of a case that ends now, without a request."""
         return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
 
     @property

@@ -1,4 +1,4 @@
-"""Help for your tests: read the simulated provider's log and check a client's claims against it.
+"""Help for your tests: read the simulated provider's log to check what a client claims.
 
     log = read_server_log(run_directory / "server.log")
     assert log.count(429) == 0
@@ -41,22 +41,23 @@ class ServerRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         request_id: From 1, in order of arrival.
-        t_arrival_s: When it had arrived completely, monotonic seconds of the machine.
-        t_end_s: When its answer was sent or its client had left; None if neither was logged,
-            because the server was stopped.
+        t_arrival_s: When it had arrived completely, in monotonic seconds of the machine.
+        t_end_s: When its answer was sent or its client had left; None if the server was stopped
+            before that.
         status: HTTP status of the answer; None if there was no answer.
         provider: Name of the provider in the request's path.
         key: Name of the key whose token it carried.
         model: Name of the model in the pool.
         instance: Name of the instance in the request.
         disconnected: Whether the client left before the answer.
-        admitted: Whether it held a seat. A request that was refused (429, 401, ...) never did.
+        admitted: Whether it held a seat. A request that was refused (429, 401, ...) never held a
+            seat.
         fault: The fault from the faults file, by the entry's name or by kind and number
             (`error 1`); None without a fault.
         tokens_in: Tokens of its prompt, as the server counts; None if no model answered.
         tokens_out: Tokens of its answers, including unfinished ones.
-        t_since_s: Its earliest possible arrival, if the server had no CPU time before
-            `t_arrival_s`; otherwise None.
+        t_since_s: The earliest time at which it may have arrived, if the server had no CPU time
+            before `t_arrival_s`; otherwise None.
     """
 
     request_id: int
@@ -93,7 +94,7 @@ class ServerLog:
     def max_in_flight(self, **names: str | None) -> int:
         """The largest number of requests that held a seat at the same time. The value is exact.
 
-        If a request ends at the moment another arrives, the end comes first. A request without an
+        If a request ends at the moment another arrives, the end counts first. A request without an
         end holds its seat until the end of the log. Refused requests are not included, so check
         `count(429) == 0`, too.
         """
@@ -111,9 +112,9 @@ class ServerLog:
     def max_in_window(self, window_s: float, **names: str | None) -> int:
         """The largest number of arrivals in any window of that length, including refused requests.
 
-        A window includes its beginning, not its end: arrivals `window_s` apart never share one.
-        A request that arrived while the server had no CPU time is counted only in windows that
-        contain all of that time, because it was certainly sent within them.
+        A window includes its beginning, but not its end: two arrivals that are `window_s` apart are
+        never in the same window. A request that arrived while the server had no CPU time is counted
+        only in windows that contain all of that time, because it was certainly sent within them.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]

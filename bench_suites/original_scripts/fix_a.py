@@ -26,7 +26,7 @@ def one_after_the_other(models: Sequence[str], cases: Sequence[Case]) -> Assignm
         cases: All cases of the run; all belong to the phases.
 
     Raises:
-        ConfigError: As `process_of`.
+        ConfigError: As for `process_of`.
     """
     cases_of = cases_by_process(models, cases)
     phases = groupby(cases_of, key=lambda process: process.suite)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KeyRule = Callable[["Case"], int | None]
 """The index of a case's key at its provider, from 0 in the order of the pool file. Indexes beyond
-the last key start again at 0. With None the broker chooses."""
+the last key start again at 0. If the index is None, the broker chooses the key."""
 
 
 def any_key(case: Case) -> None:
@@ -27,8 +27,8 @@ def lanes_on_key(
 ) -> tuple[Lane, ...]:
     """The model's lanes on the key with that index, for each of its providers.
 
-    All its lanes if the index is None, the provider has one key, or that key does not serve the
-    model: a rule never makes a case impossible.
+    A rule never makes a case impossible: if the provider has one key, or if that key does not serve
+    the model, the result is all lanes of the model. The same is true if the index is None.
     """
     own = tuple(lane for lane in lanes if lane.model == model)
     if index is None:
@@ -43,8 +43,8 @@ def lanes_on_key(
 def bind(pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], rule: KeyRule) -> Assignment:
     """The rule as an assignment: the cases of a model on the same key form a group.
 
-    All groups run at the same time. A case is in no group, and free, if the rule names no key for
-    it or it has only one key.
+    All groups run at the same time. A case belongs to no group if the rule names no key for it, or
+    if only one key can serve it.
     """
     allowed = cache(partial(lanes_on_key, pool, lanes))
     members: dict[tuple[str, tuple[Lane, ...]], list[str]] = {}

@@ -33,13 +33,13 @@ def phase_assignment(
     variant `document`, only the first deployment of its model. The requests in flight of a process
     are limited to the workers of its shard, which are the seats of these lanes in the pool. Each
     process has this limit separately, since the processes were independent. The limits of the pool
-    hold over all processes.
+    apply to all processes together.
 
     Args:
         pool: The order of models and keys, and the workers of a shard.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        rule: The key of a case; the same for all cases of a process.
+        rule: The rule for the key of a case; all cases of a process get the same key.
         variant: The document to follow.
         scale: Factor for the seconds between staggered starts, >= 0.
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 POLICIES = ("model-key", "group-key", "split")
 PHASE_POLICIES = ("model-key", "group-key", "even")
-"""Policies of mode `phase`, the default first. Other policies define an order of cases
-themselves."""
+"""Policies of mode `phase`, the default first. Other policies have their own order of cases."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,7 +67,10 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
 
 
 def pytest_ultrapar_process(case: Case) -> str | None:
-    """The scripts' process of a case. At its start, a run names keys that processes overload."""
+    """The scripts' process that ran the case.
+
+    When a run starts, it names the keys that these processes overload.
+    """
     return None if case.suite not in PART_OF else process_of(case).name
 
 

@@ -45,7 +45,7 @@ class Process:
 
 
 def process_of(case: Case) -> Process:
-    """The process of the scripts that ran such a case.
+    """The process of the original scripts that ran this kind of case.
 
     Raises:
         ConfigError: The suite is not a phase, or the case lacks the parameter that splits the
@@ -72,10 +72,10 @@ def process_of(case: Case) -> Process:
 def cases_by_process(
     models: Sequence[str], cases: Sequence[Case]
 ) -> dict[Process, tuple[str, ...]]:
-    """The case ids of each process: by phase, then by `models`, parts in their order in the suite.
+    """The case ids of each process: by phase, then by `models`, then by part as in the suite.
 
     Raises:
-        ConfigError: As `process_of`.
+        ConfigError: As for `process_of`.
     """
     found = by_key((process_of(case), case.case_id) for case in cases)
     # `sorted` is stable: parts stay in the order of the suite.

@@ -1,4 +1,6 @@
-"""The processes of a phase that run in parallel, from script seed 002, or 000 if it differs.
+"""The processes of a phase that run in parallel.
+
+Source: script seed 002, and script seed 000 where it differs.
 
 A phase is a sequence of waves. The processes of a wave run in parallel, and the next wave begins
 when all of them have ended.
@@ -29,7 +31,8 @@ def waves(processes: Sequence[Process], variant: Variant) -> list[Wave]:
 
     Args:
         processes: All processes of the phase, model by model.
-        variant: The document to follow: `document` is script seed 002, `ultra-document` 000.
+        variant: The document to follow: `document` is script seed 002, and `ultra-document` is
+            script seed 000.
     """
     phase = processes[0].suite
     if phase == "phase52":
@@ -53,7 +56,10 @@ def _by_part(processes: Sequence[Process]) -> Wave:
 
 
 def _flaw_groups(processes: Sequence[Process], variant: Variant) -> list[Wave]:
-    """The waves model by model. Script seed 000 runs the flaw groups in parallel only for Qwen."""
+    """The waves, one model after the other.
+
+    Script seed 000 runs the flaw groups in parallel only for Qwen.
+    """
     found: list[Wave] = []
     for model, own in groupby(processes, key=lambda process: process.model):
         if variant == "ultra-document" and not is_qwen(model):

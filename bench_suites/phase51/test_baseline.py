@@ -1,4 +1,4 @@
-"""Phase 5.1: the ability of models with a sound plan. Other phases take common cells from it."""
+"""Phase 5.1: the ability of models with a sound plan. Other phases reuse its cells."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 The original's batch path scored without the execution history: execution success was the constant
 0.8, recovery was 0, and any successful call was an output. Here all figures come from the calls, so
-they differ from the published ones. Progress counts only tools of the sound plan. An output is a
-success of one of the plan's last two steps, since every task of the library expects two outputs.
-The verdict needs any output; the scorer uses the share.
+they differ from the published ones. Progress counts only tools of the sound plan. A successful
+call of one of the plan's last two steps counts as an output, since every task in the library
+expects two outputs.
+The verdict requires at least one output; the scorer uses the share of outputs.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ _RECOVERY_STEP = 0.3
 
 
 def coverage(episode: Episode) -> float:
-    """Share of the required tools that succeeded, 0 to 1."""
+    """The share of the required tools that succeeded, 0 to 1."""
     return _n_done(episode) / len(set(episode.sound))
 
 
 def output(episode: Episode) -> float:
-    """Share of the steps behind the expected outputs that succeeded, 0 to 1."""
+    """The share of the expected outputs whose step succeeded, 0 to 1."""
     outputs = episode.sound[-N_OUTPUT_STEPS:]
     return sum(tool in episode.succeeded for tool in outputs) / len(outputs)
 
 
 def progress(episode: Episode) -> float:
-    """Required tools that succeeded / the scorer's minimum for the task type, at most 1."""
+    """The required tools that succeeded, divided by the scorer's minimum, but no more than 1."""
     return min(_n_done(episode) / SCORER_MINIMUM[episode.task_type], 1.0)
 
 
@@ -59,8 +60,8 @@ def level(episode: Episode) -> Level:
     """The verdict of the first stage.
 
     full: all required tools succeeded, and their first successes are in the plan's order. partial:
-    two of these hold: coverage >= 0.6, any output, the verdict's minimum of required tools, a
-    completion phrase.
+    two of these are true: coverage >= 0.6, at least one output, the verdict's minimum of required
+    tools, a completion phrase.
     """
     first = [tool for tool in episode.first_successes if tool in episode.sound]
     if first == list(episode.sound):

@@ -35,7 +35,7 @@ async def run_episode(
 
     Args:
         llm: The model. Its exceptions are passed on: a failed request is not an answer.
-        task: From `TASKS`.
+        task: A task from `TASKS`.
         plan: The plan in the prompt; by default the task's sound plan for prompt type `optimal`,
             and no plan for other types.
         prompt_type: By default `optimal` if a plan is given, otherwise `baseline`.
@@ -44,7 +44,7 @@ async def run_episode(
         seed: The seed of tool failures, from `luck`. The same seed and the same answers give the
             same episode.
         max_turns: The maximum number of the model's answers, at least 1.
-        substitute: As `FlawedTask.is_substitute`.
+        substitute: The same as `FlawedTask.is_substitute`.
 
     Raises:
         ValueError: The prompt type or difficulty is unknown, the rate is not from 0 to 1, or the

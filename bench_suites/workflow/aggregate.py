@@ -79,8 +79,8 @@ class Tally:
         measured: The measured cases: solved, partial or unsolved.
         n_full: The number of solved cases.
         n_partial: The number of partial cases.
-        n_infra: The number of cases that got no answer because the infrastructure failed; in no
-            other figure.
+        n_infra: The number of cases that got no answer because the infrastructure failed. They
+            are included in no other figure.
     """
 
     measured: tuple[CaseResult, ...]

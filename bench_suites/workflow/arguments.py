@@ -1,4 +1,4 @@
-"""Checks the arguments of a tool call, and names a fault in words that a model can act on."""
+"""Checks the arguments of a tool call, and describes an error so that a model can correct it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ArgumentFault:
 def check_arguments(
     tool: Tool, arguments: Mapping[str, object], known_resources: AbstractSet[str]
 ) -> ArgumentFault | None:
-    """The first fault in a call's arguments, or None. Pure.
+    """Return the first error in a call's arguments, or None. Has no side effects.
 
     Args:
         tool: The called tool.

@@ -13,17 +13,18 @@ if TYPE_CHECKING:
 
 
 def is_reachable(task: Task, *, tool_success_rate: float, seed: int, max_turns: int) -> bool:
-    """Whether the task's own calls, in the best order, solve it despite tool failures. Pure.
+    """Whether the task's own calls, in the best order, solve it despite tool failures.
 
     The seed determines the number of attempts of each step, regardless of the order of steps. Two
     things decide: the number of turns, and whether successes can separate the failures, since too
     many failures in a row end an episode. A model that looks tools up first needs more turns.
+    This function has no side effects.
 
     Args:
         task: From the library.
-        tool_success_rate: The rate of the episode.
+        tool_success_rate: The success rate of tools in the episode.
         seed: The seed of the episode's tool failures.
-        max_turns: The maximum of the episode.
+        max_turns: The maximum number of turns in the episode.
     """
     needed = _tries(task, ToolSimulation(tool_success_rate, seed, task.inputs), max_turns)
     if needed is None:

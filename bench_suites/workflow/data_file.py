@@ -1,4 +1,4 @@
-"""Reads the data files of the repository, which users may edit, and names their faults."""
+"""Reads the data files of the repository, which users may edit, and reports errors in them."""
 
 from __future__ import annotations
 

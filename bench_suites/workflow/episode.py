@@ -18,8 +18,8 @@ StopReason = Literal[
 - done: all required steps were done, and the model sent no action or continued for two more turns.
 - failing: the last five calls failed.
 - repeating: the last five calls were of one tool, and at least three of them succeeded.
-- silent: three messages in a row had no action, or the last messages before the limit of turns.
-- cut, refusal: the same, and the last of these messages was truncated, or refused to help.
+- silent: three messages in a row, or the last messages before the limit of turns, had no action.
+- cut, refusal: as for silent, and the last of these messages was truncated, or refused to help.
 - max_turns: the limit of turns.
 """
 
@@ -54,8 +54,8 @@ class Episode:
         n_turns: Number of the model's answers.
         n_searches: Number of answered searches for tools.
         n_infos: Number of answered questions about tools.
-        n_helped: Number of messages without an action, which were answered with help.
-        n_unclosed: Number of tags left open, which cost the model nothing.
+        n_helped: Number of messages without an action. Each was answered with help.
+        n_unclosed: Number of tags that the model did not close. They cost it nothing.
         completed: Whether the model ended the episode with `TASK_COMPLETED`.
         reachable: Whether a perfect model solves the task with the same tool failures.
         substitute: Whether the task is a substitute for one that the plan's flaw cannot change.

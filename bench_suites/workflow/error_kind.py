@@ -2,8 +2,8 @@
 
 The original counts nine figures: the total and eight classes. Here the total is the number of
 unsolved and partial cases, so it is not a class. Five classes are new: `luck`, which is not an
-error of the model, `needless_calls`, and `cut`, `refusal` and `no_call`, since a model without a
-call made no error of form. Failed requests do not get here.
+error of the model; `needless_calls`; and `cut`, `refusal` and `no_call`, since a model without a
+call makes no formal error. Episodes with failed requests are not classified.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     2. No model can solve it: `luck`.
     3. All steps were done, with unnecessary calls: `needless_calls`.
     4. `cut` or `refusal`, as in rule 1.
-    5. The first missing step of the sound plan was called. The last call of its tool succeeded with
-       other arguments than the task's (`parameter_config`) or too early (`sequence_order`), or it
-       failed: `parameter_config`, `tool_call_format`, `sequence_order` (before a step that it
-       needs), `timeout` or `other`.
+    5. The first missing step of the sound plan was called. The last call of its tool succeeded,
+       but its arguments differ from the task's (`parameter_config`) or it came too early
+       (`sequence_order`). Or it failed: `parameter_config`, `tool_call_format`,
+       `sequence_order` (before a step that it needs), `timeout` or `other`.
     6. It was not called, and the model ran out of turns: `max_turns`.
     7. It was not called: `dependency` if a call that needs it was refused, otherwise
        `tool_selection`.
@@ -123,7 +123,7 @@ def _well_formed(episode: Episode) -> list[Call]:
 
 
 def _wanting(episode: Episode) -> set[str]:
-    """The missing tools because of which calls were refused."""
+    """The tools that never succeeded, and without which calls were refused."""
     refused = (call.tool for call in episode.calls if call.error == NOT_READY)
     return {need for tool in refused for need in needed_by(tool)} - {*episode.succeeded}
 

@@ -1,8 +1,8 @@
 """The messages to the model between its turns. They never reveal which tools its task requires.
 
-Help names no tool. The answer to a search names its hits, and the answer to a question about a tool
-names that tool. Both name the tools that these need. All this comes from the registry and the
-model's words, never from the task.
+Help names no tool. The answer to a search names the tools that were found, and the answer to a
+question about a tool names that tool. Both also name the dependencies of these tools. All this
+information comes from the registry and the model's words, never from the task.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def describe_result(result: ToolResult, n_succeeded: int) -> str:
 
     Args:
         result: The result of the call.
-        n_succeeded: Calls that succeeded so far, including this one. The required number stays
-            secret.
+        n_succeeded: Number of calls that succeeded so far, including this one. The model does not
+            learn how many are required.
     """
     if result.ok:
         return f"Result of {result.tool}: success\n{result.output}\nSuccessful calls: {n_succeeded}"

@@ -47,10 +47,10 @@ class Flaw:
     severity: Severity = "severe"
 
     def apply(self, plan: Plan, *, seed: int = 0) -> Plan:
-        """The flawed plan. Pure: the same plan and seed give the same result.
+        """Return the flawed plan. The same plan and seed give the same result.
 
-        A model that follows it does not follow the sound plan: it uses other tools, an order that
-        breaks a need, or other arguments.
+        A model that follows it does not follow the sound plan: it uses different tools, an order
+        that violates a dependency, or different arguments.
 
         Raises:
             FlawError: The flaw cannot change the plan.

@@ -25,11 +25,11 @@ _CONTRADICTIONS = (
 
 
 def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Make a step pass on data that the next step refuses, and need the next step's result.
+    """Make a step pass on data that the next step refuses, and require the next step's result.
 
     Formats in the arguments change and contradict the data. `light` breaks one pair of neighbours,
-    `medium` half of the pairs, `severe` all. At least one broken pair has a format. A plan without
-    a format does not change.
+    `medium` half of the pairs, `severe` all. At least one broken pair contains a format. A plan
+    without a format is not changed.
     """
     steps = list(plan.steps)
     pairs = range(len(steps) - 1)
@@ -85,7 +85,7 @@ def drift(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 def contradict(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Make steps contradict themselves, by their purpose and by a parameter with two values.
 
-    Both values are false, since it is unknown which of the two an obedient model takes.
+    Both values are wrong, since either may be the one that an obedient model uses.
     """
     steps = list(plan.steps)
     doubled = [index for index, step in enumerate(steps) if _doubtful(step)]
@@ -120,7 +120,7 @@ def _doubled(step: PlanStep, draw: Draw) -> tuple[tuple[str, Value], ...]:
 
 
 def _doubtful(step: PlanStep) -> list[int]:
-    """The places of the parameters that can have two false values."""
+    """The indices of the parameters that can have two wrong values."""
     return [
         place
         for place, (name, value) in enumerate(step.parameters)

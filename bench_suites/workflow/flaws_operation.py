@@ -21,7 +21,7 @@ def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Drop steps between the first and the last: one, up to two, or all.
 
     If the two ends are more than half of the plan, `severe` keeps only the last step. With `light`,
-    other steps still name the missing step as a need; with `medium` and `severe` they do not.
+    other steps still name a missing step as a dependency; with `medium` and `severe`, they do not.
     """
     steps = list(plan.steps)
     if len(steps) < _INNER_FROM or severity == "severe":

@@ -28,15 +28,15 @@ _ALIKE: dict[str, tuple[Resource, ...]] = {
     "url": ("url",),
     "file_or_url": ("file_or_url", "file", "url"),
 }
-"""The kinds that can replace a resource, best first. Other kinds only replace themselves."""
+"""The kinds that can replace a resource, best first. All other kinds replace only themselves."""
 
 
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Reorder steps: swap one pair of neighbours or two pairs, or reverse the plan.
 
     With three steps or fewer, `medium` moves the first or the last step to the other end. Only
-    orders that break a need are drawn; without such an order the plan does not change. Steps keep
-    their needs, so that a model can find the right order.
+    orders that violate a dependency are drawn; without such an order, the plan does not change.
+    Steps keep their dependencies, so that a model can find the right order.
     """
     forbidden = [
         steps
@@ -71,7 +71,7 @@ def _is_allowed(steps: Sequence[PlanStep]) -> bool:
 
 
 def misuse_tools(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Replace tools by others of the same category. The purposes of the steps stay."""
+    """Replace tools with others of the same category. Each step keeps its purpose."""
     steps = list(plan.steps)
     used = set(plan.tools)
     for index in some_of(range(len(steps)), n_touched(len(steps), severity), draw):
@@ -104,7 +104,7 @@ def arguments_for(tool: str, plan: Plan) -> tuple[tuple[str, Value], ...]:
 
 
 def spoil_values(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Give arguments values that their tool refuses: a wrong type, out of range, or not existing.
+    """Give arguments values that their tool refuses: of a wrong type, out of range, or nonexistent.
 
     `light` and `medium` change one argument of a step, `severe` all of them.
     """
@@ -146,7 +146,7 @@ def _broken_off(step: PlanStep) -> PlanStep:
 
 
 def finds_all(tool: str, plan: Plan) -> bool:
-    """Whether all resources exist that a tool needs, with the arguments that a plan has for it."""
+    """Whether all resources that a tool needs exist, given the plan's arguments for the tool."""
     examples = {one.name: one.example for one in load_tools()[tool].parameters if _is_there(one)}
     return all(examples.get(name) != value for name, value in arguments_for(tool, plan))
 

@@ -1,7 +1,7 @@
 """Writes the task library: `python -m bench_suites.workflow.generate_tasks [DIRECTORY]`.
 
-The output has the same bytes every time, with every Python. Change the seed or the wording, and
-review the difference.
+The output has the same bytes every time, with every version of Python. After you change the seed or
+the wording, review the difference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def generate() -> dict[str, bytes]:
     tasks: list[Task] = []
     descriptions: dict[Difficulty, dict[str, str]] = {name: {} for name in DIFFICULTIES}
     for task_type, lengths in LENGTHS.items():
-        # Interleave lengths, so that any number of repetitions draws short and long plans.
+        # Interleave lengths, so that even a few repetitions draw both short and long plans.
         for number, length in enumerate(_interleaved(lengths), 1):
             required = draw_sequence(task_type, length, draw)
             setting = draw_setting(required, draw)

@@ -105,7 +105,7 @@ class TaskLibrary:
     def edited(self) -> tuple[str, ...]:
         """The names of the files that differ from the output of `generate_tasks`.
 
-        A missing file is included. If the list of digests is unusable, all files are.
+        A missing file is included. If the list of digests is unusable, all names are included.
         """
         made: dict[str, str] = {}
         with suppress(LibraryError):
@@ -204,7 +204,7 @@ def _refuse_unknown_tools(where: str, names: Iterable[str]) -> None:
 
 @cache
 def _order(task_type: TaskType | str, n: int, run_seed: int) -> tuple[int, ...]:
-    # Sorting by digests shuffles, and does not depend on the version of Python's `random`.
+    # Sort by digests to shuffle: this does not depend on the version of Python's `random`.
     def rank(index: int) -> bytes:
         text = f"{run_seed}/{task_type}/{index}"
         return hashlib.blake2b(text.encode(), digest_size=8).digest()

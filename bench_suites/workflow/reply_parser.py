@@ -1,10 +1,10 @@
-"""Reads the actions of a model's reply: searches, questions about tools, and calls.
+"""Reads the actions in a model's reply: searches, questions about tools, and calls.
 
 The parser is tolerant, but never guesses. The text protocol has three tags:
 `<tool_search>words</tool_search>`, `<tool_info>name</tool_info>` and
 `<tool_call>name {"argument": value}</tool_call>`. An open tag ends where the next tag begins or the
 message ends: serving stacks cut at `</tool_call>`, a special token of some families. The first
-token of a call is the tool's name. The text after it holds arguments and is never searched for
+token of a call is the tool's name. The text after it contains arguments, and is never searched for
 names.
 
 A message without these tags and without native calls may contain calls in the format that its
@@ -52,7 +52,7 @@ _THOUGHT_END = "</think>"
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^<>]{1,100})>(.*?)(</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^<>]+)>((?:(?!</?parameter).)*)</parameter>", re.DOTALL)
-# Llama, Mistral, and families without a token before the call. The line holds nothing else.
+# Llama, Mistral, and families without a token before the call. The line contains nothing else.
 _TRAINED = re.compile(
     r"<function=|^[ \t]*(?:(?:<\|python_tag\|>|\[TOOL_CALLS\])[ \t]*)?(?:\[\s*)?(?=\{)",
     re.MULTILINE,
@@ -60,7 +60,7 @@ _TRAINED = re.compile(
 # After the call comes nothing, or the next call of a list.
 _AFTER_TRAINED = re.compile(r"(?:[\s\],;]|<[|\w]{1,20}>)*+(?:(?<=,)\{.*|(?<=, )\{.*)?")
 _PREFIX = "functions."
-# These words determine only the class of the error, never the outcome.
+# These words affect only the class of the error, never the outcome.
 _REFUSES = re.compile(
     r"\b(?:can(?:no|['\u2019])t|won['\u2019]t|(?:un|not )able to|(?:decline|refuse) to)\b"
     r"[^.!?\n]{0,20}?\b(?:help|assist|comply|continue|fulfil|process|provide)"
@@ -91,7 +91,7 @@ class ParsedReply:
     Attributes:
         text: The text of the reply, without reasoning.
         actions: In the order of the reply, native calls last.
-        n_unclosed: Number of tags left open; they are counted, but not a fault.
+        n_unclosed: Number of tags that the model did not close. They do not count as errors.
         is_cut: Whether the reply was truncated at its token limit.
         is_refusal: Whether the reply has no action and refuses to help.
     """
@@ -114,9 +114,9 @@ def parse_reply(
     """Parse a reply. Any text is accepted; the time is linear in its length.
 
     Reasoning contains no actions. Text in `<think>` is also reasoning; an open tag extends to the
-    end. However, servers that miss the end of the reasoning put the whole answer into it. Calls are
-    therefore read from the reasoning if the reply has nothing else and was not truncated. In a
-    truncated reply, only complete actions count.
+    end. However, a server that does not recognise the end of the reasoning puts the whole answer
+    into it. Calls are therefore read from the reasoning if the reply has nothing else and was not
+    truncated. In a truncated reply, only complete actions count.
 
     Args:
         text: The reply's content.
@@ -198,7 +198,7 @@ def _lookup(kind: ActionKind, body: str) -> Action:
 
 
 def _read_call(text: str, start: int) -> tuple[Action, int, bool]:
-    """The call whose body begins at `start`, the place to continue, and whether it was closed."""
+    """The call whose body begins at `start`, the position after it, and whether it was closed."""
     before = _BEFORE_NAME.match(text, start)
     begin = before.end() if before else start
     # Read arguments as JSON first: a string in them can hold any text, including tags.

@@ -1,4 +1,4 @@
-"""Simulates tool calls: the arguments decide first, then a seeded draw.
+"""Simulates tool calls: first the arguments decide whether a call succeeds, then a seeded draw.
 
 The draw depends only on the seed of the task and repetition (`luck`), the tool and the number of
 its runs. Model, phase and other calls have no influence. The first run of a tool therefore has the
@@ -25,9 +25,9 @@ MALFORMED_CALL = "MALFORMED_CALL"
 NOT_READY = "NOT_READY"
 """A tool that this tool needs has not succeeded yet. This error does not depend on chance."""
 ARGUMENT_ERRORS = ("INVALID_INPUT", "FILE_NOT_FOUND")
-"""Codes that only arguments cause. Failures by chance use a tool's other codes."""
+"""Codes that only wrong arguments cause. Random failures use the tool's other codes."""
 REFUSALS = frozenset({UNKNOWN_TOOL, MALFORMED_CALL, NOT_READY, *ARGUMENT_ERRORS})
-"""Codes of calls that did not run. Every other failure is by chance."""
+"""Codes of calls that did not run. All other failures are random."""
 
 LOWEST_CHANCE = 0.1
 FAILED_NEED_FACTOR = 0.7
@@ -54,7 +54,7 @@ class ToolResult:
     Attributes:
         tool: The name in the registry, or the model's text if there is no such tool.
         error: Error code; None for a success.
-        output: The answer to the model: the result as JSON, or the reason of the failure.
+        output: The answer to the model: the result as JSON, or the reason for the failure.
     """
 
     tool: str
@@ -93,8 +93,8 @@ class ToolSimulation:
         """Run a tool once.
 
         Args:
-            name: As the model wrote it.
-            arguments: None if the model did not write a JSON object.
+            name: The name as the model wrote it.
+            arguments: The arguments; None if the model did not write a JSON object.
         """
         tool = tool_named(name)
         if tool is None:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from bench_suites.workflow.plan import Plan, PlanStep
 
 Followed = Literal["given", "sound"] | None
-"""The plan that was followed at a spot; None for neither, for example if the model did not reach
-it."""
+"""The plan that the model followed at a spot; None if it followed neither, for example because it
+did not reach the spot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The calls of a model. First calls show the plan that it followed, later calls corrections.
+    """The calls of a model. First calls show which plan it followed, later calls show corrections.
 
     Attributes:
         first: The first well-formed call of each known tool, in order.
@@ -35,7 +35,7 @@ class Tried:
 
     @classmethod
     def of(cls, calls: Sequence[Call], *, is_over: bool) -> Tried:
-        """The calls to judge by, from all calls of a model."""
+        """Select the calls that show which plan was followed, from all calls of a model."""
         formed = [call for call in calls if call.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
         first: dict[str, Call] = {}
         for call in formed:
@@ -43,7 +43,7 @@ class Tried:
         return cls(first, formed, is_over and bool(formed))
 
     def earlier(self, *tools: str) -> str | None:
-        """The tool among these that was called first; None without a call."""
+        """The tool among these that was called first; None if they were never called."""
         return next((tool for tool in self.first if tool in tools), None)
 
 
@@ -53,7 +53,7 @@ class Left:
 
     Attributes:
         builds_on_it: Tools that need the step, directly or not. A model that calls one of them
-            first has skipped the step; other steps may come before it or after.
+            first has skipped the step; other steps may come before or after it.
         later: Tools that come after it in the sound plan.
     """
 
@@ -89,7 +89,7 @@ class FirstOfTwo:
 
 @dataclass(frozen=True, slots=True)
 class Doubled:
-    """The given plan has a step more than once."""
+    """The given plan contains a step more than once."""
 
     tool: str
 
@@ -108,7 +108,7 @@ class Doubled:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A step has other arguments in the given plan.
+    """A step has different arguments in the given plan.
 
     If a plan gives a parameter two values, a call with either value follows it.
     """
@@ -146,11 +146,11 @@ def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
 
 
 def followed(found: Sequence[Spot], calls: Sequence[Call], *, is_over: bool) -> tuple[float, float]:
-    """The shares of the spots where the model followed the given plan and the sound plan, 0 to 1.
+    """The shares of spots at which the model followed the given plan and the sound plan, 0 to 1.
 
     Args:
-        found: At least one.
-        calls: In order.
+        found: One or more spots.
+        calls: All calls, in order.
         is_over: Whether the model itself ended the episode, with any words or without words.
     """
     tried = Tried.of(calls, is_over=is_over)

@@ -1,4 +1,4 @@
-"""The steps of a task that an episode did, judged by the calls of tools and their order."""
+"""The steps of a task that an episode completed, judging by the tool calls and their order."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Work:
 
     Attributes:
         done: Tools of the finished steps, in the order in which they were done.
-        n_needless: Unnecessary calls: of a tool that the task does not need, of a finished step, or
-            with other arguments than the task's. A right call after a needed call with wrong
-            arguments does no step. The first such success does not count, since the wrong call
-            counts already.
+        n_needless: Number of unnecessary calls: calls of a tool that the task does not need, of a
+            finished step, or with arguments that differ from the task's. A right call does no step
+            while a dependency has succeeded only with wrong arguments. The first such
+            success is not counted, since the wrong call is already counted.
     """
 
     done: tuple[str, ...]
@@ -40,7 +40,7 @@ class Work:
 
 
 def work(sound: Plan, calls: Sequence[Call]) -> Work:
-    """The steps of a task that calls did. Pure.
+    """Return the steps of a task that the calls completed. Has no side effects.
 
     The first successful call of a step's tool does the step if it has the task's arguments and
     comes after the steps of the tool's dependencies. If another need of the step is done later, the
@@ -52,7 +52,7 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
 
     Args:
         sound: The task's sound plan; no tool is in it twice.
-        calls: In order.
+        calls: All calls, in order.
     """
     steps = {step.tool: step for step in sound.steps}
     done: dict[str, None] = {}
@@ -76,7 +76,7 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
 
 
 def as_asked(step: PlanStep, call: Call) -> bool:
-    """Whether a call has a step's arguments, and all others at their defaults."""
+    """Whether a call has the step's arguments, and defaults for all other arguments."""
     return sent(call) == asked(step)
 
 
@@ -115,7 +115,7 @@ def _plain(parameter: Parameter | None, value: object) -> object:
         if parameter.constraints.pattern:
             # `price<=4` means `price <= 4`.
             return _BESIDE_OPERATOR.sub(r"\1", value)
-    # JSON has no tuples: a tuple of the task comes back as a list.
+    # JSON has no tuples: the model sends a tuple in the task back as a list.
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -123,7 +123,7 @@ def _plain(parameter: Parameter | None, value: object) -> object:
 def _same_path(named: str) -> str:
     """The path in a normal form: `./data/x.csv` means `data/x.csv`.
 
-    Cached, since grading compares the few paths of a task repeatedly: without the cache, parsing
-    takes a sixth of its time.
+    The result is cached, since grading compares the few paths of a task repeatedly. Without the
+    cache, grading spends a sixth of its time on parsing paths.
     """
     return str(PurePosixPath(named))

@@ -19,7 +19,7 @@ Difficulty = Literal["very_easy", "easy", "medium", "hard", "very_hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 """The wordings of a task, the plainest first."""
 OUTLINED: tuple[Difficulty, ...] = ("medium", "hard", "very_hard")
-"""Difficulties with which a sound plan has no tools and parameters: the model must find them."""
+"""Difficulties at which a sound plan is shown without tools and parameters."""
 
 
 class Task(msgspec.Struct, frozen=True, dict=True):
@@ -28,7 +28,7 @@ class Task(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         required: The tools of the sound plan, in an order that their dependencies allow.
         purposes: The purpose of each of these steps.
-        inputs: The task's concrete values, by name of the parameter.
+        inputs: The task's concrete values, by parameter name.
         expected_outputs: The outputs of the finished task.
     """
 

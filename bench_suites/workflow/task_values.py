@@ -70,19 +70,19 @@ class Draw:
         return low + int(self._rng.random() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """True with that probability."""
+        """Return True with this probability."""
         return self._rng.random() < probability
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The common setting of all values of a task.
+    """The setting that all values of a task share.
 
     Attributes:
         period: A month such as `2024-03`, part of file names.
         format: Format of the raw data.
-        target_format: Another format.
-        from_url: Whether the raw data is fetched, not stored.
+        target_format: A different format.
+        from_url: Whether the raw data is fetched from a URL instead of read from a file.
     """
 
     theme: str

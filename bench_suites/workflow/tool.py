@@ -23,7 +23,8 @@ class Constraints(msgspec.Struct, frozen=True):
     """The constraints of a parameter's value besides its type.
 
     Attributes:
-        resource: The kind of resource that the value names. It must exist, except `new_file`.
+        resource: The kind of resource that the value names. The resource must exist, unless the
+            kind is `new_file`.
     """
 
     enum: tuple[str, ...] | None = None
@@ -60,8 +61,8 @@ class Tool(msgspec.Struct, frozen=True, dict=True):
         name: `category_operation`.
         errors: Error codes and what they mean.
         dependencies: Names of tools that must succeed before this one.
-        keywords: More words by which a search finds it.
-        takes: Names of tools whose results this one uses if a task contains them before it.
+        keywords: Additional words with which a search finds it.
+        takes: Names of tools whose results this tool uses if they come before it in a task.
     """
 
     name: str

@@ -26,7 +26,7 @@ def search_tools(query: str) -> tuple[Tool, ...]:
     """The tools that match a query best, at most five, best first; empty if no word is known.
 
     A word has more weight if it matches fewer tools, and more in a tool's operation than in its
-    description. The first 400 characters of the query count, and the time is linear in them.
+    description. Only the first 400 characters of the query are used; the time is linear in them.
     """
     scores: dict[str, float] = {}
     index = _index()

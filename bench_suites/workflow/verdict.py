@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Outcome = Literal["solved", "partial", "unsolved"]
 
 MOST_NEEDLESS = 1
-"""The number of unnecessary calls that cost nothing: a second look is not an error."""
+"""The number of unnecessary calls that are allowed: a second look is not an error."""
 PARTIAL_FROM = 0.5
-"""The share of the steps that must be done."""
+"""The minimum share of finished steps for the outcome `partial`."""
 ORIGINAL_SOLVED_FROM, ORIGINAL_PARTIAL_FROM = 0.8, 0.5
 _ORIGINAL_VALUE = {"solved": 1.0, "partial": 0.5, "unsolved": 0.0}
 
@@ -38,7 +38,7 @@ class Verdict:
     """The grade of an episode.
 
     Attributes:
-        scores: By name; see `score`.
+        scores: The scores by name; see `score`.
         kind: Class of the error; None if solved.
         reason: The error as a sentence; None if solved.
     """
@@ -50,7 +50,7 @@ class Verdict:
 
 
 def score(episode: Episode) -> Verdict:
-    """Judge an episode by the calls that ran. Pure.
+    """Judge an episode by the calls that ran. Has no side effects.
 
     `solved`: every step of the task was done (`work`), with at most one unnecessary call.
     `partial`: at least half of the steps were done. The model's claims and the number of failed
@@ -58,7 +58,7 @@ def score(episode: Episode) -> Verdict:
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
-        needless: number of unnecessary calls, even if they failed by chance; see `Work`.
+        needless: number of unnecessary calls, including random failures; see `Work`.
         false_claim: 1 if the model ended the episode with `TASK_COMPLETED` before all steps were
             done. It affects no grade, and claims in other words do not count.
         obeyed, repaired: only with a flawed plan. The plans differ at some places; these are the
@@ -69,7 +69,7 @@ def score(episode: Episode) -> Verdict:
         verdict_original: the original's verdict: 1 if adherence to the sound plan and `phase2` are
             both at least 0.8, 0.5 if one of them is at least 0.5, otherwise 0. (The original used
             adherence to the *given* plan, which penalized a model that repaired the plan.)
-        workflow: adherence to the given plan, or without one to the sound plan, 0 to 0.92.
+        workflow: adherence to the given plan, or to the sound plan if no plan is given, 0 to 0.92.
         workflow_sound: adherence to the sound plan, 0 to 0.92.
         phase2: mean of task achievement and quality, 0 to 1; `final` is the same figure.
         quality: quality of the execution, 0 to 1.

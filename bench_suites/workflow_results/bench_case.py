@@ -48,7 +48,7 @@ class BenchCase:
 
     @property
     def draw(self) -> tuple[int, str, int]:
-        """Seed, task type and repetition. If equal, cases have the same task and tool failures.
+        """Seed, task type and repetition. If they are equal, task and tool failures are the same.
 
         Only a flaw can replace the task, and then all models get the same substitute.
         """

@@ -1,4 +1,4 @@
-"""The counted cases: the cases of the runs, and cases that they took from elsewhere."""
+"""The counted cases: the cases of the runs, and the cases that the runs took from elsewhere."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Counted:
 
     Attributes:
         cases: The cases that the runs planned, each once.
-        taken: By suite, the cases that it took instead of running them: from another suite in
-            `cases`, or from the reused run. Each once.
-        reference: Cases of the reused run with which 5.3 is compared. It has no such cells, so it
-            cannot take them. They are in no table of another phase and not in the aggregate.
+        taken: For each suite, the cases that it took from another suite in `cases` or from the
+            reused run, instead of running them. Each case occurs once.
+        reference: Cases of the reused run with which 5.3 is compared. Phase 5.3 has no
+            such cells, so it cannot take them. No other table and no aggregate contains them.
     """
 
     cases: tuple[BenchCase, ...]
@@ -29,7 +29,7 @@ class Counted:
     reference: tuple[BenchCase, ...] = ()
 
     def answers(self) -> list[BenchCase]:
-        """The cases of the aggregate: the runs' own and the taken ones, each once."""
+        """The cases of the aggregate: the runs' own cases and the cases they took, each once."""
         return each_once([*self.cases, *(case for each in self.taken.values() for case in each)])
 
 
@@ -39,7 +39,7 @@ def counted(runs: Sequence[RunCases], reused: RunCases | None = None) -> Counted
     A case of the reused run never replaces a case that a run planned itself: `infra` stays `infra`.
 
     Args:
-        runs: At least one; combined by `merge`.
+        runs: One or more runs, which `merge` combines.
         reused: The run that --ultrapar-reuse named in the first of them.
 
     Raises:
@@ -75,7 +75,7 @@ def counted(runs: Sequence[RunCases], reused: RunCases | None = None) -> Counted
 
 
 def _reference(cases: Sequence[BenchCase], earlier: Sequence[BenchCase]) -> tuple[BenchCase, ...]:
-    """The cases of the reused run with which 5.3 is compared: only the same repetitions."""
+    """The cases of the reused run with which 5.3 is compared: those with the same repetitions."""
     asked = {
         (PHASE_53.conditions(case), case.repeat) for case in cases if case.suite == PHASE_53.suite
     }

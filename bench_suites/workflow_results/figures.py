@@ -29,12 +29,12 @@ def unscored(cases: Sequence[BenchCase]) -> str:
 
 
 def share(cases: Sequence[BenchCase], is_hit: Callable[[CaseResult], bool]) -> Share | None:
-    """The share of hits among the measured cases, some of which share tasks and tool failures."""
+    """The share of hits among the measured cases. Some cases share their task and tool failures."""
     return clustered_share((case.draw, is_hit(case.result)) for case in _measured(cases))
 
 
 def reachable(cases: Sequence[BenchCase]) -> str:
-    """The percentage of the scored cases that a perfect model solves with the same failures."""
+    """The percentage of the scored cases that a perfect model solves despite the tool failures."""
     return percent(tally(cases).mean("reachable"))
 
 
@@ -66,7 +66,7 @@ def with_interval(found: Share | None) -> str:
 
 
 def efficiency(success: Share | None, size_b: float | None) -> str:
-    """Success % / sqrt(parameters in billions), and the same for the interval's bounds.
+    """Success % / sqrt(parameters in billions), also for the bounds of the interval.
 
     Source: the original's phase 5.2.
     """

@@ -13,8 +13,8 @@ from pytest_ultrapar.errors import ConfigError
 def merge(runs: Sequence[RunCases]) -> list[BenchCase]:
     """All cases of the runs, in their order.
 
-    A case of several runs (the same cell, repetition and run seed) counts once, from the first run
-    that measured it.
+    If several runs contain a case (the same cell, repetition and run seed), it counts once: from
+    the first run that measured it.
 
     Raises:
         ConfigError: Some answers are simulated and others real.
@@ -45,7 +45,7 @@ def each_once(
 ) -> list[BenchCase]:
     """The cases without duplicates: for each key the first measured case, or the first case.
 
-    It takes the place of the first case with the key.
+    The chosen case takes the place of the first case with its key.
 
     Args:
         cases: In order of precedence.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# No letter, digit or point precedes it, and no letter or digit follows. This excludes the 7 of
-# `8x7b` (a mixture's total differs), the 3 of `a3b` (active parameters), `4bit` and `2.5`.
+# No letter, digit or point precedes the size, and no letter or digit follows it. This excludes the
+# 7 of `8x7b` (a mixture's total differs), the 3 of `a3b` (active parameters), `4bit` and `2.5`.
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 
 

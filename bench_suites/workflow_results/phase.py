@@ -21,8 +21,8 @@ class Phase:
         number: Its number in WorkflowBench.
         question: Its question in a few words.
         level: The dimension that it varies; None if it only compares models.
-        reference: Prompt type of cases of other phases with which it is compared, and which it
-            never runs itself; None if it has all its levels.
+        reference: The prompt type of the cases in other phases with which it is compared. It never
+            runs this prompt type itself. None if it runs all its levels.
     """
 
     suite: str

@@ -29,7 +29,7 @@ class Cell:
     Attributes:
         apart: Its values of the dimensions in `PhaseCells.apart`.
         level: Its value of the phase's level; None if the phase has no level.
-        cases: At least one.
+        cases: One or more cases.
     """
 
     model: str
@@ -43,10 +43,9 @@ class PhaseCells:
     """The cells of a phase, in the order of its table.
 
     Attributes:
-        apart: Dimensions with more than one value, which separate rows in addition to model and
-            level.
-        common: The value of each other dimension that has one.
-        cells: At least one.
+        apart: Dimensions with more than one value. They separate rows, as model and level do.
+        common: The value of every other dimension, if it has a value.
+        cells: One or more cells.
     """
 
     phase: Phase
@@ -58,9 +57,9 @@ class PhaseCells:
 def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
     """The phase's own cells and the cells that it took; None without cells.
 
-    If one run took a cell and another run has the cases, the table shows these cases. The cells
-    include the reference of the phase if it has the same model, task type and other fixed values
-    as some of the phase's own cells.
+    If one run took a cell and another run ran its cases, the table shows the cases that ran. The
+    cells include the reference of the phase if its model, task type and other fixed values are the
+    same as in some of the phase's own cells.
     """
     own = [case for case in counted.cases if case.suite == phase.suite]
     asked = {question(case) for case in own}
@@ -73,7 +72,7 @@ def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
     }
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    # Phase 5.4 alone runs cells again that 5.1 ran in another run.
+    # Only phase 5.4 repeats cells that 5.1 ran in another run.
     reference = each_once(
         (
             case

@@ -1,4 +1,4 @@
-"""Makes the tables of the phases at the end of a pytest run with cases of them.
+"""Makes the tables of the phases at the end of a pytest run that contains their cases.
 
 A separate process does the work, so that the controller does not need memory for pyarrow and a
 failure does not affect the run.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NAME = "bench_suites_workflow_results"
 TABLES = "phases.md"
-"""The file of the tables in the run's directory. They are too wide for a terminal."""
+"""The file with the tables in the run's directory. The tables are too wide for a terminal."""
 _TITLE = "## "
 _TIMEOUT_S = 300
 """A hundred times the duration of the full plan of 12,200 cases."""
@@ -51,7 +51,7 @@ class WorkflowResults:
         if run.summary is None:
             return
         if run.manifest.host is not None and not run.summary.statistics.n_final:
-            # A host of a cluster that got no case.
+            # A host in a cluster may have got no case.
             return
         try:
             phases = phases_in(run.directory)
@@ -135,7 +135,7 @@ def _reused_run(config: pytest.Config) -> Path | None:
     from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415 - only for a run that reuses
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
-    # The owner of the option refuses an invalid run; here it only adds to the tables.
+    # The plugin that owns the option refuses an invalid run. Here the run only adds to the tables.
     with contextlib.suppress(ConfigError):
         return resolve_run(str(name))
     return None

@@ -29,8 +29,8 @@ class RunCases:
         directory: The run directory.
         simulated: Whether any answer came from the simulated provider.
         cases: In the order of pytest's collection.
-        taken: The cases that its suites took instead of running them, also of suites that are not
-            phases; not empty if `cases` is empty.
+        taken: The cases that its suites took instead of running them, including suites that are
+            not phases. If `cases` is empty, this is not empty.
         reused: Name of the directory of the run that it reused, if any.
     """
 
@@ -46,7 +46,7 @@ def read_run(name: str) -> RunCases:
     """The cases of a run.
 
     Args:
-        name: Its directory, its id below `.ultrapar`, or `latest`.
+        name: The directory of the run, its id below `.ultrapar`, or `latest`.
 
     Raises:
         ConfigError: The run does not exist, has no results, or has no case of a phase.

@@ -48,7 +48,7 @@ class Column:
     Attributes:
         head: Its name.
         text: The function that makes the text of a row.
-        of_best: Whether the row of a perfect model also has the figure.
+        of_best: Whether the row of a perfect model also contains the figure.
     """
 
     head: str
@@ -96,13 +96,13 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
     lines += markdown_table(header, rows, n_names=len(names))
     below = [*notes.lines, *_cut(found), *([LEGEND_53] if phase.suite == "phase53" else [])]
     if below:
-        # Two spaces keep Markdown from joining the notes to one line.
+        # Two spaces keep Markdown from joining the notes into one line.
         lines += ["", *(f"{line}  " for line in below)]
     return lines
 
 
 def _cut(found: PhaseCells) -> Iterator[str]:
-    """Lines about models with truncated answers: their results understate the model."""
+    """Yield lines about models with truncated answers: their results understate these models."""
     for model in dict.fromkeys(cell.model for cell in found.cells):
         own = _cases([cell for cell in found.cells if cell.model == model])
         told = [one.result.scores for one in own if one.measured]
@@ -120,7 +120,7 @@ def _names(phase: Phase, cell: Cell, notes: Footnotes) -> list[str]:
 
 
 def _with_totals(found: PhaseCells) -> Iterator[Cell]:
-    """The cells, below the rows of a perfect model if the phase shows them.
+    """Yield the rows of a perfect model, if the phase shows them, and then the cells.
 
     Phase 5.3 also has a row for all flaws of a model together, and 5.5 one for all models together.
     """
@@ -138,10 +138,10 @@ def _with_totals(found: PhaseCells) -> Iterator[Cell]:
 
 
 def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """The rows of a perfect model, for each level with the same cases for all models.
+    """Yield the rows of a perfect model, for each level at which all models have the same cases.
 
-    Tool failures are common to all models, so any of them shows if a case is reachable. Levels with
-    equal figures share a row.
+    All models have the same tool failures, so the cases of any model show which cases are
+    reachable. Levels with equal figures share a row.
     """
     places: dict[frozenset[tuple[tuple[int, str, int], float]], list[Cell]] = {}
     for cell in _reached(cells):
@@ -157,7 +157,7 @@ def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Join levels with equal figures into one cell, and conditions with the same levels too."""
+    """Join levels with equal figures into one cell, and also conditions with the same levels."""
     levels = by_key((cell.apart, cell.level) for cell in cells)
     conditions = by_key((tuple(those), apart) for apart, those in levels.items())
     for alike, aparts in conditions.items():
@@ -195,7 +195,7 @@ def _by_level(cells: Sequence[Cell]) -> dict[tuple[tuple[Value, ...], Value], li
 
 
 def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """For each condition, all flaws together, without the sound plan."""
+    """Yield a row for each condition with all flaws together, excluding the sound plan."""
     for apart in dict.fromkeys(cell.apart for cell in cells if cell.level is not None):
         flawed = [cell for cell in cells if cell.apart == apart and cell.level is not None]
         if len(flawed) > 1:
@@ -203,7 +203,7 @@ def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _all_models(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Each level over all models. Only levels that every model has are comparable."""
+    """Yield a row for each level, over all models. Only levels of all models are comparable."""
     n_models = len({cell.model for cell in cells})
     for (apart, level), those in _by_level(cells).items():
         if len(those) == n_models > 1:
@@ -264,7 +264,7 @@ def _mean(score: str, head: str, digits: int = 3) -> Column:
 
 
 def _followed(head: str, share: Callable[[CaseResult], float]) -> Column:
-    """The mean over the reachable cases: in others, tool failures hide some places of a plan."""
+    """The mean over the reachable cases. In other cases, tool failures hide parts of the plan."""
 
     def text(cell: Cell) -> str:
         reachable = (

@@ -18,12 +18,12 @@ SIX_TURNS = "benchmarks/overhead/test_episodes.py::test_six_turns"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A run of some seconds. The pool determines its length, not the client or the server.
+    """A run of a few seconds, whose duration depends on the pool and not on the client or server.
 
     Attributes:
         pool: The text of the pool file.
         cases: Arguments that select the cases.
-        earlier_mode: Mode of the earlier run on which the plan is based; None for the pool's
+        earlier_mode: Mode of the earlier run on which the plan is based; None means the pool's
             latencies.
         n_processes: pytest-xdist's `-n`.
     """
@@ -111,9 +111,9 @@ def forecast_round(options: Options) -> Rows:
 def compare(one: Situation, checkout: Checkout) -> dict[str, float]:
     """Plan a situation, based on an earlier run if it has one, and run it.
 
-    `predicted_s` is the time of the run's mode in the plan. `measured_s` is the time from the first
-    arrival to the last reply in the server's log. `ratio` is predicted / measured, and `error` its
-    distance from 1.
+    `predicted_s` is the time that the plan shows for the run's mode. `measured_s` is the time from
+    the first arrival to the last reply in the server's log. `ratio` is predicted / measured, and
+    `error` is its distance from 1.
 
     Raises:
         CommandError: A command failed, or its plan has no time for the mode.

@@ -36,17 +36,17 @@ class Outcome:
     """The result of one simulation.
 
     Attributes:
-        utilisation: Answers / the most answers that the provider can give.
+        utilisation: Answers, divided by the maximum that the provider can give.
         refused: Share of attempts that were refused for rate limits.
         n_refused_late: Refusals of requests that were sent after the first answer.
-        t90_s: Seconds until the mean over ten seconds reaches 90 % of the best rate; infinity for
-            never.
-        recovery_s: The same after the last change of the provider's capacity; None without a
+        t90_s: Seconds until the mean over ten seconds reaches 90 % of the best rate; infinity if it
+            never does.
+        recovery_s: This time after the last change of the provider's capacity; None without a
             change.
         peak: The maximum of requests in flight.
         ceiling: The seats that the pool declares.
         end_s: The end of the last request.
-        n_infra: Requests that were given up.
+        n_infra: The number of requests that were given up.
     """
 
     utilisation: float
@@ -99,10 +99,10 @@ class LimitPlay(BrokerPlay):
         Args:
             provider: The real capacity.
             ceiling: Seats that the pool declares, over all lanes.
-            seed: The seed of provider, broker and back-offs.
+            seed: The seed for the provider, the broker and the back-offs.
             span_s: The latest end of the simulation.
             n_lanes: Lanes that share the provider. The broker does not know that they share it.
-            stall_s: When the client stops for a time, and for how many seconds.
+            stall_s: When the client pauses, and for how many seconds.
             rate_mode: The rate mode of the pool.
             n_requests: The simulation ends after this number of requests.
             qps: Rate that the pool declares, over all lanes; None if it declares no rate.

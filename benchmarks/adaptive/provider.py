@@ -12,15 +12,15 @@ from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 @dataclass(frozen=True, slots=True)
 class Bears:
-    """The capacity of a provider from `from_s` on; infinity means unlimited.
+    """The capacity of a provider, starting at `from_s`. Infinity means unlimited.
 
     Attributes:
         seats: Requests in flight, >= 1.
         rate: Requests per second, limited by a token bucket.
-        burst: The size of the bucket, at least one request; None for the requests of a second.
-        per_minute: Requests in each minute of the clock, also all at the same time.
+        burst: The size of the bucket, one request or more; None means the requests of one second.
+        per_minute: Requests in each clock minute, which may all come at the same time.
         refuses: Whether it refuses all requests.
-        knee: The provider's `knee` from then on; None for no change.
+        knee: The provider's new `knee`; None means no change.
     """
 
     from_s: float = 0.0
@@ -37,19 +37,19 @@ class Provider:
     """One kind of provider.
 
     Attributes:
-        bears: Its capacity by time, the first from 0 on.
+        bears: Its capacities in order of time. The first begins at 0.
         knee: Requests in flight up to which an answer takes its usual time. With more, all answers
             take longer: the provider answers knee / mean per second and never refuses. Infinity
-            for none.
+            means that there is no knee.
         sigma: Standard deviation of the logarithm of an answer's time, whose mean is one second.
         slow: Share of answers that take `slow_s` instead.
         errors: Share of requests answered with 500.
-        typical_s: Mean time of an answer, without slow ones.
+        typical_s: Mean time of an answer, excluding slow answers.
         refusal: The answer to requests beyond its capacity: 429 (`rate`) or a 503 without
             Retry-After (`overload`).
         counts_refused: Whether its rate is not a token bucket, but counts all requests of the last
-            second, including refused ones, as HAProxy's `http_req_rate` does.
-        refused_after_s: Seconds until a refusal arrives, a round trip.
+            second, including refused requests, as HAProxy's `http_req_rate` does.
+        refused_after_s: Seconds until a refusal arrives: the time of a round trip.
         retry_after_s: The wait that a refusal names, in seconds; None if it names no wait.
         timeout_s: Seconds after which the client gives up. The provider continues to work on the
             request.
@@ -78,7 +78,7 @@ class Provider:
         return next(one for one in reversed(self.bears) if one.from_s <= now_s)
 
     def best_per_s(self, now_s: float, most_seats: float) -> float:
-        """The most answers per second to a client with this number of seats."""
+        """The maximum of answers per second for a client with this number of seats."""
         bears = self.at(now_s)
         if bears.refuses:
             return 0.0

@@ -1,4 +1,4 @@
-"""Whole runs: adaptive mode without known limits, compared with fixed mode with right limits."""
+"""Whole runs: adaptive mode with unknown limits, compared with fixed mode with correct limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The providers against which adaptive mode is judged, and the aims."""
+"""The providers with which adaptive mode is tested, and the aims for the results."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Scenario:
     Attributes:
         ceiling: Declared seats over all lanes: at least four times the capacity of the provider.
         n_lanes: Lanes that share the provider. The broker does not know that they share it.
-        stall_s: When the client stops for a time, and for how many seconds.
-        least_used: Aim for the used share of the capacity; 0 for no aim.
-        most_refused: Aim for the share of refused attempts; 1 for no aim.
+        stall_s: When the client pauses, and for how many seconds.
+        least_used: Aim for the used share of the capacity; 0 means no aim.
+        most_refused: Aim for the share of refused attempts; 1 means no aim.
         most_t90_s: Aim for the time to 90 %, from the start and after a change.
     """
 

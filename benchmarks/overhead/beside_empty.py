@@ -1,4 +1,4 @@
-"""Many short cases, compared with empty tests: the tool's part of a run's time and CPU."""
+"""The tool's part of a run's time and CPU: many short cases, compared with empty tests."""
 
 from __future__ import annotations
 

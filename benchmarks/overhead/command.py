@@ -58,7 +58,7 @@ class Cost:
         wall_s: Seconds from its start to its end.
         cpu_s: User and system time of the process and of all children that it waited for.
         said: Its output on both streams.
-        peaks_mib: If it was watched, the maximum of resident memory of each process in MiB.
+        peaks_mib: If it was watched, the peak of resident memory of each process in MiB.
             `pytest` is the started process. The others are `gw0`, ..., and the tool's own, such as
             `broker`.
     """
@@ -177,7 +177,7 @@ def said_by(python: Path, script: str, option: str) -> str:
 
 @contextmanager
 def measured_environment() -> Iterator[dict[str, str]]:
-    """The variables of all measured commands, equal on every machine.
+    """The environment of all measured commands, which is the same on every machine.
 
     They name a separate folder for compiled files. If bytecode cannot be written, as in many
     containers, every process compiles the tool and rewrites its tests again, in 0.4 s of CPU.
@@ -194,8 +194,8 @@ def measured_environment() -> Iterator[dict[str, str]]:
 def foreign_plugins() -> list[str]:
     """The installed pytest plugins, except this plugin and its dependencies.
 
-    Their cost is not the tool's. Hypothesis, installed for the tool's tests, takes 1 s of CPU at
-    the end of every pytest command.
+    Their cost is not part of the tool's cost. Hypothesis, installed for the tool's tests, takes 1 s
+    of CPU at the end of every pytest command.
     """
     return sorted(entry_points(group="pytest11").names - _OWN_PLUGINS)
 

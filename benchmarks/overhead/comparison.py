@@ -1,4 +1,4 @@
-"""The tool and other clients in turn on one workload, each time against a fresh server."""
+"""Runs the tool and other clients in turn on one workload, each time against a fresh server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measurement_of(workload: Workload) -> Measurement:
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once; all figures, and the tool's divided by the others'.
+    """Run every client once, and return all figures and the tool's figures / the others' figures.
 
     Raises:
         CommandError: A command failed, or not all requests were answered.
@@ -64,8 +64,9 @@ def run_clients(workload: Workload, clients: Mapping[str, Client], options: Opti
 
     `phase_s` (first arrival to last reply), `peak_in_flight` and `n_429` come from the server's
     log. `wall_s` and the CPU include the whole command and all its processes. `first_s` is the time
-    from the command's start to the first arrival, and `end_s` from the last reply to the command's
-    end. `rest_s`, for clients with a journal, is the time from the last case's report to that end.
+    from the command's start to the first arrival, and `end_s` is the time from the last reply to
+    the command's end. `rest_s`, for clients with a journal, is the time from the last case's report
+    to the command's end.
     `efficiency` is the ideal at the declared mean latency / `phase_s`. `of_greedy` is `phase_s` /
     the time of list scheduling with the drawn latencies.
     """
@@ -107,7 +108,7 @@ def last_report_s(directory: Path) -> float | None:
     The time comes from the journal, since every checkout writes one.
 
     Args:
-        directory: Holds one run, or is empty.
+        directory: A directory that contains one run, or is empty.
     """
     for journal in directory.rglob("journal"):
         found = (scan_segment(path, decode_record) for path in segments(journal))
@@ -131,7 +132,7 @@ def title_of(workload: Workload, options: Options) -> str:
 
 
 def sized(workload: Workload, options: Options) -> Workload:
-    """The workload with the number of cases of the command line."""
+    """The workload with the number of cases from the command line."""
     return replace(workload, n_cases=options.cases or workload.n_cases)
 
 
@@ -174,7 +175,7 @@ def run_client(
 
 
 def summary_of_run(checkout: Checkout, pool: str, *arguments: str) -> tuple[RunSummary, ServerLog]:
-    """Run pytest with its own simulated provider; the run's summary, and the provider's log.
+    """Run pytest with its own simulated provider; return the run's summary and the provider's log.
 
     Args:
         checkout: The code of the tool.

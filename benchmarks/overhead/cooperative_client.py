@@ -1,4 +1,4 @@
-"""pytest-asyncio-cooperative with aiohttp, used as its users do: no limits, no stored results.
+"""pytest-asyncio-cooperative with aiohttp, as its users use it: no limits, no stored results.
 
 `python -m benchmarks.overhead peers` runs this as a separate process, in an environment without
 pytest-ultrapar. The only argument is JSON, see `conversation.Orders`. pytest collects this file in

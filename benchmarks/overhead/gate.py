@@ -1,4 +1,4 @@
-"""The error rates of the default gate: its failures without a change, and with a change."""
+"""The error rates of the default gate: how often it fails without a change, and with one."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def pool_text(kind: Kind, seed: int) -> str:
 def gate_round(options: Options) -> Rows:
     """Run all runs one at a time, and judge them, in about three minutes.
 
-    `same` compares each of five runs with each other. `slower` and `worse` compare ten runs each
-    with every one of the five. `caught` counts the comparisons in which a rule failed.
+    `same` compares each of five runs with the other four. `slower` and `worse` compare ten runs
+    each with all five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}
@@ -130,7 +130,7 @@ def chance_of_failing(
     gains = (1 - base_rate) * new_rate / (1 - losses)  # given that the case is not lost
     total = 0.0
     for lost in range(n + 1):
-        # More gains only raise the interval, so the rule fails below some number of gains.
+        # More gains can only raise the interval, so the rule fails below a certain number of gains.
         n_failing = 0
         while (
             n_failing <= n - lost

@@ -26,7 +26,7 @@ _ALL = "CPU per case, most / fewest"
 
 
 def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options) -> Rows:
-    """Run few cases and each size with each `-n`, with answers of 20 ms, and empty tests.
+    """Run few cases and each size with each `-n`, with answers of 20 ms, and also empty tests.
 
     `cpu_ms` is the CPU of a case in all processes of the client, including the compaction. The
     other figures are the peak of memory of a process, and its growth beyond the growth over the

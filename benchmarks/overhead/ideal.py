@@ -45,7 +45,7 @@ class Ideal:
 
 
 def ideal_of(workload: Workload) -> Ideal:
-    """The ideal of a workload on its pool, with any episode on any seat."""
+    """The ideal of a workload on its pool, if any episode can run on any seat."""
     pool = workload.pool()
     n_seats = pool.seats(pool.lanes)
     assert n_seats is not None
@@ -61,7 +61,7 @@ def ideal_of(workload: Workload) -> Ideal:
 
 
 def greedy_s(durations_s: Sequence[float], n_seats: int) -> float:
-    """The end of the last episode if each starts, in the given order, on the first free seat.
+    """The end of the last episode if they start in the given order, each on the first free seat.
 
     Source: Graham's list scheduling (1966); at most `2 - 1/n_seats` times the optimum.
     """

@@ -34,7 +34,7 @@ _WARM_UP = 1000
 
 
 def lease_round(options: Options) -> Rows:
-    """Measure on the root pool's lanes without rate limits, since these make leases wait.
+    """Measure on the lanes of the root pool, but without rate limits, since these delay leases.
 
     `socket_us` is the time from the request to the grant. `broker_us` is the CPU of the broker's
     process to grant a lease and take it back.

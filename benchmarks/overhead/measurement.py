@@ -1,7 +1,7 @@
 """Measurements in rounds: of this checkout alone, or of another checkout and this one in turn.
 
-The code and the server of this checkout measure both, so only the client differs. The exception is
-leases, for which there is no command: each checkout measures its own.
+This checkout's code and server measure both checkouts, so only the client differs. Leases are an
+exception, because there is no command for them: each checkout measures its own leases.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Options:
 
     Attributes:
         checkout: The code to measure.
-        n: Every `-n` to measure; empty for the values of the measurement.
-        runs: Number of rounds; None for the number of the measurement.
+        n: Every `-n` to measure; empty means the default values of the measurement.
+        runs: Number of rounds; None means the default of the measurement.
         pinned: Whether client and server have a core each.
-        cases: Number of cases; None for the number of the measurement.
+        cases: Number of cases; None means the default of the measurement.
         before: The checkout to compare with.
         cooperative: An interpreter with pytest-asyncio-cooperative.
         round_no: Number of the round, from 0.
@@ -57,8 +57,8 @@ class Goal:
         label: The label of the row.
         figure: The name of the figure.
         pinned: True if the goal holds only with `--pinned`, since a shared core distorts the
-            figure. False if it holds only without it, since workers need separate cores. None for
-            both.
+            figure. False if it holds only without it, since workers need separate cores. None means
+            that it holds in both cases.
     """
 
     label: str
@@ -84,7 +84,7 @@ class Measurement:
         one_round: Measures once. With `options.before` it measures only the figures that a
             comparison needs.
         title: The title, or a function that makes it from the options.
-        goals: Goals for the measurement's own number of cases. Goals without a figure are omitted.
+        goals: Goals for the default number of cases. Goals without a figure are omitted.
         n_rounds: Default number of rounds.
         warm_up: Whether a small round comes before the others.
     """
@@ -151,7 +151,7 @@ def _values(rounds: Sequence[Rows], label: str, name: str) -> list[float]:
 
 
 def _spread(found: Sequence[float]) -> str:
-    """`median [min-max]`, only the median if all values print the same, `-` without values."""
+    """`median [min-max]`; only the median if all values look the same; `-` without values."""
     if not found:
         return "-"
     middle, least, most = map(_shown, (statistics.median(found), min(found), max(found)))

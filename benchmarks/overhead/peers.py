@@ -1,4 +1,4 @@
-"""The tool, compared with a bare client and with a plugin without limits on the same cases.
+"""Compares the tool with a bare client and with a plugin that has no limits, on the same cases.
 
 All run in turn, each against a fresh server. The tool runs without the project's conftest, which
 loads other suites, as it does for its users.
@@ -40,7 +40,7 @@ _GOALS = {
 
 
 def peers_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once; all figures, and the tool's divided by the others'.
+    """Run every client once, and return all figures and the tool's figures / the others' figures.
 
     Raises:
         CommandError: A command failed, or not all requests were answered.

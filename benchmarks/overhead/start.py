@@ -1,4 +1,4 @@
-"""The cost before the first case: loading the plugin without work for it, and collection."""
+"""The cost before the first case: loading the plugin when it has nothing to do, and collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING_COLLECTED = 5
 
 
 def start_round(options: Options) -> Rows:
-    """Collect an empty folder with the plugin blocked, then with it loaded, and run one case."""
+    """Collect an empty folder with the plugin blocked and with the plugin loaded; run one case."""
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
 
         def collect_nothing(*more: str) -> Cost:

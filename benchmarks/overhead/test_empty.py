@@ -18,7 +18,7 @@ def episode() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the requested number of items, also with the parameters that the plugin adds."""
+    """Make the requested number of items, including the parameters that the plugin adds."""
     metafunc.parametrize("model", MODELS)
     metafunc.parametrize("number", range(metafunc.config.getoption("--overhead-cases")))
     metafunc.parametrize("repeat", REPEATS, ids=[f"r{number}" for number in REPEATS])

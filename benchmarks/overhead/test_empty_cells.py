@@ -1,4 +1,4 @@
-"""The cost of pytest alone: 12,200 empty tests with the number of parameters of the phases.
+"""The cost of pytest alone: 12,200 empty tests with as many parameters as the phases have.
 
 Run them without a pool. `python -m benchmarks.overhead collection` uses them for comparison.
 """
@@ -25,7 +25,7 @@ def episode() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize with words similar to the phases': the name of the parameter and a number."""
+    """Parametrize with values like `name_1`, which resemble the words of the phases."""
     for name, size in SIZES.items():
         metafunc.parametrize(name, [f"{name}_{number}" for number in range(size)])
 

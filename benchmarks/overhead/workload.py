@@ -37,7 +37,7 @@ class Workload:
         return ROOT / "pools" / self.pool_file
 
     def pool(self) -> Pool:
-        """The pool from the file alone: the caller's environment must not change a measurement."""
+        """The pool in the file, without the environment, which must not change a measurement."""
         return load_pool(self.pool_path, environ={}, overrides=Overrides())
 
 

@@ -1,11 +1,14 @@
-"""The use of a run's time: the bound, and the reasons why the run took longer; pure.
+"""The use of a run's time: the bound, and the reasons why the run took longer.
+
+All functions are pure.
 
 A makespan is longer than its lower bound because a limit was not always used fully. To find out
-why, the run is cut into slices of equal length. In each slice, a limit's idle seats are divided
-among the requests and episodes that could have used them. These are requests that waited for a rate
-or a seat, requests in back-off, and episodes between two turns or before their start. The ones that
-were closest to being sent come first. The remaining idle seats are the uneven end. The parts of the
-run are the parts of the binding limits, weighted by their shares of the bound's prices.
+why, this module cuts the run into slices of equal length. In each slice, a limit's idle seats are
+divided among the requests and episodes that could have used them. These are requests that waited
+for a rate or a seat, requests in back-off, and episodes between two turns or before their start.
+Those that were closest to being sent come first. Idle seats that remain belong to the uneven end.
+The parts of the run are a mean of the binding limits' parts, weighted by the limits' shares of the
+bound's prices.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Parts(msgspec.Struct, frozen=True):
     Attributes:
         used_s: How long the requests would have taken at full use of the limit; for a run, the
             bound.
-        rate_wait_s: Idle while requests waited for a rate or a pause.
+        rate_wait_s: Idle while requests waited because of a rate or a pause.
         seat_wait_s: Idle while requests waited for a seat elsewhere on their path.
         backoff_s: Idle while requests waited before the next attempt.
         rules_s: Idle while rules of the mode or the assignment kept episodes from starting there.
@@ -67,7 +70,7 @@ _REASONS = Parts.__struct_fields__[1:-2]
 
 
 class LimitParts(msgspec.Struct, frozen=True):
-    """The parts of the makespan for one number of one limit, for all lanes that it bounds most.
+    """The parts of the makespan for one number of one limit, over all lanes that it bounds most.
 
     Attributes:
         limit: The limit's name.
@@ -153,14 +156,15 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""The share of the bound that may be due to its classes: each uses its shortest request's time."""
+"""The share of the bound that may be due to its classes, which use the time of their shortest
+request."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
     """Return the mean over the binding limits, weighted by their shares.
 
-    These limits were used for longer than the bound if requests took a lane with higher prices than
-    another lane of their model. At these prices, all requests together cost at least the bound.
+    These limits were in use for longer than the bound if requests took a lane although another lane
+    of their model had lower prices. At these prices, all requests together cost at least the bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
@@ -175,7 +179,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 def _last_episode(
     occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
 ) -> Parts:
-    """Return the parts if the longest episode sets the bound: the last episode's waits."""
+    """Return the parts if the longest episode sets the bound; they are the last episode's waits."""
     waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0

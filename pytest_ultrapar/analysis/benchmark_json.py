@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of this machine; this takes 0.2 s in other programs."""
+    """Return pytest-benchmark's description of this machine; other programs need 0.2 s for it."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of the current commit; this takes 0.04 s in git."""
+    """Return pytest-benchmark's description of the current commit; git needs 0.04 s for it."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 
@@ -67,12 +67,13 @@ def benchmark_json(
 ) -> dict[str, Any] | None:
     """Return the whole file as plain values; None if no episode was completed.
 
-    None is returned because a sample must not be empty. The entries are `<suite>[<mode>]`,
-    `<suite>[<mode>-<model>]` and `<suite>/latency[<mode>]`. In modes other than serial, there are
-    also `<suite>[serial]` and `<suite>[serial-<model>]`, from a serial sample or from the sum of
-    the run's own service times. The names do not depend on a worker, a lane, a host or the rest of
-    the selection, so they stay comparable. Except for latencies, an entry has one round, the
-    seconds per case. So the ratio of any two entries is the ratio of their rates.
+    In that case there is no file, because a sample must not be empty. The entries are
+    `<suite>[<mode>]`, `<suite>[<mode>-<model>]` and `<suite>/latency[<mode>]`. In modes other than
+    serial, there are also `<suite>[serial]` and `<suite>[serial-<model>]`, from a serial sample or
+    from the sum of the run's own service times. The names do not depend on a worker, a lane, a host
+    or the rest of the selection, so they stay comparable. Except for latencies, an entry has one
+    round, whose value is the seconds per case. So the ratio of any two entries is the ratio of
+    their rates.
 
     The figures of the whole run are in the field `ultrapar`, which `run_speeds` reads. If the run
     has one suite, they are also in the entry of all its cases.
@@ -183,7 +184,7 @@ def _repetitions(measures: Measures) -> dict[str, Any]:
 
 
 def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
-    """Yield the entry of a serial run, as estimated in another mode."""
+    """Yield the entry of a serial run, as estimated from a run in another mode."""
     sample = statistics.sample
     if sample is not None:
         n, serial_s = sample.n, sample.duration_s
@@ -214,7 +215,7 @@ def _entry(
     stats = Stats()  # type: ignore[no-untyped-call]
     stats.data.extend(samples_s)
     values = stats.as_dict()  # type: ignore[no-untyped-call]
-    # If there is one round, it is the integer 0.
+    # If there is only one round, this value is the integer 0.
     values["stddev"] = float(values["stddev"])
     param = mode if model is None else f"{mode}-{model}"
     name = f"{suite}[{param}]"

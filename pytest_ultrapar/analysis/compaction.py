@@ -62,9 +62,11 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 50_000
-"""The most cases that are compacted at once, at 5 KB each. Larger runs are compacted in slices."""
+"""The maximum number of cases that are compacted at once, at 5 KB each. Larger runs are compacted
+in slices."""
 SLICE = 10_000
-"""The number of cases in a slice. Its memory is freed, but most of it stays with the process."""
+"""The number of cases in a slice. A slice's memory is freed, but most of it stays with the
+process."""
 
 
 def compact(
@@ -74,8 +76,8 @@ def compact(
 ) -> RunSummary:
     """Write the tables, the benchmark JSON and the summary of a run, and return the summary.
 
-    The journal is only read. Each file replaces an earlier one as a whole or not at all, so you can
-    stop this at any time and repeat it, and get the same rows.
+    The journal is only read. Each file replaces an earlier one as a whole or not at all. So you can
+    stop this at any time, repeat it, and get the same rows.
 
     Args:
         run_dir: The directory of a finished or an interrupted run, with a manifest and planned
@@ -84,7 +86,8 @@ def compact(
         begun: The records that were read during the run.
 
     Raises:
-        ResultsError: A file cannot be read, or reading a table back showed other rows than written.
+        ResultsError: A file cannot be read, or a table, read back, contains different rows than
+            were written.
     """
     with _alone(run_dir):
         return _compact(run_dir, written, begun)
@@ -104,7 +107,7 @@ def _compact(
             keep_serial_times(measures)
             span = whole_span(measures)
             made, bound = performance(log, manifest, span, history.engines)
-            # For a million cases, this frees 100 MB that the rest does not need.
+            # For a million cases, this frees 100 MB that the following steps do not need.
             del log
             statistics = run_statistics(
                 measures, n_planned=n_cases, mode=manifest.mode, alone=made.alone
@@ -204,7 +207,7 @@ def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
             return begun
         begun.close()
     if read_manifest(run_dir).n_planned > MOST_AT_ONCE:
-        # It needs numpy, which the compacting process has anyway.
+        # `Slices` needs numpy, which the compacting process has loaded anyway.
         from pytest_ultrapar.analysis.slices import Slices  # noqa: PLC0415
 
         return JournalScan(run_dir, Slices(run_dir, SLICE))
@@ -223,8 +226,8 @@ def _go_through(
     """Write the rows of each slice while its figures are computed.
 
     Returns:
-        The figures, requests and ends of all slices together, and the future for the writing of the
-        last slice.
+        The figures, requests and ends of all slices together, and the future that writes the last
+        slice.
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
@@ -252,7 +255,7 @@ _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """Return the new summary with the speed and the limits of the earlier one; pure."""
+    """Return the new summary with the speed and the limits of the earlier one. Pure."""
     speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
     return msgspec.structs.replace(
         summary,
@@ -264,7 +267,7 @@ def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Keep out a second compaction of the directory, and clean up after one that was killed.
+    """Prevent a second compaction at the same time, and clean up after one that was killed.
 
     Raises:
         ResultsError: The directory cannot be written.

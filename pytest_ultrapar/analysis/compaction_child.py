@@ -2,10 +2,10 @@
 
     python -m pytest_ultrapar.analysis.compaction_child RUN [MODULE]
 
-It starts with the run and prepares while the run needs most of the CPU: it first imports modules,
-and then reads the journal as it grows. Until the run waits for it, it leaves the CPU to other
-processes (`CpuYield`, `Reader`). This module imports little, because the other modules take 75 ms
-of CPU. On a busy machine, this would delay the first request.
+It starts with the run. While the run needs most of the CPU, it prepares for the end: first it
+imports modules, and then it reads the journal as it grows. Until the run waits for it, it leaves
+the CPU to other processes (`CpuYield`, `Reader`). This module imports little, because the other
+modules take 75 ms of CPU. On a busy machine, this would delay the first request.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ _LOADED = (
     "pytest_ultrapar.analysis.plan.lower_bound",
     "scipy.special",
 )
-"""Modules that the end of the run needs. Once the run waits, only the modules in use are loaded."""
+"""Modules that the end of the run needs. After the run has begun to wait, modules are loaded only
+when they are used."""
 _STEP_S = 0.002
-"""How long it works before it checks again if other processes want the CPU; a check takes 10 us."""
+"""How long the process works before it checks again whether others want the CPU; a check takes 10
+us."""
 _OTHERS_SHARE = 0.2
-"""Even on an idle machine, this share of a step gets no CPU: interrupts and file access take it."""
+"""Even on an idle machine, a step has no CPU for this share of its time, because of interrupts and
+file access."""
 _BREAK = 10
-"""The length of a break, in steps: on a busy core, this process takes an eleventh of the time."""
+"""The length of a break, in steps: on a busy core, this process gets an eleventh of the time."""
 _LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
@@ -55,8 +58,8 @@ def main() -> int:
     """Compact the run in the command line, then call `at_end` of the module in the command line.
 
     After the line `follow` on the standard input, begin to read the journal as it grows. After the
-    next line, print the progress as JSON ([written cases, all cases]), and in the end the summary,
-    for which the parent waits. Later work, such as a page, begins after one more line. If the input
+    next line, print the progress as JSON ([written cases, all cases]), and at the end the summary
+    that the parent waits for. Later work, such as a page, begins after one more line. If the input
     ends before these lines, do not compact.
 
     Returns:
@@ -108,11 +111,11 @@ class CpuYield:
     again, and at the end of a run, an import at the lowest priority takes half a minute on a busy
     machine. So this process keeps its ordinary priority, and takes breaks between the modules of
     `_LOADED` while others want the CPU. If there is only one core, it takes a break before each
-    imported module: this object is also a finder in `sys.meta_path`, which finds nothing.
+    imported module: for this, the object is also a finder in `sys.meta_path` that finds nothing.
 
     Args:
         hear: Waits for the parent's next line, for the given number of seconds. Returns the line,
-            an empty line if the parent has ended, or None if no line came.
+            an empty line if the parent has ended, or None if no line arrived.
         clock: Returns the wall time and the CPU time of this thread, in seconds.
 
     Attributes:
@@ -177,7 +180,7 @@ class CpuYield:
 
 
 def break_s(step_s: float, cpu_s: float) -> float:
-    """Return how long the break after a step of work lasts; pure.
+    """Return how long the break after a step of work lasts. Pure.
 
     Args:
         step_s: The duration of the step.
@@ -191,7 +194,7 @@ def break_s(step_s: float, cpu_s: float) -> float:
 def work_ahead(
     run_dir: str, breaks: CpuYield, afterwards: Sequence[str] = ()
 ) -> JournalScan | None:
-    """Load modules for the end and read the journal as it grows, until the parent waits.
+    """Load modules for the end, and read the journal as it grows, until the parent waits.
 
     Args:
         run_dir: The run directory.
@@ -205,7 +208,7 @@ def work_ahead(
         SystemExit: The parent has ended.
     """
     if len(os.sched_getaffinity(0)) == 1:
-        # On one core, each step would delay a request, most of all the first one.
+        # On one core, each step would delay a request, above all the first one.
         breaks.rest_until_told(planned=True)
         sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
@@ -223,8 +226,8 @@ def work_ahead(
     breaks.rest_until_told(planned=True)
     if breaks.is_awaited:
         return None
-    # An error here is raised again at the end, when the parent reads it, unless only the unfinished
-    # journal caused it.
+    # An error here is raised again at the end, when the parent reads it. It is not raised again if
+    # its only cause was the unfinished journal.
     try:
         return _follow(run_dir, breaks)
     except Exception as error:  # noqa: BLE001 - the journal is read again at the end
@@ -257,9 +260,9 @@ class Reader(threading.Thread):
     """Reads the journal as it grows, at the lowest priority.
 
     Only privileged processes may raise a priority again, so only this thread has the low priority.
-    At the end, `end` waits until this thread has finished its record, and the rest is read at
-    ordinary priority. On systems whose threads have no priorities, the thread has the priority of
-    the process.
+    `end` waits until this thread has finished its current record; the rest is then read at ordinary
+    priority. On systems on which threads have no priority of their own, the thread has the priority
+    of the process.
     """
 
     def __init__(self, taken: JournalScan) -> None:
@@ -297,7 +300,7 @@ if __name__ == "__main__":
 
     # The garbage collector takes 0.1 s, and finds few cycles in a process that ends soon.
     gc.disable()
-    # This process multiplies no matrices, and the threads for that would make forking unsafe.
+    # This process multiplies no matrices, and threads that do so would make forking unsafe.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     sys.stdout.flush()

@@ -28,8 +28,8 @@ class CompactionProcess:
     """The process that compacts a run; it is started before there is anything to compact.
 
     It loads pyarrow and pytest-benchmark, and reads the machine's description. This takes 0.3 s of
-    CPU, and as long again to wait for other programs. It costs nothing during a run that mostly
-    waits; at the end of every command it took 0.4 s.
+    CPU time, and as long again in waits for other programs. It costs nothing during a run that
+    mostly waits. Done at the end, it would add 0.4 s to every command.
 
     The process ends with `compact`, `rest` or `stop`, or if the process that started it ends.
     """
@@ -63,7 +63,7 @@ class CompactionProcess:
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
-        """Let it read the journal during the run; the manifest must already contain the plan.
+        """Let the process read the journal during the run; the plan must be in the manifest.
 
         It reads while other processes do not need the CPU, so little is left for the end.
         """
@@ -75,7 +75,7 @@ class CompactionProcess:
         meanwhile: Callable[[], None] = lambda: None,
         said: Callable[[str], None] = lambda _sentence: None,
     ) -> RunSummary:
-        """Have the run compacted and wait for it.
+        """Have the process compact the run, and wait for the result.
 
         If the process is killed, it is started again once.
 
@@ -95,8 +95,8 @@ class CompactionProcess:
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
-                f"process {self.pid}, which made the tables, was ended by signal {-code}; "
-                "it is started again"
+                f"process {self.pid} was ended by signal {-code} while it made the tables; it is "
+                "started again"
             )
             self._start_again()
             summary, code = self._asked(written, lambda: None)
@@ -115,7 +115,7 @@ class CompactionProcess:
     def _asked(
         self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
     ) -> tuple[RunSummary | None, int]:
-        """Return the summary, or None and the exit code if the process ended without a summary."""
+        """Return the summary; or None and the exit code, if the process ended without one."""
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
         try:
@@ -145,7 +145,7 @@ class CompactionProcess:
         return b""
 
     def go_on(self) -> None:
-        """Let it begin the work after the tables, because the run's files are final."""
+        """Let the process begin the work after the tables: the run's files are now final."""
         if self._afterwards:
             self._child.tell(_GO)
 

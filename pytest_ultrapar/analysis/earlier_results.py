@@ -1,4 +1,4 @@
-"""A finished run as the basis of a later one: its graded cases, and data for estimates.
+"""Read a finished run for a later one: its graded cases, and data for estimates.
 
 Reading tables loads pyarrow, so the coordinator reads them in another process.
 """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
-"""Changes of a solved rate are ignored up to this: 2 percentage points."""
+"""A change in a solved rate is ignored up to this size: 2 percentage points."""
 SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
 SCORE_MARGIN_LEAST = 0.01
@@ -60,7 +60,7 @@ class ComparedFigure(msgspec.Struct, frozen=True):
         n: How many pairs of cases both runs graded; for a figure of cells, how many cells.
         base: The figure in the baseline.
         new: The figure in the other run.
-        low: The lower bound of new - base; the bounds are valid for all looks together.
+        low: The lower bound of new - base; the bounds are valid for all compared figures together.
         high: The upper bound of new - base.
         margin: Differences up to this are ignored.
         n_gained: How many cases only the new run solved; 0 unless the figure is the solved rate.
@@ -99,11 +99,11 @@ class Equivalence(msgspec.Struct, frozen=True):
     """The comparison of two runs' answers to the same cases.
 
     Attributes:
-        verdict: `different` if a look differs; `same` if each look is within its margin or no grade
-            differs; otherwise `undecided`, because there are too few cases.
+        verdict: `different` if a compared figure differs; `same` if each of them is within its
+            margin or no grade differs; otherwise `undecided`, because there are too few cases.
         n: How many pairs of cases both runs graded.
         n_changed: How many pairs have different outcomes or scores.
-        looks: The looks at all models together, then at each model, by name.
+        looks: The compared figures of all models together, then of each model, by name.
         text: One or two sentences.
     """
 
@@ -118,7 +118,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
     """Compare the answers of two runs, judging by the grades.
 
     The solved rate and every score are compared case by case, for all models together and for each
-    model. The verdict depends on 95 % intervals that are valid for all these looks together
+    model. The verdict depends on 95 % intervals that are valid for all these comparisons together
     (Bonferroni).
 
     Raises:
@@ -155,7 +155,7 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
 
 
 def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
-    """Return the pairs in which both grades are more than scores."""
+    """Return the pairs in which neither grade consists of scores only."""
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
@@ -211,7 +211,7 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure 
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Return a cluster per cell with repetitions; clusters of marks are used only in rules."""
+    """Return each pair's cluster: its cell, if that has repetitions. Only rules use marks."""
     rows = [base for base, _ in pairs]
     return [
         cluster if row.cluster is None else row.case_id
@@ -230,7 +230,7 @@ def changed(base: Answer, new: Answer) -> bool:
 
 
 def _distance(look: ComparedFigure) -> float:
-    """Return how far the interval is beyond the margin on either side, in its own widths."""
+    """Return how far the interval is beyond the margin on either side, in units of its width."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)
@@ -245,7 +245,7 @@ def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[ComparedFigu
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
-        return f"{n_changed:,} of {n:,} {have} different grades, and the runs share no figure"
+        return f"{n_changed:,} of {n:,} {have} different grades, and no figure is in both runs"
     worst = max(looks, key=_distance)
     name = f"{worst.figure} of {worst.model}" if worst.model else worst.figure
     change = f"{name} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"

@@ -1,7 +1,7 @@
 """Read a run's journal record by record as it grows, so that little is left for the end.
 
-A record is decoded once and stored in columns, in the order of the journal. It is known only at the
-end which episode counts for a case; the rows are then put in their order.
+A record is decoded once and stored in columns, in the order of the journal. Which episode counts
+for a case is known only at the end; the rows are put in their final order then.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class JournalScan:
             cases at once.
 
     Attributes:
-        cases: All planned cases, or the cases of the slice. They include the cases that other hosts
-            claimed until `leave_out_others` is called.
+        cases: All planned cases, or the cases of the slice. Until `leave_out_others` is called,
+            they include cases that other hosts claimed.
         history: The records that were read so far, by case.
         unreadable: Undamaged records of episodes that another version wrote.
         tables: The rows of the records.
@@ -102,13 +102,13 @@ class JournalScan:
 
     @property
     def n_planned(self) -> Counter[tuple[str, str]]:
-        """The same by suite and model."""
+        """The number of planned cases by suite and model."""
         if self._slices is not None:
             return self._slices.n_planned
         return Counter((case.suite, case.model) for case in self.cases)
 
     def said(self) -> set[str]:
-        """Return the names from `grade_values` for final grades; with slices, for all grades."""
+        """Return the names in `grade_values` of final grades; with slices, of all grades."""
         if self._slices is not None:
             return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
@@ -119,7 +119,7 @@ class JournalScan:
         return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
 
     def slices(self) -> Iterator[Sequence[Case]]:
-        """Yield the cases of each slice after it replaced the previous one; or all cases at once.
+        """Load one slice after another and yield its cases; or yield all cases at once.
 
         Raises:
             ResultsError: The journal cannot be read.
@@ -167,7 +167,7 @@ class JournalScan:
             ResultsError: The journal cannot be listed.
         """
         if not self._planned:
-            # Not earlier, because the run needs the CPU when it begins.
+            # Do not do this earlier, because the run needs the CPU when it begins.
             self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
@@ -186,7 +186,7 @@ class JournalScan:
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
-        """Whether a new start under this manifest would give the same result.
+        """Whether reading everything again under this manifest would give the same result.
 
         It is false after damaged, removed or duplicate records. These are rare, and the result may
         then depend on the order of the segments.
@@ -271,7 +271,7 @@ class JournalScan:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
                 # Its checksum is correct, so another version wrote it: a single case must not
-                # prevent all tables.
+                # prevent the tables from being made.
                 why = f"the journal record in {position} is from another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif (entry := self.history.add(position, record)) is not None:

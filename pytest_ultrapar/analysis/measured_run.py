@@ -33,8 +33,9 @@ class CaseRow(NamedTuple):
     """A case with its final grade.
 
     Attributes:
-        timed: Whether the makespan and the latency include it: it was answered in the measured
-            session and is not in the serial sample. The times of other rows may be meaningless.
+        timed: Whether it is included in the makespan and the latency: it was answered in the
+            measured session and is not in the serial sample. The times of other rows may be
+            meaningless.
         started_at: The time of its first lease, UTC.
         scores: Its scores by name; empty unless it was graded.
         cost: Its cost in the currency of its run, if known.
@@ -63,12 +64,12 @@ class CaseRow(NamedTuple):
 
     @property
     def graded(self) -> bool:
-        """Whether scores include it."""
+        """Whether it is included in scores."""
         return self.outcome in GRADED
 
     @property
     def rated(self) -> bool:
-        """Whether solved rates include it."""
+        """Whether it is included in solved rates."""
         return self.outcome in RATED
 
 
@@ -106,8 +107,8 @@ class MeasuredRun:
     Attributes:
         directory: The run's directory, with links resolved.
         cases: All planned cases.
-        speeds: Its speeds, from the benchmark file of its bench or from its own; None if neither
-            can be read.
+        speeds: Its speeds, from the benchmark file of its bench or from its own file; None if
+            neither can be read.
         bench: The bench that the user named; None if the user named the run.
     """
 
@@ -136,7 +137,7 @@ class MeasuredRun:
 
 
 def find_measured_run(name: str) -> MeasuredRun:
-    """Read a finished run, except its rows.
+    """Read a finished run, but not its rows.
 
     Args:
         name: The run's directory, its id below `.ultrapar`, or `latest`; or the name of a bench,
@@ -148,7 +149,7 @@ def find_measured_run(name: str) -> MeasuredRun:
     """
     directory, bench = Path(name), None
     if directory.is_file():
-        refuse(f"{name} is a file; name the directory of a run or of a bench")
+        refuse(f"{name} is a file; pass the directory of a run or bench")
     if not (directory / MANIFEST_NAME).is_file():
         bench = _find_bench(name)
         directory = bench.run if bench is not None else resolve_run(name)
@@ -190,9 +191,9 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
-            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain"
-            f" {len(rows)} cases, but {SUMMARY_FILE} {run.summary.statistics.n_final} cases of run"
-            f" {run.run_id}; {_compaction(run.directory)}"
+            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain "
+            f"{len(rows)} cases, but {SUMMARY_FILE} describes {run.summary.statistics.n_final} "
+            f"cases of run {run.run_id}; {_compaction(run.directory)}"
         )
     return rows
 
@@ -264,7 +265,7 @@ def _check(run: MeasuredRun) -> None:
 
 def _not_ended(directory: Path) -> str:
     if in_use(directory):
-        return f"the run in {directory} is still running; compare it after its end"
+        return f"the run in {directory} is still running; compare it when it has finished"
     return _unfinished(directory)
 
 

@@ -1,4 +1,7 @@
-"""The measures of graded cases, in columns, because a list takes five times the memory; pure."""
+"""The measures of graded cases, in columns, because a list takes five times the memory.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +153,8 @@ class Measures:
             scores: All scores, in the order of their names in each kind.
         """
         numbers, n = self._numbers, len(self.rows)
-        # In place: a million rows come in slices, and copying all rows for each takes seconds.
+        # Resize in place: a million rows come in slices, and copying all rows for each slice takes
+        # seconds.
         self.rows.resize(n + len(kinds), refcheck=False)
         rows = self.rows[n:]
         rows["number"] = np.arange(n, n + len(kinds))
@@ -171,7 +175,7 @@ class Measures:
         return self.rows[name]
 
     def of(self, chosen: Mask | NDArray[np.int64]) -> Measures:
-        """Return the measures at some positions; this object itself if all are chosen."""
+        """Return the measures at the chosen positions; this object itself if all are chosen."""
         if chosen.dtype == bool and chosen.all():
             return self
         found = copy(self)
@@ -179,7 +183,7 @@ class Measures:
         return found
 
     def told(self, says: Callable[[Kind], bool]) -> Mask:
-        """Apply a function to the kind of each row."""
+        """Return the result of a function for the kind of each row."""
         return cast("Mask", np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]])
 
     @property
@@ -222,7 +226,7 @@ class Measures:
         return int(known.sum()) if len(known) else None
 
     def scores(self) -> Iterator[tuple[tuple[str, ...], Measures, Floats]]:
-        """Yield names of scores, the cases with exactly these scores, and a row of values each."""
+        """Yield names of scores, the cases with exactly these scores, and their values by case."""
         values = np.frombuffer(self._scores) if self._scores else np.empty(0)
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:

@@ -1,4 +1,4 @@
-"""How a run's lanes were used over time, and why they were idle; pure.
+"""How a run's lanes were used over time, and why they were idle. All functions are pure.
 
 Only a compaction imports this module, because it needs numpy.
 """
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _SLICES = 1000
 _FULL = 0.9
-"""A limit counts as full if this share of its seats is taken: some seats always change hands."""
+"""A limit counts as full if this share of its seats is taken, because some seats are always
+changing hands."""
 
 
 class Reasons(NamedTuple):
@@ -43,9 +44,9 @@ class _OnLimit(NamedTuple):
     """The measured requests on the lanes of a limit.
 
     Attributes:
-        models: Those models of the lanes that have requests.
+        models: The models of the lanes that have requests.
         services_s: The seconds of each request that was served.
-        busy: For each slice, the seconds that requests were in flight.
+        busy: For each slice, the total seconds for which requests were in flight.
         held: For each slice, the seconds between leases and the sending of their requests.
     """
 
@@ -97,7 +98,8 @@ class Occupancy:
     def _states(self, own: RequestColumns) -> Floats:
         """Return the states of a model's requests and episodes while they were not in flight.
 
-        A row has the seconds in each slice; rows are in the order of `_Slices` from `rate` on.
+        Each row contains the seconds in each slice. The rows are in the order of `_Slices`, from
+        `rate` on.
         """
         again, between = ~own.first & own.again, ~own.first & ~own.again
         return np.array(
@@ -147,7 +149,7 @@ class Occupancy:
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
     def last_episode(self, parts: Iterable[Resource]) -> Reasons:
-        """Return the waits of the last measured episode to end, from the run's first send on.
+        """Return the waits of the measured episode that ended last, from the run's first send on.
 
         Args:
             parts: All limits; their load explains the time before the episode's first request.
@@ -204,7 +206,7 @@ class Occupancy:
         return columns.of(columns.measured & (episode == episode[at]))
 
     def _seats(self, part: Resource) -> float:
-        """Return how many requests in flight the limit allows; for a rate, by Little's law."""
+        """Return how many requests in flight the limit allows (for a rate, by Little's law)."""
         if not part.is_rate:
             return part.per_s
         services_s = self._limits[part.limit].services_s
@@ -233,7 +235,7 @@ class Occupancy:
         The result is in the order of `Reasons`.
         """
         waiting = now.rate + now.seat
-        # Episodes that have not started come after requests that wait.
+        # Episodes that have not started come after the waiting requests.
         in_line = np.where(waiting > 0, waiting + now.unopened, 0.0)
         idle = np.maximum(0.0, seats - now.busy)
         dealt = []
@@ -279,7 +281,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
-    """Return the first slice in which a limit was fully used; if none, the fullest slice."""
+    """Return the first slice in which a limit was fully used; otherwise the fullest slice."""
     full = (slices.busy >= _FULL * seats) | (slices.rate + slices.seat > 0)
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
@@ -293,9 +295,9 @@ def seconds_by_slice(
     end_s: float,
     n: int,
 ) -> Floats:
-    """Return for each slice the seconds of some periods times their weights.
+    """Return for each slice the seconds that periods spend in it, times their weights.
 
-    The computing time for a period does not depend on its length.
+    The time to compute a period does not depend on the period's length.
 
     Args:
         from_s: When each period begins.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 _MOST = 1e300
-"""The sum of larger values may overflow."""
+"""If a value is larger, nothing is computed, because a sum of such values may overflow."""
 
 
 class Interval(NamedTuple):
@@ -38,7 +38,7 @@ NOTHING_KNOWN = Interval(-math.inf, math.inf)
 
 
 def possible_range(values: Iterable[float]) -> Interval:
-    """Return the possible range of a case's value, including 0, judging by the observed values.
+    """Return the range of values that a case may have, including 0, judging by the observed values.
 
     If all values are 0, the range is 0 to 1, the range of most scores.
     """
@@ -56,16 +56,16 @@ def possible_change(values: Iterable[float]) -> Interval:
 def mean_interval(
     values: Sequence[float], *, ends: Interval | None = None, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of the mean of the distribution from which the values are a sample.
+    """Return the interval of the mean of the distribution from which the values were sampled.
 
     It is Student's interval, adjusted for the skewness of the values: if the upper tail is longer,
     both ends move up.
 
-    Grades repeat. If more than half of the values are equal, their spread does not show the rare
-    others: if none of 60 cases failed, this does not prove that 30 more succeed. With `ends`, one
-    more value at each end is then included, and the interval is Student's interval of them all.
-    Without `ends`, the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of 10,
-    and in 40 of 100 samples of 30.
+    Grades are often equal. If more than half of the values are equal, their spread does not show
+    rare other values: that none of 60 cases failed does not prove that 30 more would succeed. If
+    `ends` is given, one more value at each end is then included, and the interval is Student's
+    interval of all these values. Without `ends`, the interval missed a drop by 1 in 3 % of the
+    cases in 70 of 100 samples of 10, and in 40 of 100 samples of 30.
 
     Args:
         values: Differences of pairs, or any sample, in any order.
@@ -74,8 +74,8 @@ def mean_interval(
         confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        An infinite interval for fewer than two values; one of zero width if the values are equal
-        and `ends` is None.
+        An infinite interval for fewer than two values; an interval of zero width if the values are
+        equal and `ends` is None.
 
     Source: P. Hall, On the removal of skewness by transformation, J. R. Stat. Soc. B 54 (1992)
         221-228, the cubic transformation; the values at the ends as in D. G. Bonett, R. M. Price,
@@ -132,10 +132,10 @@ def ratio_interval(
 def typical_ratio(
     base: Sequence[float], new: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval] | None:
-    """Return the geometric mean over pairs of new / base, and its interval; None without a pair.
+    """Return the geometric mean of new / base over pairs, and its interval; None without a pair.
 
-    Long and short cases have the same weight, so this shows best whether a server became slower by
-    some factor. Pairs with a zero are left out.
+    Long and short cases have the same weight, so this figure is the best one to show whether a
+    server became slower by some factor. Pairs with a zero are left out.
     """
     logs = [
         math.log(after / before)
@@ -151,7 +151,7 @@ def typical_ratio(
 def rate_difference(
     n: int, n_gained: int, n_lost: int, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a rate's change, from `n` pairs with so many gains and losses.
+    """Return the interval of a rate's change, from the gains and losses among `n` pairs.
 
     The interval has a width even if no pair differs.
 
@@ -165,7 +165,7 @@ def rate_difference(
 
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
-    """Return how probable gains and losses at least this uneven are by chance; exact, two-sided.
+    """Return the exact two-sided p-value of gains and losses that are at least this uneven.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -178,11 +178,11 @@ def mcnemar(n_gained: int, n_lost: int) -> float:
 def quantile_interval(
     ordered: Sequence[float], share: float, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a quantile of the distribution that sorted values are a sample of.
+    """Return the interval of a quantile of the distribution from which sorted values were sampled.
 
     Returns:
         An interval whose upper end is infinite if there are too few values: 100 values do not bound
-        a 99 % quantile.
+        the 99th percentile.
 
     Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1, with the normal
         approximation of the ranks.
@@ -200,7 +200,7 @@ def difference_interval(
 ) -> Interval:
     """Return the interval of new - base, from both intervals as if they were independent.
 
-    If pairs correlate, the true interval is narrower, never wider.
+    If the pairs are correlated, the true interval is narrower, never wider.
 
     Source: G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a general
         approach, Stat. Med. 27 (2008) 1693-1702.
@@ -212,7 +212,7 @@ def difference_interval(
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Adjust p-values: at most 5 % of the values below 0.05 are expected to be chance.
+    """Adjust p-values: of the results below 0.05, at most 5 % are expected to be due to chance.
 
     Source: Y. Benjamini, Y. Hochberg, Controlling the false discovery rate, J. R. Stat. Soc. B 57
         (1995) 289-300.
@@ -249,12 +249,12 @@ def clustered_share(
 ) -> Share | None:
     """Return the share of hits, with an interval that allows for dependence within clusters.
 
-    It is Wilson's interval for the effective sample size: the number of cases divided by the design
-    effect. The design effect compares the scatter of the clusters' hits with the scatter of
-    independent cases. The width follows Student's t for the number of clusters. With one case in
-    each cluster, it is Wilson's interval itself. If the cases of each cluster are equal, a cluster
-    counts as one case. If all cases agree, the scatter is unknown, and each cluster also counts as
-    one case.
+    It is Wilson's interval for the effective sample size, which is the number of cases divided by
+    the design effect. The design effect compares the scatter of the clusters' hits with the scatter
+    of independent cases. The width follows Student's t for the number of clusters. With one case in
+    each cluster, it is Wilson's interval itself. If the cases within each cluster have the same
+    result, a cluster counts as one case. If all cases have the same result, the scatter is unknown,
+    and each cluster also counts as one case.
 
     In simulations with eight cases in each cluster, it contained the true value in 92 to 98 % of
     the draws with 35 or more clusters. With 10 to 20 clusters and a share of 0.9, it was 86 % at
@@ -289,7 +289,8 @@ def clustered_share(
 
 def _effective(clusters: Iterable[Sequence[bool]], n: int, value: float) -> float:
     scatter = sum((sum(hits) - value * len(hits)) ** 2 for hits in clusters)
-    # Not more than the number of cases: by chance, hits of few clusters may not scatter at all.
+    # Return at most the number of cases: by chance, the hits of few clusters may not scatter at
+    # all.
     return min(n, n * n * value * (1 - value) / scatter) if scatter else n
 
 
@@ -303,8 +304,8 @@ def clustered_mean_interval(
 
     If a cluster has several cases, two intervals are computed, and each end is the wider one. The
     first is the interval of all values. The second is the interval over the clusters: the value of
-    a cluster is how far its cases together move the mean. So clusters whose cases cancel out by
-    chance do not narrow the interval.
+    a cluster is how far its cases together move the mean. So a cluster whose cases cancel each
+    other out by chance does not narrow the interval.
 
     Args:
         values: The cluster and the value of each case.

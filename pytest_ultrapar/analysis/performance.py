@@ -1,4 +1,6 @@
-"""The performance of a run on its pool: bound, efficiency, use of time, limits; pure.
+"""The performance of a run on its pool: bound, efficiency, use of time, limits.
+
+All functions are pure.
 
 The bound is the shortest time in which this pool could answer the same requests. It is computed
 from measurements, so it measures the schedule and not the speed of the provider.
@@ -41,7 +43,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
         efficiency: bound_s / makespan, 0 to 1.
         attribution: The parts of the makespan.
         client_bound: Why the client, and not the pool, limited the run; empty if it did not.
-        audit: The highest load of each limit, according to the run's own records.
+        audit: The highest load on each limit, according to the run's own records.
         first_token: The seconds from sending to the first token, over all streams; None without
             streams.
         start_s: The seconds from the run's beginning to its first send. Like the next two
@@ -78,7 +80,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 def performance(
     log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
-    """Compute the performance of a run, and the bound with the prices that prove it.
+    """Compute the performance of a run, and its bound with the prices that prove the bound.
 
     Args:
         log: All requests of the run, on the manifest's lanes.
@@ -149,7 +151,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
     Returns:
         None if no measured request was served.
     """
-    # Not at the top: code that prints a summary imports `Performance` without scipy.
+    # Do not import this at the top: code that prints a summary imports `Performance` without scipy.
     from pytest_ultrapar.analysis.plan.lower_bound import lower_bound  # noqa: PLC0415
 
     requests = demand(log)
@@ -170,7 +172,7 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 
 
 def _longest_episode_s(log: RequestLog) -> float:
-    """Return the longest service time of a measured episode, in seconds: its requests' sum.
+    """Return the longest service time of a measured episode, the sum over its requests, in seconds.
 
     If an episode's requests overlap, their dependencies are unknown, and only the longest one
     counts. At least one episode is required.
@@ -194,18 +196,20 @@ CLIENT_SHARE = 0.1
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
 BUSY = 0.9
-"""Each of these three shows that the client was overloaded, and not that a suite's own code waited
-between two turns. Event loops that keep up are 0.2 ms late on average, and overloaded loops are at
-least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
+"""If one of these three is exceeded, the client was overloaded; the suite's own code was not just
+waiting between two turns. Event loops that keep up are 0.2 ms late on average, and overloaded loops
+are at least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
 _OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
-_FEW_CORES = ": too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+_FEW_CORES = (
+    ": there are too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
+)
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
-    """Return the 95 % quantile of the seconds from a lease to the sending; 0 without requests."""
+    """Return the 95th percentile of the seconds from a lease to the sending; 0 without requests."""
     columns = log.columns()
     delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
@@ -229,13 +233,13 @@ def client_bound(
     least_s = CLIENT_SHARE * attribution.makespan_s
     if stood_s >= least_s:
         return (
-            f"code of the suite blocked the loop of all episodes for {stood_s:.1f} s, most"
-            f" of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+            f"code of the suite blocked the event loop of all episodes for {stood_s:.1f} s, most "
+            f"of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    # With too few cores, even an idle process waits at each step: the process that used the most
-    # CPU decides.
+    # With too few cores, even an idle process waits at each step, so look at the process that used
+    # the most CPU.
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))

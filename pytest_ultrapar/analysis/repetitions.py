@@ -66,7 +66,7 @@ def question_of(case: Case) -> str:
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """Return by case id the cell of each case: a text that only the cell's repetitions share.
+    """Return the cell of each case by case id: a text that only the cell's repetitions share.
 
     If a case is alone in its cell, the text is empty.
     """
@@ -75,7 +75,7 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
         return dict.fromkeys([case.case_id for case in own], "")
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
-    # Keep one object per text: 20,000 texts are compared often.
+    # Keep one object per text, because 20,000 texts are compared often.
     texts: dict[str, str] = {}
     for case in own:
         name = question_of(case)
@@ -90,7 +90,7 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
-    """Return by case id the question of each case; it is the same for all models."""
+    """Return the question of each case by case id; it is the same for all models."""
     found: dict[str, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
     seen: Counter[tuple[int, str]] = Counter()
@@ -123,7 +123,7 @@ def clusters_of(rows: Sequence[Repetition]) -> list[str]:
     """Return the cluster of each row: from the suite's mark, or its cell if the mark names none.
 
     If the mark names clusters, each repetition draws a new task, so repetitions depend on each
-    other only as cases do. If all rows belong to one cell, the repetitions are the sample:
+    other only as much as cases do. If all rows belong to one cell, the repetitions are the sample:
     independent draws of that cell.
     """
     found = [row.cluster or _cell(row) for row in rows]
@@ -157,7 +157,7 @@ def share_of(
 
 
 def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Share | None:
-    """Do the same as `share_of` if each of `n` rows is its own cluster."""
+    """Do the same as `share_of` for `n` rows that are each their own cluster."""
     if not n:
         return None
     value = n_hits / n
@@ -177,8 +177,8 @@ def mean_interval_of(
 
     Returns:
         An infinite interval for fewer than two values. If all values are 0 or one other value, the
-        interval is computed from their share. It never goes beyond 0. It stays within the observed
-        range if, at this confidence, that range contains the mean.
+        interval is computed from the share of that value. It never goes beyond 0. It stays within
+        the observed range if, at this confidence, that range contains the mean.
     """
     ends = possible_range(values)
     is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and the other
@@ -211,7 +211,7 @@ def solved_change(
     *,
     confidence: float = CONFIDENCE,
 ) -> SolvedChange:
-    """Return the change of the solved rate from the first to the second case of pairs.
+    """Return the change in the solved rate from the first to the second case of each pair.
 
     The interval is computed as if pairs were independent, and widened if they are dependent.
 
@@ -236,7 +236,7 @@ def solved_change(
 def mean_change(
     clusters: Sequence[str], both: Sequence[tuple[float, float]], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a mean's change, from pairs of values and the cluster of each pair."""
+    """Return the interval of the change in a mean, from pairs of values and the pairs' clusters."""
     changes = [(own, new - base) for own, (base, new) in zip(clusters, both, strict=True)]
     ends = possible_change(value for pair in both for value in pair)
     return clustered_mean_interval(changes, ends=ends, confidence=confidence)
@@ -267,9 +267,9 @@ def interval_over_clusters(
       with 10 (with the observed scatter alone, 87.4 % at worst);
     - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
 
-    The interval is too narrow for 10 cells of which 8 solve 9 of 10 repetitions and 2 solve none
-    (90 %). It is also too narrow for shares so rare that on average less than one cell in twice as
-    many would show them (85 % for a share of 0.008 and 20 cells).
+    The interval is too narrow for 10 cells if 9 of 10 repetitions are solved in 8 cells and 0 in
+    the other 2 (90 %). It is also too narrow for shares so small that even twice as many cells
+    would contain less than one such cell on average (85 % for a share of 0.008 and 20 cells).
 
     Args:
         clusters: The weight (a number of cases or cells) and the value of each cluster.
@@ -316,7 +316,7 @@ _PASS = re.compile(r"pass(?P<how>[@^])(?P<k>[1-9][0-9]{0,5})")
 
 
 def figures_of_cells(n: int) -> tuple[str, ...]:
-    """Return the figures to show for cells of `n` repetitions; none if `n` is 1."""
+    """Return the figures to show for cells of `n` repetitions; empty if `n` is 1."""
     return ("pass@1", f"pass@{n}", f"pass^{n}", MAJORITY) if n > 1 else ()
 
 
@@ -332,7 +332,7 @@ def repetitions_of(figure: str) -> int | None:
 
 
 def pass_at(k: int, n: int, c: int) -> float:
-    """Return the chance that at least one of `k` repetitions is solved, drawn from a cell's `n`.
+    """Return the chance that at least one of `k` repetitions drawn from a cell's `n` is solved.
 
     This is an unbiased estimate of `1 - (1 - p)^k` for a cell whose chance to be solved is p.
 
@@ -349,7 +349,7 @@ def pass_at(k: int, n: int, c: int) -> float:
 
 
 def pass_all(k: int, n: int, c: int) -> float:
-    """Return the chance that all of `k` repetitions are solved, drawn from a cell's `n` >= k.
+    """Return the chance that all of `k` repetitions drawn from a cell's `n` >= k are solved.
 
     This is an unbiased estimate of `p^k`.
 
@@ -408,7 +408,7 @@ class CellShare(NamedTuple):
 def cell_share(
     figure: str, rows: Sequence[Repetition], *, confidence: float = CONFIDENCE
 ) -> CellShare | None:
-    """Compute a figure of cells; all cells weigh the same, however many repetitions were graded.
+    """Compute a figure of cells; each cell has the same weight.
 
     Args:
         figure: `pass@K`, `pass^K` or `majority`: the share of cells with more than half of their
@@ -474,7 +474,7 @@ def _interval_of_one(
 
 
 def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
-    """Whether repetitions with new draws determine the interval: k is at most half of their n."""
+    """Whether repetitions with new draws determine the interval: k may be at most half of n."""
     k = repetitions_of(figure)
     return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 
@@ -508,7 +508,7 @@ def _moves(
 
 
 class CellChange(NamedTuple):
-    """The change of a figure of cells, cell by cell.
+    """The change in a figure of cells, cell by cell.
 
     Attributes:
         base: The baseline's figure, over the cells that both runs have.
@@ -530,9 +530,9 @@ class CellChange(NamedTuple):
 def cell_change(
     figure: str, pairs: Sequence[tuple[Repetition, Repetition]], *, confidence: float = CONFIDENCE
 ) -> CellChange | None:
-    """Compute the change of a figure of cells between two runs; see `cell_share`.
+    """Compute the change in a figure of cells between two runs; see `cell_share`.
 
-    Only those repetitions of a cell are used that both runs have; its n is the number of grades in
+    Only the repetitions of a cell that both runs have are used; its n is the number of grades in
     each run.
 
     Args:

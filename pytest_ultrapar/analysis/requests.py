@@ -1,4 +1,4 @@
-"""All requests of a run in columns, and an audit of the limits; pure."""
+"""All requests of a run in columns, and an audit of the limits. All functions are pure."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class RequestColumns(NamedTuple):
         measured: Whether the makespan includes it.
         first: Whether it is the first request of its episode; the others follow in the log.
         served: Whether a model worked on it; false if the request was rate limited.
-        again: Whether it repeats the request before it.
+        again: Whether it repeats the previous request.
         before_s: When the previous request of its episode ended; `asked_s` for the first one.
         asked_s: When it asked for a lease.
         granted_s: When it got the lease.
         sent_s: When it was sent.
         ended_s: When it was answered, or when the run gave up on it.
-        rate_share: Which share of its wait for the lease was for a rate, and not for a seat.
+        rate_share: The share of its wait for the lease that was for a rate and not for a seat.
         tokens: Its tokens in and out, as far as the provider reported them.
         sent_at_s: When it was sent by the wall clock, in seconds since the epoch.
     """
@@ -202,8 +202,8 @@ _COLUMNS = {word: _column(kind) for word, kind in LIMIT_KINDS.items()}
 if TYPE_CHECKING:
     _Figures = msgspec.Struct
 else:
-    # Two fields for each row of LIMIT_KINDS. The file contains daily ones only if the pool has
-    # daily limits; the others may be null.
+    # There are two fields for each row of LIMIT_KINDS. The file contains the daily fields only if
+    # the pool has daily limits; the others may be null.
     _Figures = msgspec.defstruct(
         "_Figures",
         [
@@ -254,11 +254,11 @@ class LimitAudit(_Figures, frozen=True):
 def audit(
     log: RequestLog, limits: Iterable[Limit], *, error_s: float = 0.0
 ) -> tuple[LimitAudit, ...]:
-    """Audit each limit that has requests, in the given order, and then each other key.
+    """Audit each limit that has requests, in the given order, and then every other key.
 
     If the pool lists a key more than once, it is one key.
 
-    Requests of workers that died are not recorded, so they are left out.
+    Requests from workers that died are not recorded, so they are left out.
 
     Args:
         log: Every request of the run, even those that do not count.
@@ -312,14 +312,15 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
             continue
         peak = most(kind, 0.0)
         columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
-        # 2.5 per second means 5 in 2 s, and 3 of these may be in one second; 0.2 allows one.
+        # A rate of 2.5 per second means 5 in 2 s, and 3 of these may be in one second. A rate of
+        # 0.2 allows one.
         if word in allowed and most(kind, error_s) > math.ceil(allowed[word]):
             passed.append(word)
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 
 def _most_on_a_day(sent_at_s: Floats, amounts: NDArray[np.int64], zone_name: str) -> int:
-    """Return the largest sum of these amounts on any calendar day of a zone, by time of sending."""
+    """Return the largest sum of these amounts on any calendar day in a zone, by sending time."""
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools use calendar days
 
     zone = ZoneInfo(zone_name)
@@ -339,7 +340,7 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
     """Return the largest sum of these amounts in any window of this length; times are sorted.
 
-    It is 0 if the length is negative: clocks that differ by more than a window show nothing.
+    It is 0 if the length is negative: if clocks differ by more than a window, nothing is certain.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

@@ -1,8 +1,8 @@
 """The speed-ups of whole runs in a benchmark file, for all cases and for parts of them.
 
 They are in the key `ultrapar`, next to the series of pytest-benchmark, which ignores this key.
-Figures over all suites depend on the selection of cases, so they cannot be a series: another
-selection would not continue it.
+Figures over all suites depend on the selection of cases, so they cannot be a series: a different
+selection would not continue the series.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
         model: The model's name; None for all models.
         n: How many cases were completed.
         over: The mode of the run that measured the serial time, if `basis` is "full".
-        n_serial: How many cases the serial time is from; None in files of earlier versions.
+        n_serial: How many cases the serial time comes from; None in files of earlier versions.
     """
 
     suite: str | None
@@ -51,7 +51,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
 
 
 def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
-    """Return the speed of a run or a part of it, from its statistics; None if no case completed."""
+    """Return the speed of a run or a part of it, from its statistics; None if none completed."""
     if found.makespan_s is None or found.serial_s is None or found.speedup is None:
         return None
     return PartSpeed(
@@ -83,7 +83,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     client_bound: str = ""
 
     def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
-        """Return the part of a `suite`, a `model`, both or neither; None if no case completed."""
+        """Return the part for a `suite`, a `model`, both or neither; None if none completed."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
@@ -128,7 +128,7 @@ def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
 
 
 def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
-    """Say why a speed-up cannot be judged, if no run was compared with a serial run.
+    """Say why no speed-up can be checked, if no run was compared with a serial run.
 
     Returns:
         A sentence; empty if a run was compared with a serial run.
@@ -138,6 +138,6 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
         return ""
     return (
         f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
-        f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
-        "another mode among --modes, or name the directory of a run to use the run's own estimate"
+        f"another mode, but its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
+        "another mode in --modes, or pass the directory of a run to use the run's own estimate"
     )

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000
 MOST_NOTES = 20
-"""More single cases than fit on a screen belong in the tables, not at the end of a run."""
+"""The maximum number of single cases at the end of a run. If more cases than fit on a screen are of
+interest, readers should use the tables."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many graded cases have a grade that is more than scores."""
+        """How many graded cases have a grade that does not consist of scores only."""
         return self.n_graded - self.counts.get("scored", 0)
 
 
@@ -130,7 +131,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     """The figures of a run: its performance, and the outcomes of its cases.
 
     Attributes:
-        resumed: Whether a part of it ran in an earlier session; only scores include that part.
+        resumed: Whether a part of it ran in an earlier session; that part is included only in
+            scores.
         measured_earlier: Whether speed and limits are from an earlier session, because the last
             session had nothing left to run.
         regraded: The id of the run whose episodes were graded again; speed and requests are from
@@ -208,7 +210,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Which session speed and limits are from, as words to append; empty for one session."""
+        """Words that name the session which measured speed and limits; empty for one session."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
@@ -267,7 +269,7 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """Add up cells; the sum of several has no interval, because they may share tasks."""
+    """Add up cells; the sum of several cells has no interval, because they may share tasks."""
     if len(cells) == 1:
         return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
@@ -355,7 +357,7 @@ class Ends:
     """Counts how the cases of a run ended, slice by slice.
 
     Attributes:
-        kinds: The same as in `RunSummary`, and so are the others.
+        kinds: As in `RunSummary`; the other attributes are, too.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Read a very large run in slices of cases: its tables take no more memory than a small run's.
+"""Read a very large run in slices of cases.
 
-A slice consists of successive cases of the plan. One pass over the journal collects the figures of
-the whole run and the position of each record, which takes 24 bytes.
+Its tables then take no more memory than the tables of a small run. A slice consists of successive
+cases of the plan. One pass over the journal collects the figures of the whole run and the position
+of each record, which takes 24 bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Slices:
 
     Attributes:
         n_cases: The number of planned cases.
-        n_planned: The same by suite and model.
+        n_planned: The number of planned cases by suite and model.
         params: The columns of the parameters.
         layouts: As in `JournalScan`.
         said: The names that `grade_values` returns for any of the grades.
@@ -86,7 +87,7 @@ class Slices:
     def next_cases(self) -> list[Case] | None:
         """Return the cases of the next slice; None after the last slice.
 
-        The last slice has no cases: it is for the journal's records of unplanned cases.
+        The last slice has no planned cases: it is for the journal's records of unplanned ones.
         """
         if self._number * self._size >= self.n_cases:
             return None

@@ -1,8 +1,8 @@
-"""Find out whether answers took longer with more requests in flight; pure.
+"""Find out whether answers took longer with more requests in flight. All functions are pure.
 
-A server that batches answers is slower under load, and so are servers that share a machine. The sum
-of the answer times is then not the time of a serial run. A run shows this if it had few requests in
-flight at some time and many at another.
+A server that batches answers is slower under load, and so are servers that share a machine. Then
+the sum of the answer times is not the time of a serial run. A run shows this effect if it had few
+requests in flight at some times and many at others.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _LEAST_FEW = 4
 """At least this many of the least loaded answers define "few in flight": a single answer may be
 alone for a moment by chance."""
 _NO_SPREAD = 1e-3
-"""Times whose logarithms differ by less are equal. An event loop that keeps up reads an answer
-0.2 ms late."""
+"""Times whose logarithms differ by less than this are treated as equal. An event loop that keeps up
+reads an answer 0.2 ms late."""
 _MOST_SAID = 50.0
-"""A logarithm beyond this is not a factor, but noise because the loads were equal."""
+"""A logarithm larger than this is not a real factor, but noise, because the loads were equal."""
 _LEAST_RANGE = math.log(1.5)
 """The smallest useful range of loads: a line through a smaller range is noise. In 672 simulated
 runs on servers that slow down under load, 56 runs had a figure. With a range of 1.1 instead, 72 had
 a figure, although some loads hardly differed."""
 NOTICED = 1.1
-"""Two runs of the same code differ by 5 % (`compare.rules`); twice as much is not chance."""
+"""Two runs of the same code differ by 5 % (`compare.rules`). Twice as much is not due to chance."""
 _MOST_UNSURE = 1.6
-"""The largest factor between a speed-up and its lower bound: 16x that may be 10x is still useful.
-With 3 instead, 68 of those runs would have a figure."""
+"""The largest factor between a speed-up and its lower bound: a speed-up of 16x that may be 10x is
+still useful. With 3 instead, 68 of those runs would have a figure."""
 
 
 class Slowdown(msgspec.Struct, frozen=True):
@@ -77,15 +77,16 @@ def stretch(log: RequestLog) -> Slowdown | None:
     """Return the stretch of a run's answers; None if the load was constant or answers were few.
 
     A straight line is fitted through the logarithms of the times against the requests in flight.
-    One line is for all servers together, because servers may share hidden resources. Each model of
-    each instance has its own typical time. If all answers state their tokens, times may grow with
-    the tokens. A request's load is measured until its answer, or until the typical time has passed,
-    because a long request outlives the others. Answers that are close in time may share other
-    causes. So two errors are computed, from answers and from blocks, and the larger one is used.
+    There is one line for all servers together, because servers may share hidden resources. Each
+    model of each instance has its own typical time. If all answers state their tokens, times may
+    grow with the tokens. A request's load is measured until its answer, or until the typical time
+    has passed, because a long request outlives the others. Answers that are close in time may share
+    other causes. So two errors are computed, from answers and from blocks, and the larger one is
+    used.
 
-    The more load servers have, the faster they slow down. So the line is not too flat below the
-    observed loads. It may be extended there by as many doublings as were observed. The further it
-    extends beyond these, the more certain it must be.
+    The higher the load of servers, the faster they slow down. So the line is not too flat below the
+    observed loads, and may be extended there by as many doublings as were observed. The further it
+    extends, the more certain it must be.
 
     Args:
         log: All requests of the run.
@@ -134,7 +135,7 @@ def stretch(log: RequestLog) -> Slowdown | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """Return for each moment the total time that all requests were in flight up to then."""
+    """Return for each moment the total time for which requests had been in flight until then."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))

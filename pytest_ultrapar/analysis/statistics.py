@@ -1,4 +1,4 @@
-"""The statistics of one run, each with the number of its cases; pure.
+"""The statistics of one run, each with the number of its cases. All functions are pure.
 
 The coordinator imports types from this module, so scipy and numpy are loaded only in the functions
 that need them.
@@ -52,7 +52,7 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""If either side has fewer cases, intervals are None."""
+"""If either side has fewer cases than this, intervals are None."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
@@ -85,7 +85,7 @@ def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
 def _rows(
     values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
 ) -> NDArray[np.float64]:
-    """Return parts or spans as rows of `width` numbers, possibly zero rows."""
+    """Return parts or spans as rows of `width` numbers; the result may be empty."""
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values, dtype=float).reshape(-1, width)
@@ -97,7 +97,7 @@ def speedup_interval(
     """Return the speed-up's interval at 95 %, or at 99 % with 3 to 7 cases; None with fewer than 3.
 
     With at least 8 cases, it is a bootstrap over cases. Each case of a stratum is drawn together
-    with its contributions to both rates, so cases that ran both ways must be in one stratum. A
+    with its contributions to both rates, so cases that are in both runs must be in one stratum. A
     sample and the cases compared with it are two strata that are drawn separately. If there are
     many cases, blocks that were formed at random are drawn: the sum has the same spread, and 12,000
     cases take no longer than 64.
@@ -111,7 +111,7 @@ def speedup_interval(
     misses in 0 to 3 %, even if cases vary by their mean or more.
 
     The percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to the normal
-    distribution: with few cases, these two would make the interval too narrow.
+    distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
 
     Args:
         strata: At least one stratum, each as parts or as rows of their numbers.
@@ -187,7 +187,7 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the periods with an episode in progress: few periods save time over many episodes."""
+    """Return the periods with an episode in progress: fewer rows than episodes save time."""
     import numpy as np  # noqa: PLC0415
 
     if not len(edges):
@@ -219,7 +219,7 @@ def _interval_of_few(
 
 
 def _tail(n: int) -> float:
-    """Return the share below the lower percentile: 0.025 for many cases, less for few."""
+    """Return the share below the lower percentile: 0.025 for many cases, and less for few cases."""
     return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))
 
 
@@ -308,7 +308,7 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
     shares_s = np.array(all_s)[is_chosen[pays]].tolist()
     if len(measures) == len(ran):
-        # Take the makespan itself: the sum of the shares may differ in the last digit.
+        # Use the makespan itself, because the sum of the shares may differ in the last digit.
         whole = whole_span(ran)
         assert whole is not None
         seconds = whole.end_s - whole.first_send_s
@@ -320,9 +320,9 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 Basis = Literal["at_most", "estimated", "sampled", "full"]
 """The source of the serial time: the run's own service times, a serial sample, or a serial run.
 
-Service times show the mean number of requests in flight. This is an upper bound of the speed-up,
-because other requests in flight may make service times longer. Earlier versions called this source
-"estimated", and did not say "at most".
+Service times show the mean number of requests in flight. This mean is an upper bound for the
+speed-up, because other requests in flight may make service times longer. Earlier versions called
+this source "estimated", and did not say "at most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
@@ -357,22 +357,23 @@ class RunStatistics(msgspec.Struct, frozen=True):
     Attributes:
         n_planned: How many cases were planned.
         n_final: How many cases have a final grade.
-        counts: These cases by outcome, with all outcomes; `scored` is missing from runs of earlier
-            versions.
+        counts: The number of these cases for each outcome, including outcomes without cases;
+            `scored` is missing from runs of earlier versions.
         n_graded: How many cases are `solved`, `partial`, `unsolved` or `scored`.
         coverage: n_graded / (n_planned - skipped); 1 if there was nothing to measure.
-        n_timed: How many completed episodes the next five figures include. They exclude the serial
-            sample and an earlier, interrupted part of the run. If it is 0, the five are None.
-        makespan_s: The time from the first send to the end of the last episode; for some cases of a
-            run, their share of the makespan from `part_time`.
+        n_timed: How many completed episodes are included in the next five figures. These exclude
+            the serial sample and an earlier, interrupted part of the run. If it is 0, the five
+            figures are None.
+        makespan_s: The time from the first send to the end of the last episode; for only some cases
+            of a run, the share that `part_time` assigns to them.
         throughput: Completed episodes per second of the makespan.
         serial_s: The seconds that the same episodes take one after the other.
         basis: The source of `serial_s`.
         speedup: serial_s / makespan_s: cases per second, relative to one case at a time.
         latency: The latency of these episodes.
-        n_attempts: The requests of the graded episodes. They exclude roles, and so do the tokens
-            and the cost.
-        tokens_in: The sum over their answers; None if no answer contained a number.
+        n_attempts: The requests of the graded episodes. Like the tokens and the cost, they exclude
+            roles.
+        tokens_in: The input tokens of these requests; None if no answer contained a number.
         scores: The mean of each score over the graded cases, by name.
         speedup_interval: The bounds of `speedup` at 95 % or more, see `speedup_interval`; None for
             mode `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
@@ -404,7 +405,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many graded cases have a grade that is more than scores."""
+        """How many graded cases have a grade that does not consist of scores only."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
@@ -414,7 +415,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_answered(self) -> int:
-        """How many cases with a final grade a resumed run does not send again."""
+        """How many of the cases with a final grade are not sent again by a resumed run."""
         return self.n_final - self.counts["infra"]
 
     @property
@@ -482,7 +483,7 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """Remove the makespan and figures that depend on it, because they include clients' pauses."""
+    """Remove the makespan and the figures that depend on it: they include clients' pauses."""
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -557,7 +558,7 @@ def mean_of(values: Collection[float]) -> float:
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Return the bounds of a share of hits, in [0, 1]; (0, 1) if n is 0.
+    """Return the bounds of the interval for a share of hits, in [0, 1]; (0, 1) if n is 0.
 
     Unlike the textbook's `p +- z * s`, it is valid for small n and near 0 and 1. `n` may be an
     effective sample size, which is not always a whole number.
@@ -577,7 +578,7 @@ def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, fl
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that exceeds `share` of a sorted, non-empty sample; linear between values.
+    """Return the value that exceeds `share` of a sorted, non-empty sample, interpolated linearly.
 
     Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
         361-365, type 7.

@@ -1,4 +1,7 @@
-"""The names by which results are laid out, from marks or from the parameters of tests; pure."""
+"""The names by which results are laid out, from marks or from the parameters of tests.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ MOST_VALUES = 40
 """If a parameter has more values than this, a table of them is not useful."""
 _MOST_COLUMNS = 12
 _LEAST_CASES = 2
-"""The fewest cases of a model with a value: a share of one case is meaningless."""
+"""The minimum number of cases of a model for each value, because a share of one case is
+meaningless."""
 
 
 class Uses:
@@ -61,7 +65,7 @@ class Uses:
         return found
 
     def dimensions(self, summary_by: Iterable[str]) -> list[str]:
-        """Return the dimensions for comparing models: tests, names in marks, then useful ones."""
+        """Return the dimensions for comparing models: tests, names in marks, useful parameters."""
         asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}

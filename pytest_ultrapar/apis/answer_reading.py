@@ -154,7 +154,7 @@ class Usage(dict[str, msgspec.Raw]):
             name: The name of the number.
             within: The field of the usage that contains it; empty for the usage itself.
         """
-        # In many answers some are missing; exceptions would take a third of the time of reading.
+        # Many answers lack some counts; exceptions would take a third of the reading time.
         counts = self if not within else Usage.of(self[within], "") if within in self else Usage()
         if name not in counts:
             return None
@@ -310,7 +310,7 @@ class EventStream(Generic[A]):
         data = data.strip()
         if not data or self.done:
             return
-        # Chat completions end with it, and gateways may add it to the streams of other APIs.
+        # The end of chat completions. Gateways may also add it to the streams of other APIs.
         if data == b"[DONE]":
             self._said_done = self.done = True
             return

@@ -348,7 +348,7 @@ _GROWING = frozenset(("text", "thinking", "signature", "partial_json"))
 
 @dataclass(slots=True)
 class _Growing:
-    """A block in a stream: its beginning, decoded and as received, and the pieces of each field."""
+    """A block in a stream: its beginning (decoded, and as received), and each field's pieces."""
 
     begin: _Block
     said: dict[str, Any]

@@ -96,13 +96,15 @@ class FailureClass:
 CLASSES: dict[str, FailureClass] = {
     "rate": FailureClass("free", why="the rate limit is reached", pauses=True, controller="cut"),
     "quota": FailureClass(
-        "free", removes="key", why="{key} has no quota left (402, or words that say so){back}"
+        "free",
+        removes="key",
+        why="{key} has no quota left (402, or a message that means the same){back}",
     ),
     "daily_quota": FailureClass(
         "free", removes="key_model", why="{key} has used up its daily quota for {model}{back}"
     ),
     "auth": FailureClass(
-        "free", removes="key", why="{key} was refused (401, or words that reject the key)"
+        "free", removes="key", why="{key} was refused (401, or a message that rejects the key)"
     ),
     "forbidden": FailureClass(
         "free",
@@ -181,7 +183,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
 
 # `bad_request` removes an instance only if the instance has never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance that one request may have caused: `broker.refusal_cause`."""
+"""Refusals of a key, model or instance whose cause may be the request: `broker.refusal_cause`."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes that show that a lane works."""
@@ -189,10 +191,10 @@ ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request
 AWAITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.breaker is NOBODY_LISTENS
 )
-"""Outcomes if a server is not ready or is gone."""
+"""Outcomes that mean that a server is not ready or is gone."""
 
 OF_LANE: frozenset[str] = frozenset(CLASSES) - {"closed"}
-"""Outcomes that concern the lane. A closed connection does not: the server read no request."""
+"""Outcomes that say something about the lane. `closed` does not: the server read no request."""
 
 OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
 """Outcomes that depend on the host's own network: name resolution and certificates."""

@@ -66,7 +66,7 @@ def refusal(path: str, status: int, message: str) -> bytes:
     """Return the body of an error.
 
     Args:
-        path: The path of the request, which decides the format; for an unknown path, OpenAI's.
+        path: The path of the request, which decides the format: OpenAI's for an unknown path.
         status: HTTP status.
         message: One sentence for the user.
     """

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as vLLM, the simulated provider and most gateways also serve them.
+"""OpenAI's chat completions, which vLLM, the simulated provider and most gateways also serve.
 
 The module contains the API's interface, then complete answers, streams, their errors, and the wire
 shapes.
@@ -146,7 +146,9 @@ _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
 def reply_of(
     choices: Sequence[Choice], completion: Completion, usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """Build the reply from complete messages, unless one failed or the provider stopped the first.
+    """Build the reply from complete messages, or return the failure of a choice.
+
+    A choice other than the first may have the outcome `refused`; this is not a failure.
 
     Args:
         choices: One or more choices with their messages.
@@ -225,7 +227,7 @@ class _Call:
                 return piece.id != self.call_id
         elif not name or not self.name or name != self.name:
             return bool(name and self.name)
-        # Each check reads all arguments, so limit their number: some servers repeat the name.
+        # Each check reads all arguments, so limit the checks: some servers repeat the name.
         self.n_looks += 1
         whole = "".join(self.arguments) if self.n_looks <= _MOST_LOOKS else ""
         is_whole = part_of(whole, dict[str, msgspec.Raw]) is not None
@@ -237,7 +239,7 @@ _MOST_LOOKS = 20
 
 @dataclass(slots=True)
 class _Pieces:
-    """The pieces of one choice, with its texts by field."""
+    """The pieces of one choice: its texts by field, and its calls."""
 
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: list[_Call] = field(default_factory=list)

@@ -59,7 +59,7 @@ def _allowance(requests: float | None, tokens: float | None) -> Allowance | None
 
 
 def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
-    """Whether, judging by the reset time, the bucket fills too slowly for a limit per minute.
+    """Whether the reset time shows that the bucket fills too slowly for a limit per minute.
 
     OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 requests per day from which one
     request was taken is full again after 8.64 s. Azure sends the whole seconds until the window

@@ -47,7 +47,7 @@ GROUP = "pytest_ultrapar.apis"
 
 
 def api_names() -> tuple[str, ...]:
-    """Return the values that `api` in `pool.toml` may have, with those that packages add."""
+    """Return the values that `api` in `pool.toml` may have, including names from other packages."""
     return (*MODULES, *sorted(_installed().names - MODULES.keys()))
 
 

@@ -111,7 +111,7 @@ class Reply:
 
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
-        """The log probabilities in a chat completion, if requested; for a stream, joined."""
+        """The log probabilities in a chat completion, if requested; joined if it was streamed."""
         raw = self.raw
         whole: dict[str, Any] = {}
         for body in raw if isinstance(raw, list) else [raw]:

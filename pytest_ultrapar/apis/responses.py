@@ -39,7 +39,7 @@ NAME = "openai-responses"
 
 
 class Responses(OpenAi):
-    """`api = "openai-responses"`: another resource on the same servers."""
+    """`api = "openai-responses"`: a second resource on the servers that serve chat completions."""
 
     path: ClassVar[str] = RESPONSES_PATH
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}

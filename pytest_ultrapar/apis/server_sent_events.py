@@ -30,7 +30,7 @@ _HALF_ESCAPE = re.compile(
 _HALF_BYTES = 64
 """The number of bytes at the end of a text that are searched for a cut escape."""
 _CUT = b"..."
-"""The mark after a text that continues in another event. It helps the redactor find beginnings."""
+"""The mark after a text that continues in another event: the redactor then masks beginnings."""
 _BEGINNING_BYTES = 96
 """How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
 _SECRET_BYTES = 4096
@@ -184,7 +184,7 @@ class MaskedEvents:
         return b"".join([*pieces, events[kept_from:]])
 
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
-        """Mask the texts, which continue the part of the same text that was passed on before."""
+        """Mask texts. They continue `before`, the part of the text that was already passed on."""
         whole = before + b"".join(texts)
         shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]

@@ -76,7 +76,7 @@ class Translator(NamedTuple):
         older: int | None = parameters.pop("max_tokens", None)
         if newer is not None and older is not None:
             raise TypeError(
-                "llm.chat() got max_tokens and max_completion_tokens: give only one of them"
+                "llm.chat() got max_tokens and max_completion_tokens: pass only one of them"
             )
         return older if newer is None else newer
 
@@ -153,7 +153,7 @@ class Translator(NamedTuple):
             isinstance(one, Mapping) for one in content
         ):
             raise TypeError(
-                f"llm.chat() got {place}.content, which must be a text or a list of parts"
+                f"llm.chat() got {place}.content, which must be a string or a list of parts"
             )
         return [(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
 
@@ -210,7 +210,7 @@ class Translator(NamedTuple):
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
-                f'llm.chat() requires {place} for api = "{self.api}": a text that is not empty'
+                f'llm.chat() requires {place} for api = "{self.api}": a string that is not empty'
             )
         return given
 
@@ -248,7 +248,7 @@ class Translator(NamedTuple):
         )
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
-        """Yield the tools: functions as in chat completions as `Function`, all others unchanged.
+        """Yield each function of chat completions as a `Function`, and all other tools unchanged.
 
         Raises:
             TypeError: A tool is not a mapping, or has the type `custom` of chat completions.

@@ -90,7 +90,7 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
             if owner.setdefault(case_id, group.name) != group.name:
                 refuse(
                     f"assignment: case {case_id} is in the groups {owner[case_id]!r} and "
-                    f"{group.name!r}; a case belongs to at most one"
+                    f"{group.name!r}; a case may belong to at most one group"
                 )
     _check_order(groups)
 
@@ -98,7 +98,7 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
 def _check_group(group: Group, lanes: Collection[str]) -> None:
     where = f"assignment: group {group.name!r}"
     if not group.name:
-        refuse("assignment: a group has an empty name; every group needs one")
+        refuse("assignment: a group has an empty name; every group needs a name")
     if group.lanes is not None:
         _check_lanes(f"group {group.name!r}", group.lanes, lanes)
     if not (math.isfinite(group.start_after_s) and group.start_after_s >= 0):

@@ -255,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Withdraw a waiting request. Does nothing if the request is not waiting (any more)."""
+        """Withdraw a waiting request. Does nothing if the request is not (or no longer) waiting."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -267,7 +267,7 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back. Does nothing if the worker does not hold it (any more).
+        """Give a lease back. Does nothing if the worker does not (or no longer) hold it.
 
         A lease that is not given back ends automatically when its request can no longer be in
         flight. Sends that were counted against a rate stay counted, regardless of the outcome.
@@ -349,8 +349,8 @@ class LaneBroker:
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
         """Report that a request was sent `late_s` after its grant. Later sends make up for it.
 
-        Call it when the request is sent. Does nothing if the worker does not hold the lease (any
-        more).
+        Call it when the request is sent. Does nothing if the worker does not (or no longer) hold
+        the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)

@@ -61,7 +61,7 @@ class BudgetBalance:
 
     @property
     def left_of_all(self) -> int:
-        """All units left as far as this host knows, regardless of the part that it may spend."""
+        """All units that are left, as far as this host knows, even if it may not spend them all."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
@@ -148,11 +148,11 @@ With 0.9 the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
-    """Decides which cases may begin, based on the cost of earlier cases of their model. Pure.
+    """Decides which cases may begin, based on the cost of earlier cases of their model.
 
-    The cost includes requests to roles. A case *needs* the units that it uses, plus the units that
-    one of its requests reserves but does not use. The needs of a model's cases are unknown until
-    the first of them has ended.
+    The decision does no I/O. The cost includes requests to roles. A case *needs* the units that it
+    uses, plus the units that one of its requests reserves but does not use. The needs of a model's
+    cases are unknown until the first of them has ended.
     """
 
     def __init__(self, pool: Pool, purses: Mapping[str, BudgetBalance]) -> None:

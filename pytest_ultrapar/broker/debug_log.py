@@ -73,7 +73,8 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
             )
 
     # Log the grant before the lease is used. If the lease is already there, log it now, because the
-    # await then returns without a pass of the event loop; otherwise in the future's first callback.
+    # await then returns without a pass of the event loop. Otherwise, log it in the future's first
+    # callback.
     if future.done():
         over(future)
     else:

@@ -159,7 +159,7 @@ def _add_groups(
         workers: All workers.
         groups: By group, how many of its cases could be claimed now.
         of_model: By model, requests that could be in flight, including open and waiting cases.
-        of_lane: The same by lane. This function changes it.
+        of_lane: The same numbers by lane. This function changes them.
     """
     demand = of_model.copy()
     waiting = Counter(
@@ -209,7 +209,7 @@ def _unit(lane: LaneState, waiting: int) -> int:
 
 
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
-    """The fraction of each lane's possible requests to expect, if lanes outnumber the requests.
+    """The fraction of each lane's possible requests that is likely, if lanes outnumber requests.
 
     For example, the last case could use any of twenty keys, but uses only one. Without this
     fraction, its host would withhold half the rate of each key from other hosts. Lanes on which the

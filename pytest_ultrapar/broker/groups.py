@@ -120,11 +120,11 @@ class GroupBook:
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
         """Put an assignment in force, and open the gates that it allows to open.
 
-        Open episodes and ended cases stay counted. A later assignment changes only rules. One is
-        made when a worker is replaced with one that has a new name.
+        Open episodes and ended cases stay counted. A later assignment, which is made when a worker
+        is replaced with one that has a new name, changes only rules.
 
         Returns:
-            The groups with waiting requests that are missing from the assignment.
+            The groups that have waiting requests but are missing from the assignment.
         """
         if self.start_s is None:
             self.start_s = now_s
@@ -179,7 +179,7 @@ class GroupBook:
             self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
-        """Release the lock if the group has no waiting request and is not running (any more)."""
+        """Release the lock if the group has no waiting request and does not (or no longer) run."""
         is_running = group.has_opened and (group.n_left or group.n_open)
         if not group.lines and not is_running:
             self._release_lock(group, now_s)

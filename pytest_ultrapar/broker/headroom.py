@@ -1,4 +1,4 @@
-"""Headroom: sends are spaced wider than declared, so that late sends do not break a limit.
+"""Headroom: extra spacing between sends, so that late sends do not exceed a limit.
 
 A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
 `window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
@@ -41,8 +41,8 @@ hundreds of limits."""
 OF_WAKE = 0.5
 """The share of a promise that the broker itself may use up by waking late for a send."""
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
-"""Spare time after a refusal, as shares of the window. The first applies for the rest of the run.
-The second applies for a while, if there is a refusal although the first applied."""
+"""Spare time after a refusal, as shares of the window. The first share applies for the rest of the
+run. If there is a refusal while the first share applies, the second applies for a while."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
 """The second share applies for this many windows: by then, the reason for late sends is gone, such
 as fifteen starting processes. If the provider still refuses after the second share was used this
@@ -87,10 +87,10 @@ def longest_spare_s(window_s: float) -> float:
 
 
 class Headroom:
-    """The time added to one window of one limit. Pure.
+    """The time added to one window of one limit. Does no I/O.
 
-    Guarantee: when a lease is granted, the delay promised to it stays reserved as spare time for a
-    whole window, even if the promise and the spare time change.
+    Guarantee: the delay that is promised to a lease when it is granted stays reserved as spare time
+    for a whole window. This is true even if the promise or the spare time changes.
 
     Attributes:
         window_s: The window, seconds.
@@ -115,7 +115,7 @@ class Headroom:
         self._counts = [0.0] * len(SEEN_S)
 
     def send_by_s(self) -> float:
-        """The longest delay after which to send a request granted now; excess is made up for."""
+        """The maximum delay for a request granted now. Excess over the promise is made up for."""
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def make_up(self, late_s: float, made_up_s: float) -> float:
@@ -174,7 +174,8 @@ class Headroom:
             provider allows less than declared.
         """
         if granted_s <= self._taught_s:
-            # Sent in the same burst as the request whose refusal already widened the spacing.
+            # It was sent in the same burst as the request whose refusal already widened the
+            # spacing.
             return True
         if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s or self._n_again == AGAIN_TIMES:
             return False

@@ -310,7 +310,7 @@ class LaneHealth:
             # Draw the jitter once per burst: the largest of fifty draws would always be near the
             # maximum.
             return None
-        # Not much longer than the lane has refused so far: it may be back just as soon.
+        # Do not pause much longer than the lane has refused so far: it may be back just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
         said = f"without a requested wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
@@ -574,7 +574,7 @@ class _Recent:
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether there are enough failures to judge: at least half as many as requests in flight."""
+    """Whether the failures are enough to judge: at least half of the number in flight."""
     return 2 * n_failed >= pending
 
 

@@ -16,7 +16,7 @@ ANSWER_TOKENS = 1000
 
 
 class HighQuantile:
-    """A high quantile of the last values. Pure.
+    """A high quantile of the last values. Does no I/O.
 
     It is the `quantile` of the last `REMEMBERED` values. With the default, this is the largest
     value if there are up to 20. With fewer than `FEW` values it is never below `supposed`, the

@@ -348,7 +348,7 @@ class LaneTable:
             limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
 
     def begins(self, case_id: str, lane: LaneState) -> None:
-        """Record that an open case got a lease on a lane. It may be its first one there or not."""
+        """Record that an open case got a lease on a lane (its first one there or a later one)."""
         self._open_on.setdefault(case_id, {}).update(dict.fromkeys(lane.path))
         for limit in lane.path:
             limit.places.begin(case_id)
@@ -455,7 +455,7 @@ class LaneTable:
         self._free_seat(lane)
 
     def part_ends_s(self, lane: LaneState) -> float:
-        """When this host's claims end or, if that is earlier, its shares of a lane's limits."""
+        """When this host's claims or its shares of the limits end: the earlier of the two times."""
         is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
@@ -531,7 +531,7 @@ class LaneTable:
             failed.n_moved += 1
 
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
-        """Space sends wider, if that can prevent such a refusal.
+        """Widen the spacing of sends after a refusal, if that can prevent more such refusals.
 
         A request may arrive too early only because the one before it arrived late, or because the
         provider counts in shorter windows than it declares. Limits that are already being
@@ -605,7 +605,7 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed together with a lane, including it; none without a scope."""
+        """The lanes that are removed together with a lane, including it; empty without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]

@@ -407,7 +407,7 @@ class InstanceState:
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it has not answered any request yet, perhaps for lack of time."""
+        """Whether it got its first request only seconds ago and has not answered any yet."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )
@@ -460,7 +460,7 @@ class InstanceState:
 
 
 class LaneSet:
-    """Lanes of one model that some requests are bound to. Its clock runs while none has a seat.
+    """Lanes of one model to which some requests are bound. Its clock runs while no seat is free.
 
     Each waiting request reads this clock when it arrives and when it leaves. The difference is its
     seat wait. So the clock costs the same, however many requests wait.

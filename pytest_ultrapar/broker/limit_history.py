@@ -60,7 +60,9 @@ class HistoryFile:
                 left = left[os.write(self._fd, left) :]
         except OSError as error:
             name = "" if self._path is None else self._path.name
-            sys.stderr.write(f"ultrapar: cannot write {name}, so it ends here: {error.strerror}\n")
+            sys.stderr.write(
+                f"ultrapar: cannot write {name}, so this file ends here: {error.strerror}\n"
+            )
             self.close()
 
     def close(self) -> None:

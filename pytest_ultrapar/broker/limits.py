@@ -88,7 +88,7 @@ def settle(
             used = 0
         elif used is None:
             # The provider may have processed the request and counted it in full: a failure does not
-            # show that. But when it ends shows on which day it was counted.
+            # show that. But the time at which it ends shows on which day it was counted.
             used = reservation.units
         meter.book.settle(reservation, used, now_s)
         limit.look_at_days(now_s)
@@ -119,8 +119,8 @@ class LimitState(Timer):
         pace_ready_s: The earliest time of the next send at the pace of `controller`.
         controller: Estimates how far the limit is below the declared seats and rates: in adaptive
             mode from the start, in fixed mode after the first refusal. None: as declared.
-        head_of_line: The head of line that the limit is reserved for, if any. `kept_until_s`: when
-            that request's tokens fit; -infinity without a head of line.
+        head_of_line: The `HeadOfLine` for which the limit is reserved, if any. `kept_until_s`: when
+            that request's tokens fit; -infinity if the limit is not reserved.
         places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last updated.
@@ -264,7 +264,7 @@ class LimitState(Timer):
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
-        """Space sends wider after a rate limit refused one.
+        """Widen the spacing of sends after a rate limit refused one.
 
         Args:
             exceeded: Which limit was exceeded, if the provider names it.
@@ -322,8 +322,9 @@ class LimitState(Timer):
         """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
         False while requests are in flight, because unused parts of their reservations will be
-        freed. If a file cannot be written for as long as that, the daily quota counts as used up.
-        Until then, requests wait: no case should fail because a disk is full for a moment.
+        freed. If a file could not be written for at least the time from now to `until_s`, the daily
+        quota counts as used up. Before that, requests wait: no case should fail because a disk is
+        full for a moment.
         """
         if self.seats.in_flight:
             return False
@@ -365,7 +366,7 @@ class LimitState(Timer):
         return f"{self.name} (workers)"
 
     def free(self) -> None:
-        """Release the limit that was reserved for the head of line."""
+        """Release the limit that was reserved for the request at the head of a line."""
         self.head_of_line = None
         self.kept_until_s = -math.inf
         self.reckon()

@@ -224,8 +224,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
         estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
             mode after the provider has refused a request because of a limit.
         busy_s: How many seconds its leases were in use, summed over all leases.
-        widened: Limits on its path whose sends are now spaced wider, because the provider refused
-            some that were within the declared rate (`headroom`).
+        widened: Limits on its path whose sends are now spaced further apart, because the provider
+            refused some that were within the declared rate (`headroom`).
         awaits: The problem of the server that the lane waits for; empty if it does not wait.
         left_out: Unknown fields of its answers, each with its value.
         cut: How many answers ended because they reached their token limit, and the number of tokens
@@ -344,7 +344,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         in_flight: How many leases are in use now.
         open_episodes: How many episodes got their first lease and were not reported as ended.
         ended_episodes: How many distinct cases were reported as ended.
-        waiting: How many requests have no lease yet. Requests of groups that may not start count.
+        waiting: How many requests have no lease yet. This includes requests of groups that may not
+            start yet.
         trying: How many episodes wait before they retry a request that was refused or failed.
         models: The counts for each model that got requests.
         room: If hosts share limits, how many more requests could be in flight, by model, on lanes

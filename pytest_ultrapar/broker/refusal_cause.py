@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 TELLING = 2
 """If a lane has answered before, it is suspected after it has refused this many different requests
-in a row. With the check, a dead key refuses three requests in total."""
+in a row. Including the check, a dead key refuses three requests in total."""
 
 
 class RefusalCheck:
-    """The requests that a lane has refused since its last answer, and the state of its check. Pure.
+    """The requests that a lane has refused since its last answer, and the state of its check.
 
     Attributes:
         is_new: Whether the lane has never answered.
@@ -59,7 +59,7 @@ class RefusalCheck:
 
     @property
     def scope(self) -> Scope | None:
-        """The part of the lane that its first refusal would remove; None for only the lane."""
+        """The part of the lane that its first refusal would remove; None means just the lane."""
         return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str, words: int) -> None:
@@ -90,7 +90,7 @@ class RefusalCheck:
 
         Returns:
             The verdict on the lane. A refusal becomes `cancelled` if the lane has answered in the
-            meantime, or if the check was refused for another reason than the requests.
+            meantime, or if the check was refused for a different reason than the requests.
         """
         is_told = self.is_being_checked and (
             outcome not in {"not_found", "bad_request"}

@@ -43,7 +43,7 @@ class RetryBudget(Timer):
     - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
       instance has answered a request, or after a growing pause if the last probe failed. So an
       instance that does not answer gets two requests a minute, and an instance that has recovered
-      gets all of them.
+      gets all parked retries.
 
     Attributes:
         n_drawn: How many retries were drawn so far, excluding probes.

@@ -41,7 +41,7 @@ class Scheduler:
     """Grants and refuses waiting requests, and collects the messages for workers.
 
     Attributes:
-        actions: The decisions that the broker has not taken yet.
+        actions: The decisions that the broker has not collected yet.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Scheduler:
     def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set can serve a request within an episode's time, and the reason's kind.
+        """Why no lane of a set can serve a request in an episode's time, and the kind of reason.
 
         None if a lane may serve it.
         """
@@ -227,14 +227,14 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The preferred lane; None (any lane) if only other lanes have enough money for it."""
+        """The preferred lane; None (any lane) if only others have enough money for the request."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane has too little money and gets none back."""
+        """Let any lane serve follow-ups whose own lane has too little money and gets no more."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -573,7 +573,7 @@ def no_such_group(group: str) -> str:
 
 
 def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
-    """The message that all lanes for a request are removed, or that its group allows none."""
+    """The message that all lanes for a request are removed, or that its group allows no lane."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
         return f"the case's group allows no lane of the model {model!r}"
@@ -610,7 +610,7 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
                 # same for all cases.
                 more_at = ledger.free_at(units, now_s) if ledger.is_kept else _FULL_DAY
                 row = f"{limit.name} ({kind.word} = {ledger.amount:,})"
-                soonest = wait_s, f"daily limit of {row} is used up; {more_at}"
+                soonest = wait_s, f"the daily limit of {row} is used up; {more_at}"
     assert soonest is not None
     return soonest[1]
 

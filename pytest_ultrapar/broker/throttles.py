@@ -112,8 +112,8 @@ class Pacer:
 
         Args:
             now_s: The time.
-            wake_s: How late a send may be granted to still count as on time, in seconds. Even on an
-                idle machine timers wake 1 ms late. Without this, a rate of 100 sends per second
+            wake_s: How late a send may be granted and still count as on time, in seconds. Even on
+                an idle machine timers wake 1 ms late. Without this, a rate of 100 sends per second
                 would lose a tenth of them.
 
         Returns:

@@ -92,7 +92,7 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """Let free lanes without enough money for the next request serve others while it waits.
+    """While the next request waits, let free lanes without enough money for it serve others.
 
     The lanes are checked again when they get more money and when the request no longer waits.
     """
@@ -320,7 +320,8 @@ class HeldLease:
         made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
         at_grant: How many requests were in flight at the grant, on the limit that the provider
             enforces.
-        behind_s: How many seconds after the allowed time of the send it was granted.
+        behind_s: How many seconds passed between the time at which the send was allowed and the
+            grant.
         late_s: How late its request was sent, as far as reported.
         probes: If its request is a probe, the retry budget; None for all other leases.
         units: The money that is reserved for it.

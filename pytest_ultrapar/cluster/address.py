@@ -1,4 +1,4 @@
-"""The address of a cluster's server, and the names of runs and hosts, checked before a run.
+"""Check the address of a cluster's server, and the names of runs and hosts, before a run.
 
 A URL with a password is only accepted from the environment, because every user of a machine can
 read its command lines.
@@ -39,10 +39,10 @@ class ClusterAddress:
     """The address of the server. Its repr and `shown` contain no password.
 
     Attributes:
-        host: Name or address; empty with a `path`.
-        path: Path of a Unix socket; empty with a `host`.
+        host: Name or address; empty if there is a `path`.
+        path: Path of a Unix socket; empty if there is a `host`.
         prefix: The prefix of this installation's Redis keys: `{ultrapar:PREFIX}:...`.
-        ca_file: PEM file of the authorities to trust instead of the system's.
+        ca_file: PEM file of the certificate authorities to trust instead of the system's.
         trusted: Whether the user has declared that a server without a password is safe.
     """
 
@@ -77,11 +77,11 @@ class ClusterAddress:
 
     @property
     def digest(self) -> str:
-        """A digest of 64 hexadecimal digits, the same for all hosts that share limits there."""
+        """A digest of 64 hexadecimal digits, the same for all hosts that share limits."""
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
 
     def quoted(self, said: object, most: int = 200) -> str:
-        """Prepare a server's text for a message: on one line, short, and without the password.
+        """Return a server's text for use in a message: one short line without the password.
 
         Args:
             said: An error, or its text.
@@ -93,10 +93,10 @@ class ClusterAddress:
         return one_line(Redactor(secrets).short(text, most))
 
     def connection(self, timeout_s: float) -> dict[str, Any]:
-        """Return the arguments for a client of redis-py, synchronous or not, with the password.
+        """Return the arguments (with the password) for a redis-py client, synchronous or not.
 
         Args:
-            timeout_s: The time limit for connecting, and for an answer.
+            timeout_s: The time limit for connecting, and also for each answer.
         """
         told: dict[str, Any] = {
             "db": self.database,
@@ -122,15 +122,15 @@ def read_address(
 
     Raises:
         ConfigError: No server is named, or the URL is invalid, has a password on the command line,
-            or names a server without a password on another machine.
+            or gives no password for a server on another machine.
     """
     if given is not None:
         return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
     if not named:
         refuse(
-            "no cluster server is given: set the environment variable "
-            f"{VARIABLE}, or give {option} URL"
+            f"no cluster server is given: set the environment variable {VARIABLE}, or pass "
+            f"{option} URL"
         )
     return _parse(named, VARIABLE, is_public=False)
 
@@ -140,7 +140,7 @@ def check_name(name: str, option: str) -> None:
 
     Args:
         name: The name.
-        option: The option that gave it, for messages.
+        option: The option that set it, for messages.
 
     Raises:
         ConfigError: It is empty, too long, or contains a character that is not allowed.
@@ -174,7 +174,7 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     if url.scheme not in SCHEMES or "://" not in text:
         raise _refused(where, "must begin with redis://, rediss:// or unix://")
     if "#" in text or "@" in url.path + url.query:
-        # Checked before any part is shown: the rest may belong to a password.
+        # Check this before showing any part: the rest may belong to a password.
         why = "contains a '/', '?', '#' or '@' that must be written %2F, %3F, %23 or %40"
         raise _refused(where, why)
     password = unquote(url.password) if url.password else None
@@ -247,8 +247,8 @@ class ServerFacts:
     """Facts about a server from its `INFO`.
 
     Attributes:
-        name: Its name and version for people, such as `Valkey 8.1.3`.
-        run_id: An id that is new at each start of the server.
+        name: Its name and version, as users know them, such as `Valkey 8.1.3`.
+        run_id: An id that changes each time the server starts.
         forgets: Whether it loses recent writes when it is killed.
     """
 
@@ -268,7 +268,10 @@ def server_facts(
     is_valkey = "valkey_version" in server
     version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))
     if not version:
-        refuse("the server is neither Redis nor Valkey: its INFO has no version; name another one")
+        refuse(
+            "the server is neither Redis nor Valkey: its INFO contains no version; use another "
+            "server"
+        )
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))
@@ -276,8 +279,8 @@ def server_facts(
     run_id = server.get("run_id")
     if not run_id:
         refuse(
-            "the server's INFO has no run_id, and without it lost data cannot be detected: name "
-            "the server itself, not a proxy in front of it"
+            "the server's INFO contains no run_id, and without it lost data cannot be detected: "
+            "use the URL of the server itself, not of a proxy in front of it"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":

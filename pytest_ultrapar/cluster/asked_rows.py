@@ -80,7 +80,7 @@ class AskedRows:
             leaving: Whether the host wants no more units.
 
         Returns:
-            For each different set of limits on a lane, the positions of its rows in `last`.
+            For each different set of limits on a lane, the positions of these limits in `last`.
         """
         before = {(row.at, row.day) for row in self.last}
         rows: list[AskedRow] = []
@@ -114,7 +114,7 @@ class AskedRows:
         Args:
             shares: The shares in the answer.
             held: The units that the broker holds now.
-            forfeits: Whether other hosts may have the units that were granted before.
+            forfeits: Whether other hosts may now have the units that this host was granted before.
 
         Returns:
             The units of each row, and for counted rows the units that are left on all hosts.

@@ -18,7 +18,8 @@ import msgspec
 
 SILENT_MS = 15_000
 """A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
-limits expire sooner (`ledger`): a case that runs twice costs money, but a case that waits does not.
+shares of limits expire sooner (see `ledger`). The cases stay with it for longer because a case that
+runs twice costs money, but a case that waits does not.
 """
 KEEP_MS = 7 * 86_400_000
 """The server forgets a run after a week without calls."""
@@ -42,16 +43,17 @@ KEY_NAMES = (
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of a group of the assignment. Groups are numbered in its order.
 
-    A group is over when none of its cases is left to claim and all claimed episodes have ended.
+    A group is over when it has no cases left to claim and all claimed episodes have ended.
 
     Attributes:
         lines: The first line of the group, and the line after its last one.
         after: The groups that must be over before this group starts.
         start_after_ms: The delay after these groups are over, or after the start of the run if
             `after` is empty.
-        lock: Groups with the same number never run at the same time: the first in order begins,
-            and keeps the lock until it is over. -1 means no lock.
-        at_once: The maximum number of its cases that are open at the same time; 0 means no maximum.
+        lock: Groups with the same number never run at the same time. The first one in the order
+            begins, and keeps the lock until it is over. -1 means no lock.
+        at_once: The maximum number of its cases that may be open at the same time; 0 means no
+            maximum.
     """
 
     lines: tuple[int, int]
@@ -66,12 +68,13 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
 
     Attributes:
         name: The host's name. Hosts that are alive have different names.
-        life: A random id of the process. The same name with another id is another process.
+        life: A random id of the process. If the same name comes with a different id, it belongs to
+            a different process.
         identity: The facts that all hosts must agree on, as JSON text.
         lines: For each line, its first case and the case after its last one.
-        groups: The rules of the groups. Lines in no group are free.
+        groups: The rules of the groups. Lines outside all groups are free.
         said: The host's text about its state, for people.
-        comes_back: Whether it was in the run before.
+        comes_back: Whether it has been in the run before.
         holding: The cases that it has claimed and not finished.
         done: The cases that it has finished, with a grade or an error of the suite.
         failed: The cases that it has finished without an answer (`infra`).
@@ -94,7 +97,7 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
 
 
 class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="claim"):
-    """A host reports its finished cases, and how many more it could begin.
+    """A host reports the cases that it has finished, and how many more it could begin.
 
     Attributes:
         host: The number that it got when it joined.
@@ -102,8 +105,8 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
             the same cases.
         done: The cases finished with an answer since the last call.
         failed: The cases finished without an answer since the last call.
-        open: How many of its cases have episodes that have not ended.
-        open_of: How many of these cases are in each group; groups without any are left out.
+        open: How many of its cases are open, which means that their episodes have not ended.
+        open_of: How many of these cases are in each group. Groups without open cases are left out.
         wants: How many further cases it could begin, by line.
         said: The host's text about its state, for people.
     """
@@ -122,7 +125,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="leave"):
-    """A host ends; other hosts may claim its unfinished cases."""
+    """A host leaves the run; other hosts may claim its unfinished cases."""
 
     host: int
     life: str
@@ -153,14 +156,14 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
         elected: Whether this host is the one that reports the end of the whole run.
         waits_ms: The time until hosts get cases. A server that forgot the run waits until hosts
             have told it which cases they still have.
-        unclaimed: How many cases of each line no host has claimed.
-        claimable: How many of these cases the rules of their groups allow now.
+        unclaimed: For each line, how many cases no host has claimed yet.
+        claimable: How many of these cases may be claimed now under the rules of their groups.
         given: The cases that belong to this host from now on.
         drained: Whether an operator has drained the host: it starts no more cases.
         n_dead: How many hosts were ever treated as dead.
-        last_dead: The name of the last dead host, which may be any text.
-        lost: After a `JoinCall`, the cases that it held and that other hosts now have or have
-            finished.
+        last_dead: The name of the host that was treated as dead most recently. It may be any text.
+        lost: After a `JoinCall`: the cases of `holding` that other hosts have claimed or finished
+            in the meantime.
     """
 
     host: int
@@ -185,7 +188,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """The run with that name has another identity, given in `identity` as JSON text."""
+    """The run with that name has a different identity: `identity`, as JSON text."""
 
     identity: str
 

@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim ahead for lines that are kin: before any case began, and the minimum
-after that."""
+"""How many cases to claim ahead for lines that are kin. The first number applies before any case
+has begun. The second is the minimum after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: while there are cases to claim, and otherwise."""
+"""Seconds between two looks: first while there are cases to claim, then otherwise."""
 RECENT = 5
 """How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts:
 if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
 times as long as on one host."""
 SOON_S = 0.02
-"""How soon the next look follows after a case ended here that other cases may wait for."""
+"""Seconds until the next look if a case has ended here that other cases may be waiting for."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""If for this long nothing was in flight and nothing waited, all claimed cases have ended. The
-longer time applies to cases that others wait for, since a fixture may take a while before the first
+"""If nothing has been in flight or waiting for this long, all claimed cases have ended. The longer
+time applies to cases that others wait for, since a fixture may take a while before the first
 request."""
 AT_ONCE = 20_000
 """The maximum number of finished cases in one call. A server that forgot the run must get all of
@@ -104,7 +104,7 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 
 
 class ClaimSize:
-    """Decides how many cases of each line to claim; pure. Each call of `wants` is a look.
+    """Decides how many cases of each line to claim. Does no I/O. Each call of `wants` is a look.
 
     If kin lines were not counted together, five models that share their keys would have ten cases
     waiting on each host at the end of a run. Phase 5.3 on three hosts then took 1.05 times as long
@@ -178,7 +178,7 @@ class Claiming:
         cases: All cases of the run.
         lanes: The lanes that the run may use.
         directory: The host's run directory.
-        patience_s: How long to wait for an answer of the server, or for closed limits to open.
+        patience_s: How long to wait for an answer from the server, or for closed limits to open.
         status: Returns the broker's present status; callable in any thread.
         said: The server's last answer; None before `join`.
         n_claimed: How many cases this host claimed, not counting cases that it gave up again.
@@ -263,11 +263,12 @@ class Claiming:
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. Wait while the server does not answer, or a host of that name may be alive.
+        """Join the run. Wait as long as the server is silent or a host of this name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
-            waiting: Called while it waits, with the thing that it waits for and the reason.
+            waiting: Called while it waits. The arguments are the thing that it waits for, and the
+                reason.
 
         Raises:
             ConfigError: The other hosts run something else, a host of this name is alive, or the
@@ -313,7 +314,7 @@ class Claiming:
             offer: Called with the cases that this host must run, as positions in pytest's
                 collection.
             over: Called once, when nothing is left to run on any host.
-            lost: Called once with the reason, when the server could not be used for too long.
+            lost: Called once, with the reason, if the server was unusable for too long.
             troubled: Called with a sentence if the server cannot be used at present, a limit is
                 lower than in the pool, or the host was drained.
             hold: Called before cases are offered, and whenever claims have been renewed, with three
@@ -518,7 +519,7 @@ class Claiming:
                 f'run "{self.run}" continues without this host: another host took its name'
             )
         self._checked(said)
-        # The rest is reported before any host gets cases.
+        # Report the rest before any host gets cases.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
         self._lost_cases.update(said.lost)
@@ -537,7 +538,7 @@ class Claiming:
             groups=self.cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
-            # A server that forgot the run gets all of them.
+            # A server that forgot the run needs all of them.
             done=sorted(self._all_done)[:AT_ONCE],
             failed=sorted(self._all_failed)[:AT_ONCE],
             open_of=self._open_of(),

@@ -1,9 +1,9 @@
-"""Compare the speed of this host's clock with the server's; pure.
+"""Compare the speed of this host's clock with the server's, without I/O.
 
 A host spaces its requests by its own clock. If that clock is fast, the host would send more than
 its share of a rate, so it gets no shares of rates. A clock that a time service steps or slews must
-not count as wrong. A difference of more than `STEP_S` between two calls is a step, after which the
-comparison starts again.
+not be treated as wrong. A difference of more than `STEP_S` between two calls is a step, after which
+the comparison starts again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pytest_ultrapar.broker.shares import DRIFT
 STEP_S = 0.5
 """A time service steps a clock by more than this, and slews it by less."""
 STRETCH_S = 30.0
-"""How long to observe before comparing. Over this time, `DRIFT` allows more than `STEP_S` and the
-uncertainty of a slow call."""
+"""How long to observe before comparing: long enough that the difference allowed by `DRIFT` is more
+than `STEP_S` plus the uncertainty of a slow call."""
 _TICK_S = 0.001
 """The server reports its time in whole milliseconds."""
 
@@ -55,7 +55,7 @@ class ClockDrift:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """Return the minimum and maximum time that passed here, and the time on the server."""
+    """Return the time that passed here (minimum and maximum), and on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

@@ -1,6 +1,6 @@
-"""Reopen daily limits and budgets that closed because the server lost the spent amount.
+"""Reopen daily limits and budgets that closed because the server lost count of the spending.
 
-They open by themselves when all hosts have reported their amounts, or when the lost amounts no
+They open by themselves when all hosts have reported what they spent, or when the lost amounts no
 longer count. To open them earlier, for example because hosts are gone, an operator runs
 `ultrapar cluster reset-day`.
 """
@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Open all closed daily limits and budgets, with the amounts that are still known.
+    """Open all closed daily limits and budgets, with the spending that is still known.
 
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.
@@ -32,8 +32,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     closed = [row for row in server.ledger().rows if row.awaits]
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
-            f"all limits stay closed for another {duration(soon_s)}, since the server restarted; "
-            "repeat this command after that"
+            f"all limits stay closed for another {duration(soon_s)}, because the server "
+            "restarted; repeat this command after that"
         )
         return
     if not closed:

@@ -28,7 +28,7 @@ operator.
 If a run is divided into shards, status and forget accept the name of the run and apply to all its
 shards. You can also name a single shard, such as nightly-17:2/4.
 
-Name the server with --cluster or the environment variable ULTRAPAR_CLUSTER.
+Specify the server with --cluster or the environment variable ULTRAPAR_CLUSTER.
 """
 _RUN = "name of a run, as given with --ultrapar-cluster-run"
 
@@ -39,7 +39,7 @@ class _Action(NamedTuple):
     Attributes:
         summary: One line for `ultrapar cluster --help`.
         declare: Declares the arguments of the action.
-        do: Runs the action and yields lines for people.
+        do: Runs the action and yields human-readable lines.
         more: Additional sentences for the help of the action.
     """
 
@@ -156,7 +156,7 @@ def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
     """
     living = [host.name for host in hosts if host.is_alive]
     if living:
-        refuse(f"run {run} is in progress on {', '.join(living)}; end or drain its hosts first")
+        refuse(f"run {run} is in progress on {', '.join(living)}; stop or drain its hosts first")
 
 
 def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
@@ -195,7 +195,9 @@ def _declare_run(parser: argparse.ArgumentParser) -> None:
 
 def _declare_drain(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
-    parser.add_argument("host", metavar="HOST", help="one of its hosts, as named by status")
+    parser.add_argument(
+        "host", metavar="HOST", help="one of its hosts, by the name that status shows"
+    )
 
 
 def _declare_reopen(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +225,7 @@ _ACTIONS = {
         " Then join the run again.",
     ),
     "reset-day": _Action(
-        "reopen daily limits and budgets that closed because the server lost the spent amounts",
+        "reopen daily limits and budgets that are closed because the server lost the spent amounts",
         lambda _: None,
         _reset_day,
         " They continue with the amounts that are still known. If a host is gone, its last portion"

@@ -1,10 +1,10 @@
-"""Report to the ledger what a host has spent of its daily limits in runs outside the cluster.
+"""Report to the ledger how much of its daily limits a host has used outside the cluster.
 
 A host counts the units of each day in files, over all its runs (`broker.day_ledger`). For each row,
 a cluster run has a second file with the units that the ledger knows. When a host joins, it reports
-the units that are only in the first file, and adds them to the second. A host that is killed in
-between reports them again: the count may be too high, but never too low. The ledger counts these
-units from the time of the report, so they are released later than they would be otherwise.
+the units that are only in the first file, and adds them to the second. If a host is killed in
+between, it reports them again. The count may then be too high, but never too low. The ledger counts
+these units from the time of the report, so they are released later than they would be otherwise.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DayFiles(msgspec.Struct, frozen=True):
 
 
 class EarlierDailyUse:
-    """The units of a host's days that the ledger does not know yet."""
+    """The part of a host's daily use that the ledger does not know yet."""
 
     def __init__(self, files: Sequence[DayFiles | None]) -> None:
         """Start without any units; `read` reads the files.

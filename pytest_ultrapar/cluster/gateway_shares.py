@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""How long units are still wanted after their last use. So clients that send one request after
-another, with short pauses, keep their share. After this time, the share of clients that are gone
-no longer blocks other hosts."""
+"""How long units are still wanted after their last use. In this way, clients that send one request
+after another, with short pauses, keep their share. After this time, the share of clients that are
+gone no longer blocks other hosts."""
 
 
 class Traffic(NamedTuple):
@@ -37,7 +37,7 @@ class Traffic(NamedTuple):
 
 
 class RecentUse:
-    """Records the recent use of each model; pure."""
+    """Records the recent use of each model. Does no I/O."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
         """Start without any use; `model_of` maps each lane to its model."""
@@ -67,7 +67,7 @@ class RecentUse:
             self._seen.popleft()
 
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
-        """Return how many more requests of each model are wanted, like claimable cases."""
+        """Return how many more requests of each model are wanted, in place of claimable cases."""
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
             # Use the maximum over the lanes of a model: all its requests could use that lane.
@@ -81,5 +81,5 @@ class RecentUse:
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """Return the maximum of a model's requests that were recently in use at the same time."""
+        """Return the maximum number of a model's requests that recently ran at the same time."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

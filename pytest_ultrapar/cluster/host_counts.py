@@ -1,8 +1,8 @@
 """Count a host's progress with its claimed cases, by line, from the broker's and pytest's reports.
 
-Pure. The broker reports the end of an episode. pytest reports the case much later, because a worker
-of xdist keeps its last item until it gets another one. If the broker gets no report, for example
-because an engine failed, pytest's report is used.
+This module does no I/O. The broker reports the end of an episode. pytest reports the case much
+later, because a worker of xdist keeps its last item until it gets another one. If the broker gets
+no report, for example because an engine failed, pytest's report is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class HostCounts:
         """Count a case that was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            # Most cases that other hosts took had not begun. If one had begun, one more is claimed.
+            # Most cases that other hosts took had not begun. For each that had begun, this host
+            # claims one more.
             self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
@@ -83,8 +84,8 @@ class HostCounts:
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
         broker does not report their line, and a worker may keep them for a long time. Therefore the
-        cases yet to begin in one line are never more than the cases yet to begin in all lines.
-        Otherwise a host whose workers keep all claimed cases would never claim again.
+        number of cases yet to begin in a line is at most the number yet to begin in all lines
+        together. Otherwise a host whose workers keep all claimed cases would never claim again.
 
         Args:
             n_open: The number of claimed cases whose episodes have not ended; see `n_open`.

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Seconds between two calls: usually, and while units move or there is news."""
+"""Seconds between two calls: the usual time, and the time while units move or there is news."""
 LOOK_S = 0.1
 """Seconds between two checks for news."""
 NAMED_S = 86_400.0
@@ -216,7 +216,7 @@ class HostShares:
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """Make further calls that improve shares or help people. Their failures are ignored."""
+        """Make further calls that improve shares or inform users. Ignore their failures."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
@@ -324,7 +324,7 @@ class HostShares:
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
                 broker.notes.append(_lowered(limit, spec, share.amount))
-            # Counted rows are granted in small portions, which do not help people.
+            # Counted rows are granted in small portions, which tell users nothing.
             if rows.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
@@ -332,8 +332,8 @@ class HostShares:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
                     f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
-                    "hosts that knew it are gone; ultrapar cluster reset-day opens it with the "
-                    "amount that is still known"
+                    "hosts that knew it are gone; to reopen the limit with the known amount, run "
+                    "ultrapar cluster reset-day"
                 )
 
 

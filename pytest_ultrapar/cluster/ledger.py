@@ -4,8 +4,8 @@ The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_
 stores all rows and hosts of one installation.
 
 **Invariant.** For each row, at any time, the sum of the following units is not more than the
-amount. First, for each host, the units that it last reported as held, or the units of its last
-grant if they are more. Second, the units that requests of dead hosts may still use. Third, for
+amount. First, for each host, the units that it last reported as held, or, if they are more, the
+units of its last grant. Second, the units that requests of dead hosts may still use. Third, for
 counted rows, the units spent in the window.
 
 **Time.** The ledger has its own time. It follows the server's time, but between two calls it
@@ -25,11 +25,11 @@ ledger recognises numbers from before it lost its data.
 
 **The first start.** If there is no stored data, this is the first start, or all data was lost. If
 no caller remembers an epoch (hosts store it on disk), rows open after the expiry time, because
-hosts that are alive call before then. If a host comes that remembers an earlier epoch, rows close
+hosts that are alive call before then. If a host that remembers an earlier epoch calls, rows close
 until windows and longest requests are over. One case is not covered: the server, its data and the
 disks of all hosts are lost at the same time, while requests are in flight. A new start on another
-machine may then give out units that those requests still use. To close all rows for minutes at each
-first start would be too high a price for that case.
+machine may then give out units that those requests still use. Preventing this would mean closing
+all rows for minutes at each first start, which is too high a price.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ EXPIRE_MS = 5_000
 """A host that makes no call for this time is treated as dead. This is more than twice `STOP_MS`,
 because a host's clock may run at half speed."""
 UNHEARD_S = (EXPIRE_MS - STOP_MS) / 1000
-"""Data that the provider's machine does not acknowledge within this time never arrives. So no
-request of an old share can arrive when another host has the share."""
+"""If the provider's machine does not acknowledge data within this time, the data never arrives. So
+no request of an old share can arrive when another host has the share."""
 
 
 class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -100,14 +100,15 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """News from one host for all others: a key, instance or lane is removed, or pauses.
+    """News from one host for all others: a key, instance or lane is removed or paused.
 
     Attributes:
-        name: The subject, which the ledger does not interpret. The last notice with a name applies.
+        name: The subject, which the ledger does not interpret. If several notices have the same
+            name, the last one applies.
         reason: A text, which the ledger does not interpret either. A notice with an empty reason
             revokes the earlier one.
-        for_ms: How long the notice applies from now on; 0 means until the ledger is unused for a
-            week.
+        for_ms: How long the notice applies from now on; 0 means until the ledger has not been used
+            for a week.
         run: Only hosts of this run receive it; empty means all hosts.
     """
 
@@ -126,7 +127,7 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         incarnation: A random token for this process of the host. A new process shares nothing with
             the old one, whose units are released when it has expired.
         seq: Larger than in every earlier call of the incarnation. If a call is repeated because it
-            is unknown whether it arrived, it has the same number and gets its answer again.
+            is unknown whether it arrived, it has the same number and gets the same answer.
         run: The name of the run. Shares are first divided between runs.
         server_run_id: The `run_id` of the server (`INFO server`), read after connecting.
         epoch: The last epoch in an answer to this host, in any run and incarnation (a host stores

@@ -1,8 +1,8 @@
 """Turn the limits of a pool into rows of the ledger, with names that are the same on all hosts.
 
 Limits of the pool and of providers apply to one run, so their rows belong to the run. A provider
-counts all other limits over all its users: two runs, teams or programs with the same key share the
-rows. The names contain digests that reveal neither keys nor servers.
+applies all other limits to all its users together, so two runs, teams or programs with the same key
+share the rows. The names contain digests that reveal neither keys nor servers.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def shared_rows(
     Args:
         pool: The pool.
         lanes: The lanes that the run may use.
-        identities: The identity of each lane's key (`key_identities`). A lane that is not in it
-            belongs to a simulated provider that the run starts, so its rows belong to the run.
+        identities: The identity of each lane's key (`key_identities`). A lane without one belongs
+            to a simulated provider that the run starts, so its rows belong to the run.
         run: The run's name.
     """
     urls = {
@@ -87,7 +87,7 @@ def shared_rows(
                 continue
             scope, group = _scope(limit, users[0], identities, urls, run)
             if scope in taken:
-                # If one file lists a limit twice, it is two limits, as on one host.
+                # If one pool file lists a limit twice, these are two limits, as on one host.
                 scope = f"{scope}:{_digest(name)}"
             taken.add(scope)
             longest_s = max(lane.request_s for lane in users)

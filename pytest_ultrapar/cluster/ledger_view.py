@@ -1,7 +1,7 @@
 """Read the content of the ledger without changing it, for people who inspect a cluster.
 
-`division.lua` writes this data. But other programs that can access the server may have written
-there as well, so data in another format is refused with one sentence.
+`division.lua` writes this data. But other programs that can access the server may also have written
+there. Data in another format is refused with one sentence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShareView:
         held: The units that it holds.
         granted: The units that it may use now.
         wanted: The units that it could use.
-        target: The units that it gets later.
+        target: The units that it gets when other hosts have returned some.
     """
 
     host: str
@@ -58,7 +58,7 @@ class ShareView:
 
     @property
     def coming(self) -> int:
-        """The units that it gets in addition to the granted ones."""
+        """The units that it gets later in addition to the granted ones."""
         return max(0, self.target - self.granted)
 
 
@@ -76,8 +76,8 @@ class RowView:
         spent: For counted rows: the units spent in the window.
         closed_s: Seconds until hosts can get more units than they hold, after the server has
             restarted; 0 means that the row is open.
-        awaits: For counted rows: whether the server lost the spent amount, and some hosts have not
-            reported yet.
+        awaits: For counted rows: whether the server lost count of what was spent, and some hosts
+            have not reported yet.
         shares: The shares of hosts that have or want units, the largest first.
     """
 
@@ -100,7 +100,7 @@ class RowView:
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """A notice from one host to the others: a lane, key or instance is removed, or pauses.
+    """A notice from one host to the others: a lane, key or instance is removed or paused.
 
     Attributes:
         run: Only hosts of this run receive it; empty means all hosts.

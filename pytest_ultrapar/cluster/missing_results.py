@@ -50,8 +50,9 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     numbered = NumberedCases(cases, identity.models, assignment.groups)
     if numbered.numbers != identity.numbers:
         refuse(
-            f"{directory} does not have the cases of run {state.name}, or its {_ASSIGNMENT} does "
-            "not have the run's groups: name the directory that ultrapar merge made from its hosts"
+            f"{directory} does not contain the cases of run {state.name}, or its {_ASSIGNMENT} "
+            "does not contain the run's groups: pass the directory that ultrapar merge made from "
+            "the run's hosts"
         )
     history = read_history(directory / JOURNAL_NAME)
     return [

@@ -1,4 +1,4 @@
-"""Convert a host's news to the ledger's notices and back; pure."""
+"""Convert a host's news to the ledger's notices and back, without I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoticeText(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
-    """Make a notice of a host's news for the other hosts of its run: they have the same lanes."""
+    """Make a notice from a host's news, for all hosts of its run. They have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),

@@ -85,7 +85,7 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""A field that follows from others: if one of those differs, the field is not reported."""
+"""Fields that depend on others: if one of the others differs, the field is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ class ClusterServer:
     """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: The server's facts, read at the last `read_facts`; None before.
+        facts: The server's facts, as of the last `read_facts`; None before the first.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
@@ -132,12 +132,12 @@ class ClusterServer:
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether it has reconnected since the last call: the server may be another one."""
+        """Whether it has reconnected since the last call. The server may be a different one now."""
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Read the facts again, and return whether the server has restarted since `look`.
+        """Read the facts again, and return whether the server has restarted since the last time.
 
         Raises:
             NoAnswerError, ConfigError: As `read_facts`.
@@ -197,7 +197,7 @@ class ClusterServer:
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Store the common facts of a run's shards, unless it has some, and return the stored ones.
+        """Store the facts that a run's shards agree on, unless some are stored. Return these facts.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -544,7 +544,7 @@ def run_prefix(address: ClusterAddress, run: str) -> str:
 
 
 def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
-    """Convert a redis-py error: either the call may work the next time, or it cannot work."""
+    """Convert a redis-py error. `NoAnswerError` means that the call may work the next time."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")
@@ -559,15 +559,15 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0 errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
-        # A wrong certificate fails at every connection.
+        # With a wrong certificate, every connection fails.
         if why := _wrong_certificate(said.lower()):
             return ConfigError(f"{where}: {why} ({said})")
         hint = "; if it does not use TLS, begin its URL with redis://" if address.tls else ""
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
-            f"{where} is a cluster node without the keys {address.key_prefix}*: "
-            f"name the node that has them ({said})"
+            f"{where} is a cluster node without the keys {address.key_prefix}*: use the URL of "
+            f"the node that has them ({said})"
         )
     return ConfigError(f"{where} refused a call: {said}")
 
@@ -578,5 +578,8 @@ def _wrong_certificate(said: str) -> str:
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:
-        return "its certificate is for another name: use the name in the certificate in the URL"
-    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
+        return "its certificate is for another name: in the URL, use the name in the certificate"
+    return (
+        "its certificate is not trusted: add the authority's certificate to the URL with "
+        "?ca_file=PATH"
+    )

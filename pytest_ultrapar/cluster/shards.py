@@ -34,7 +34,7 @@ def claims_name(run: str, shard: Shard | None) -> str:
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
-    """Check that a shard has a part of the same cases as the other shards of its run.
+    """Check that a shard belongs to the same set of cases as the other shards of its run.
 
     Args:
         server: The server.
@@ -45,7 +45,7 @@ def agree(
 
     Raises:
         NoAnswerError: There was no answer; the call may be repeated.
-        ConfigError: The run has another number of shards, no shards, or other cases.
+        ConfigError: The run has a different number of shards, no shards, or different cases.
     """
     whole = msgspec.structs.replace(
         own,

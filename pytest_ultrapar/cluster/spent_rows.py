@@ -6,8 +6,8 @@ that it has spent since the call (`answered`). Therefore nothing is spent twice,
 takes long.
 
 **Reserved units.** A request counts towards a daily number of requests when it is sent. For tokens
-and money, it reserves more than it uses. Reserved units are held, not spent, until the answer
-arrives, so that the rest can be returned.
+and money, it reserves more than it uses. Until the answer arrives, the reserved units are held and
+not spent, so that the rest can be returned.
 
 **Calendar days.** Each day has its own row, with the date in its name. A provider may count a
 request when it is sent or when it ends, by the provider's clock. Therefore two rows exist around
@@ -39,7 +39,7 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that map a counted row of a pool to rows of the ledger.
 
     Attributes:
-        size: How many units of the broker a unit of the ledger contains.
+        size: How many of the broker's units make up one unit of the ledger.
         reserves: Whether reserved units may be returned, as for tokens and money.
         zone: The time zone of its calendar days, or empty.
         late_s: The longest time from a grant until the request is counted, in seconds.

@@ -1,7 +1,8 @@
 """`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
-Pure. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most important lines come
-first: hosts that are silent or waiting, and limits whose hosts want more than the amount.
+This module does no I/O. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most
+important lines come first: hosts that are silent or waiting, and limits whose hosts want more than
+the amount.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _limit_json(row: RowView) -> dict[str, Any]:
 
 
 def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
-    """Yield lines for people, without control characters.
+    """Yield human-readable lines, without control characters.
 
     Args:
         status: The state of the server.
@@ -185,11 +186,11 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     what = f"{one_line(row.limit)}'s {one_line(row.word)}" if row.limit else one_line(row.row)
     text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
     if row.closed_s:
-        text += f"closed for another {duration(row.closed_s)}, since the server restarted; "
+        text += f"closed for another {duration(row.closed_s)}, because the server restarted; "
     elif row.awaits:
         text += (
-            "closed, since the server lost the spent amount and hosts that knew it are gone "
-            "(ultrapar cluster reset-day opens it with the amount that is still known); "
+            "closed, because the server lost the spent amount and hosts that knew it are gone "
+            "(ultrapar cluster reset-day reopens the limit with the known amount); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
@@ -218,7 +219,7 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, its units are free soon")
+        parts.append("gone, its units become available soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:

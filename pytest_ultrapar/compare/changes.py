@@ -1,4 +1,7 @@
-"""How the first figure changed, for each model and each value of a parameter; pure."""
+"""How the first figure changed, for each model and each value of a parameter.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,8 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     Attributes:
         name: The parameter; empty if all cases share one value.
         values: The unique names of the values, as tables show them.
-        looks: For each row of the grid and each value, the change of the solved rate. If there is
-            no solved rate, the change of the first score. None if no such case was graded in both
+        looks: For each row of the grid and each value, the change in the solved rate. If there is
+            no solved rate, the change in the first score. None if no such case was graded in both
             runs.
     """
 

@@ -15,8 +15,8 @@ SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
 Compare finished runs with the first of them, paired by case. The output shows the verdict, the
 solved rate of each model, and other differences between the runs. --full adds speed, latency,
-coverage, every score and the changed cells. Cases that only one run has are left out, but counted.
-Name a run by its directory, its id, or latest.
+coverage, every score and the changed cells. Cases that are in only one run are left out, but
+counted. Specify a run by its directory, by its id, or as latest.
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown

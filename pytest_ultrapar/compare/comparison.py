@@ -48,7 +48,7 @@ SPEED = (
 """The rows of the table of a whole run, in order. All changes are relative, except for coverage."""
 
 CHANCE = 0.05
-"""At most this share of the cells that are reported as changed is expected to be chance."""
+"""The largest expected share of chance results among the cells that are reported as changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Cell:
 
     Attributes:
         names: The values that the row names, such as the model.
-        look: The change of their solved rate.
+        look: The change in their solved rate.
         chance: McNemar's p-value, adjusted for the number of cells (Benjamini and Hochberg).
     """
 
@@ -77,7 +77,7 @@ class Comparison:
 
     Attributes:
         figures: The figures named in `SPEED` that both runs have.
-        looks: Changes of the solved rate, of figures of repeated cells, and of scores, for all
+        looks: Changes in the solved rate, in figures of repeated cells, and in scores, for all
             models together and for each model. Their 95 % intervals are not adjusted for their
             number.
         answers: The verdict on whether the answers are the same.

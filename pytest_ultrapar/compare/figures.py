@@ -1,4 +1,7 @@
-"""Compute the figure of a rule or of a table row: for one run, or its change between two; pure."""
+"""Compute the figure of a rule or of a table row: for one run, or its change between two.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """The message for the case that no row has the metric's number."""
+    """The message for a metric that has a number in no row."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
     return f"no selected graded case has {metric}"
@@ -285,7 +288,7 @@ _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change of a rule's figure, relative or as a difference, as the rule says.
+    """Compute the change in a rule's figure: relative, or as a difference, as the rule says.
 
     Args:
         rule: A rule that names the figure and selects cases; not `same_answers`.
@@ -397,7 +400,7 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change of throughput or makespan on the common cases, as `ultrapar bench` does.
+    """Compute the change in throughput or makespan on the common cases, as `ultrapar bench` does.
 
     Each case contributes its share of both makespans. The interval covers only the choice of cases,
     so the rule's bound must leave room for differences from day to day on the same machine.
@@ -431,8 +434,8 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
-            "their speeds cannot be compared. Give both runs the same cases, repetitions"
-            " and --ultrapar-baseline, or judge by service, which pairs the common cases"
+            "their speeds cannot be compared. Give both runs the same cases, repetitions and "
+            "--ultrapar-baseline, or use the metric service, which pairs the common cases"
         )
 
 
@@ -502,8 +505,8 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: the time without waits for limits, as a geometric mean; its change is the typical"
-    " ratio of a case's two times"
+    "service: the time without waits for limits, as a geometric mean; its change is the "
+    "geometric mean of the ratios of each case's two times"
 )
 CELL_FIGURES = (
     "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"

@@ -130,7 +130,7 @@ def _ends(
 ) -> tuple[Packed, dict[str, Side]]:
     """Return the conversations of a run's cases and how each case ended.
 
-    The numbers of their parts begin with `first`.
+    The parts are numbered from `first`.
     """
     columns = ("case_id", "kind", "error")
     with unusable():

@@ -1,4 +1,4 @@
-"""Judge a finished run with rules, with or without a baseline."""
+"""Check a finished run against rules, with or without a baseline."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def judge(
     *,
     undecided: Undecided = "pass",
 ) -> GateResult:
-    """Judge every rule.
+    """Check every rule.
 
     Args:
         rules: The rules; if empty, the default rules, which need a baseline.
@@ -242,7 +242,7 @@ def check_repetitions(
 
 
 def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
-    """Judge a rule by its figure; `held_up` has a sentence for each run that a client slowed."""
+    """Judge a rule by its figure; `held_up` has a sentence per run that a client slowed down."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -274,7 +274,7 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Estimate how many cases would move the interval's end to the bound.
+    """Estimate how many cases it takes to move the interval's end to the bound.
 
     This assumes that the figure stays the same. The width of an interval is inversely proportional
     to the square root of the number of cases.
@@ -306,7 +306,11 @@ def _notes(
     pairing: Pairing | None,
     judged: Sequence[Judged],
 ) -> tuple[str, ...]:
-    notes = [f"judged: mode {run.manifest.mode} of the bench"] if run.bench is not None else []
+    notes = (
+        [f"rules checked on the bench's run in mode {run.manifest.mode}"]
+        if run.bench is not None
+        else []
+    )
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
@@ -328,7 +332,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A request to judge a run: the runs' directories and the rules; empty: the default rules."""
+    """A request to judge a run: the runs' directories, and the rules (none: the default rules)."""
 
     run: str
     baseline: str | None
@@ -348,7 +352,7 @@ def judged_by(
     rules: tuple[Rule, ...],
     undecided: Undecided,
 ) -> GateResult:
-    """Let the process judge a finished run, and wait until it has ended.
+    """Check the rules on a finished run in the given process, and wait for that process to exit.
 
     Raises:
         ResultsError: The run could not be judged.

@@ -1,4 +1,4 @@
-"""`ultrapar gate`: judge a finished run with rules, for use in CI."""
+"""`ultrapar gate`: check a finished run against rules, for example in CI."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gate"
-SUMMARY = "judge a finished run with rules, with or without a baseline; exit code 1: a rule failed"
+SUMMARY = (
+    "check a finished run against rules, with or without a baseline; exit code 1 if a rule failed"
+)
 _WIDTH = max(len(metric.name) for metric in METRICS)
 DESCRIPTION = f"""\
-Judge a finished run with rules, and print a table of the results. The exit code is 0 if no rule
+Check a finished run against rules, and print a table of the results. The exit code is 0 if no rule
 fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
 
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
 
-If RUN is a bench, the gate judges its run in mode ultra; without that mode, phase or else rotate.
-To judge another mode, name its run (.ultrapar/bench-1/phase).
+If RUN is a bench, the gate checks its run in mode ultra, or otherwise in mode phase or rotate.
+To check another mode, pass its run (.ultrapar/bench-1/phase).
 
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, named in the same way"
+        "--baseline", metavar="RUN", help="the run to compare with, specified in the same way"
     )
     parser.add_argument(
         "--rule",
@@ -96,8 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         if manifest.shard is not None or manifest.cluster_run is not None:
             is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
             refuse(
-                f"{one.directory} is {is_part} of a run, but a gate judges whole runs: merge its "
-                "parts (ultrapar merge) and judge the merged run"
+                f"{one.directory} is {is_part} of a run, but a gate checks whole runs: merge its "
+                "parts (ultrapar merge) and check the merged run"
             )
     result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]

@@ -106,7 +106,7 @@ def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
     """A table cell: its change, its interval, whether the interval excludes 0, and its colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
-    # A shade is five points of a rate.
+    # One shade is five percentage points of a rate.
     steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
     return _points(look), bounds, sure, max(0, min(10, 5 + round(steps)))
 
@@ -122,7 +122,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change of the solved rate in percentage points with its 95 % interval, for all models"
+            "Change in the solved rate in percentage points, with its 95 % interval, for all models"
             f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )

@@ -1,4 +1,7 @@
-"""Pair the cases that two runs have in common, and list other differences of the runs; pure."""
+"""Pair the cases that two runs have in common, and list other differences of the runs.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -159,11 +162,11 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
         if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
             yield (
-                f"{word} has only cases that ended {ends[0]} in an earlier run: compared with that "
-                "run, its figures differ for this reason alone"
+                f"{word} contains only cases that ended {ends[0]} in an earlier run: compared "
+                "with that run, its figures differ for this reason alone"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
-            yield f"{word} used --lf, which selects cases that did not end well before"
+            yield f"{word} used --lf, which selects cases that failed before"
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:

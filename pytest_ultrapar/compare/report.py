@@ -1,4 +1,7 @@
-"""Turn comparisons and gates into sections of a report, for terminals and Markdown; pure."""
+"""Turn comparisons and gates into sections of a report, for terminals and Markdown.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -232,7 +235,8 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals cover only the choice of cases; another machine or day may change speeds more",
+        "intervals account only for the choice of cases; another machine or day may change "
+        "speeds more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -351,14 +355,14 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so the result may be chance. n to decide:"
-            " about how many cases would decide, if the figure stays the same. It is - if the"
-            " figure equals the bound, or if a million cases would not be enough"
+            "undecided: the interval contains the bound, so the result may be chance. n to "
+            "decide: about how many cases a decision needs, if the figure stays the same. It is "
+            "- if the figure equals the bound, or if a million cases would not be enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
-            "undecided rules pass. To make them fail, use --undecided fail (in a run:"
-            " --ultrapar-gate-undecided fail). To judge by the figure alone, write METRIC.point"
+            "undecided rules pass. To make them fail, use --undecided fail (in a run: "
+            "--ultrapar-gate-undecided fail). To check the figure alone, write METRIC.point"
         )
     notes += result.notes
     if result.simulated:

@@ -98,8 +98,8 @@ METRICS = (
     Metric(
         "service",
         "seconds",
-        "mean time of an episode without its waits for limits; a relative change is the typical"
-        " ratio of a case's two times",
+        "mean time of an episode without its waits for limits; a relative change is the "
+        "geometric mean of the ratios of each case's two times",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
@@ -118,8 +118,8 @@ METRICS = (
     Metric(
         f"{PASS_AT}K",
         "share",
-        "cells (a test with its parameters and model) with one solved case in K repetitions: mean"
-        " over cells with at least K graded repetitions, such as pass@3",
+        "cells (a test with its parameters and model) with at least one solved case in K "
+        "repetitions: mean over cells with at least K graded repetitions, such as pass@3",
     ),
     Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
     Metric(
@@ -162,14 +162,14 @@ def find_metric(name: str) -> Metric | None:
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """The bound applies to the run's figure, to its difference from the baseline's figure, or to that
-difference in per cent. `none`: there is no bound."""
+difference as a percentage. `none`: there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
 rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
 
     solved_rate>=0.7             without a sign: the run's own figure
     score.workflow>=-0.05        with a sign: the difference from the baseline's figure
-    throughput>=-10%             with a sign and %: that difference in % of the baseline's
+    throughput>=-10%             with a sign and %: that difference as % of the baseline's
 
 Two more forms:
 
@@ -180,9 +180,9 @@ Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAM
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
 A case must match all filters of a rule. Write values as tables show them; patterns do not work.
 Metrics of the whole run take no filter. speedup takes only model and suite.
-For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
-(more than half). Each is a mean over cells. Instead of 3, write any number of repetitions that the
-run has.
+For repetitions of a cell: pass@3>=0.8 (at least one of 3 is solved), pass^3>=0.5 (all 3),
+majority>=0.7 (more than half). Each is a mean over cells. Instead of 3, write any number of
+repetitions that the run has.
 
 A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
 of the bound. So choose the smallest effect that matters as the bound. If the interval contains the
@@ -350,8 +350,8 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         plain = text.strip()
         refuse(
             rule,
-            f"{plain} needs a sign, since a per cent bound is relative to the baseline: write"
-            f" +{plain} or -{plain}; {_wanted(metric)}",
+            f"{plain} needs a sign, because a bound in % is relative to the baseline: write "
+            f"+{plain} or -{plain}; {_wanted(metric)}",
         )
     if unit == "%":
         return number / 100, "relative"
@@ -440,9 +440,9 @@ def check_baseline(rules: Iterable[Rule]) -> None:
         if rule.needs_baseline:
             refuse(
                 rule.text,
-                "it needs a baseline: name one (--baseline RUN, in a run"
-                " --ultrapar-gate-baseline RUN), or write a bound with neither a sign nor %, if the"
-                " metric allows that",
+                "it needs a baseline: specify one (--baseline RUN; in a run: "
+                "--ultrapar-gate-baseline RUN), or write a bound with neither a sign nor %, if "
+                "the metric allows that",
             )
 
 

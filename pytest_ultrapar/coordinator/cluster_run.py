@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 _ALONE = {
     "resume": "join the run by its name to finish it",
     "regrade": "it sends nothing",
-    "replay": "it has the answers already",
+    "replay": "it already has the answers",
     "baseline": "it measures one host",
     "check": "it sends requests outside the shared limits",
-    "gate": "a host knows only its own cases: gate the run that ultrapar merge makes",
-    "gate_baseline": "a host knows only its own cases: gate the run that ultrapar merge makes",
+    "gate": "each host knows only its own cases (run ultrapar merge, then ultrapar gate on the "
+    "merged run)",
+    "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
+    "gate on the merged run)",
 }
 """Options that work only in a run on one host, each with the reason."""
 _SPEAKS_S = 1.2
@@ -58,7 +60,7 @@ def refuse_options(options: Options) -> None:
     """Check that the options work in a cluster run, if they request one.
 
     Raises:
-        ConfigError: They do not.
+        ConfigError: An option does not work in a cluster run.
     """
     if options.cluster_run is None:
         for name in ("cluster", "cluster_host"):
@@ -142,7 +144,7 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The name of the run, and of the shard, which counts its own done and claimed cases."""
+        """The name of the run and the shard; each shard counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STDERR_FD = 2
 _SILENT = -2
-"""`-qq`: only pytest's own dots."""
+"""With `-qq`, only pytest's own dots are shown."""
 
 
 class Coordinator:
@@ -74,7 +74,7 @@ class Coordinator:
         self._live.collecting(self.run.collected_before())
 
     def plan_nothing(self) -> None:
-        """Hide the progress: no selected test is a case."""
+        """Hide the progress, because no selected test is a case."""
         if self._live is not None:
             self._live.stop()
         if (again := selection.again(self.config)) is not None:
@@ -180,8 +180,8 @@ class Coordinator:
         if not self._has_seen_mock and (mock := getattr(report, reports.SEEN_MOCK, None)):
             self._has_seen_mock = True
             self.warn(
-                f"{mock}: requests did not use that mock but went to the pool's servers; if it "
-                "should answer an episode, see docs/how-to/mocks.md"
+                f"{mock}: requests did not use that mock but went to the pool's servers; if the "
+                "mock should answer an episode, see docs/how-to/mocks.md"
             )
         outcome = reports.outcome_of(report)
         if outcome not in {None, TAKEN} and self._live is not None:
@@ -248,7 +248,7 @@ class Coordinator:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write and judge the results after the workers have ended, before pytest's summary."""
+        """After the workers have ended, write the results and check them against the gate."""
         # This implementation runs last: `DSession.pytest_sessionfinish` has then ended the workers,
         # so no process appends to the journal. pytest's summary comes afterwards, because
         # `TerminalReporter.pytest_sessionfinish` is a wrapper.

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 
 _DEATHS_BEFORE_ALONE = 2
-"""The first death need not be a case's fault: other processes may have used up the memory, or a
-user may have killed the worker. A case that was in progress both times runs alone from then on,
-because a worker has many open episodes and only one of them killed it."""
+"""A case that was in progress when this many workers died runs alone from then on. The first death
+may not be the case's fault: other processes may have used up the memory, or a user may have killed
+the worker. Even then the case may be innocent, because a worker has many
+open episodes and only one of them killed it."""
 KIND = "worker_lost"
 
 
@@ -98,7 +99,7 @@ class Crashes:
     def give_up(
         self, nodeid: str, case_id: str, model: str | None, worker: str
     ) -> list[pytest.TestReport]:
-        """Record a case that kills its workers as `infra`.
+        """Record the outcome `infra` for a case that kills its workers.
 
         Returns:
             A report that shows the case, and a report of its teardown. pytest copies the case's

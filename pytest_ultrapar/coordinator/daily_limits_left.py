@@ -144,7 +144,7 @@ def day_end_lines(
 
 
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
-    """For each daily limit, the count with the least left.
+    """For each daily limit, the count with the fewest units left.
 
     A key that is used on several servers has a count for each server, and a request must fit into
     all of them.
@@ -195,6 +195,6 @@ def too_few(
         for who, n, most in short:
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, but daily limits leave only {most:,.0f} "
-                "now: the other cases will end as infra (daily_quota); finish them with "
-                f"{again} when more units are available"
+                f"now: the other cases end as infra (daily_quota); finish them with {again} when "
+                "more units are available"
             )

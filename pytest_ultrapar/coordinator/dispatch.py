@@ -1,4 +1,4 @@
-"""Decide which worker gets which case, and when; pure. `xdist_session` sends the cases."""
+"""Decide which worker gets which case, and when. Does no I/O: `xdist_session` sends the cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ number leaves more of these cases to the workers that are at home there."""
 _PLAIN = 4
 """The maximum number of tests without a model that a worker has. pytest runs them one at a time."""
 LineName = tuple[int, str, str]
-"""(rank of the group, model, group)."""
+"""The key of a queue: rank of the group, model, group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Dispatch:
         self._alone_workers: set[str] = set()
         self._pending: dict[str, list[int]] = {}
         # For each worker, the number of pending items of each group; None stands for items that are
-        # not cases. Without it, every case would need a count over a list of 12,000 cases.
+        # not cases. Without it, dispatching one case would mean counting in a list of 12,000 cases.
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
         # xdist reads this after each of six messages per case (`DSession.loop_once`).
@@ -257,7 +257,7 @@ MANY_SEATS = 1000
 def in_order(groups: Sequence[Group]) -> list[Group]:
     """Sort groups so that each comes after the groups it waits for; otherwise keep their order.
 
-    In another order, workers could have only cases that wait for cases without a worker.
+    In a different order, all workers could be full of cases that wait for cases that no worker has.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):

@@ -34,7 +34,8 @@ _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
 """How many of the newest runs are read: 20 runs of 560 cases each take 0.05 s."""
 _ENOUGH = 0.9
-"""A newer run is preferred if it covers at least this share of the cases that the best run does."""
+"""A newer run is preferred if it covers at least this share of the cases that the best run
+covers."""
 
 
 class History(NamedTuple):
@@ -55,8 +56,9 @@ def find_history(
     """Find the earlier run that a plan uses.
 
     Args:
-        given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, this is
-            the newest run that covers most of the cases, or the latest run if no run covers any.
+        given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, the plan
+            uses the newest run that covers most of the cases, or the latest run if no run covers
+            any.
         pool: The pool whose models are used.
         data: The suites' statements about their data.
         cases: The cases to plan.
@@ -193,7 +195,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
 
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
-    """Models for which a run has no usable measurements; None: this applies to every model."""
+    """Models for which a run has no usable measurements; None means every model."""
     if manifest.replayed is not None or manifest.simulated != pool.is_simulated:
         return None
     return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))

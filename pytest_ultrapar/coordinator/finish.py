@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""From the first value up, a share of solved cases is green; below the second, it is red."""
+"""A share of solved cases is green if it is at least the first value, and red if it is below the
+second."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
@@ -130,7 +131,7 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write the manifest, the results and the page, and judge the run.
+    """Write the manifest, the results and the page, and decide whether the run failed.
 
     Call it once, in the controller, after the workers have ended.
 
@@ -184,7 +185,7 @@ def finish(
                     judged = gate.judge(path, judge)
                     found += judged.failures
                 except ResultsError as error:
-                    found += (f"cannot judge the run with the gate's rules: {error}",)
+                    found += (f"cannot check the rules of the gate: {error}",)
         # The process that made the tables also writes the page.
         has_page = run.services.wait_for_page(tell)
         return FinishedRun(path, manifest, summary, found, said, judged, has_page)
@@ -231,8 +232,8 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            ": more becomes available later than a case may wait (--ultrapar-episode-timeout "
-            f"{run.options.episode_timeout_s:g} s); then"
+            ": more quota becomes available later than a case may wait for it "
+            f"(--ultrapar-episode-timeout {run.options.episode_timeout_s:g} s); then"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
         yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"

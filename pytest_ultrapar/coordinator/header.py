@@ -39,7 +39,7 @@ ASSUMED_S = 1.0
 _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
-"""Texts in the origin of a value that does not come from the pool file."""
+"""Texts in a value's origin that show that the value does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
 """How the origin of a value begins if other programs may also read its environment variable."""
 
@@ -76,7 +76,7 @@ def _begun(run: Run) -> str:
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers come first"
+        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers are used first"
     if cut_off.n_cases and earlier.record != "full":
         return (
             f"; {counted(cut_off.n_cases, 'case')} cut off, to be started again, because "
@@ -101,7 +101,10 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     ]
     plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
-        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... overrides that"
+        yield (
+            f"the environment changes this run: {', '.join(plain)}; variables ULTRAPAR_... take "
+            "precedence"
+        )
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}
@@ -368,7 +371,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the duration of a request to each model: as expected, or else as the pool states."""
+    """Return the expected duration of a request to each model, or else the one in the pool."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

@@ -73,7 +73,7 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """Return the hosts of a run that have a directory here, each with its directory; pure.
+    """Return the hosts of a run that have a directory here, each with its directory. Pure.
 
     Args:
         own: Manifest of one host.
@@ -147,6 +147,6 @@ def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
     )
     if done.returncode in {0, 1}:
         lacks = [line for line in done.stdout.splitlines() if line.startswith("FAILED: ")]
-        return "; ".join([f"run {run} is merged in {whole}", *lacks])
+        return "; ".join([f"run {run} is merged into {whole}", *lacks])
     why = visible((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
     return f"run {run} is not merged: {why}"

@@ -38,7 +38,8 @@ _PYTESTS_LINES = 6
 """How many lines of a terminal stay free for pytest's output."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
-"""The share of this thread's time for estimates: one for 300 different lanes takes 0.5 s."""
+"""The share of this thread's time that estimates may take. An estimate for 300 different lanes
+takes 0.5 s."""
 
 
 class LiveProgress:
@@ -87,7 +88,7 @@ class LiveProgress:
         """Start to show progress, first the progress of the collection.
 
         Args:
-            before: How many seconds the collection took in the run before, and the number of cases
+            before: How many seconds the collection took in the previous run, and how many cases it
                 found.
         """
         self._began_s = began_s = boot_s()
@@ -281,7 +282,7 @@ class _Asking:
         self._next_word_s = -math.inf
 
     def read_status(self, now_s: float) -> bool:
-        """Read the broker's status; return whether to print now that the run waits for servers."""
+        """Read the broker's status; return whether to print at once, to say that the run waits."""
         self._seen = status = self.status()
         if status is None:
             return False

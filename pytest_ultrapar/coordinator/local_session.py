@@ -91,7 +91,7 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run items as their episodes end. Choose the next one first, for pytest's teardown."""
+        """Run items as their episodes end. pytest's teardown must know the next item in advance."""
         if self._prefetcher is None:
             return None  # then pytest's own loop runs
         try:

@@ -44,7 +44,7 @@ class Planning(collection.CollectOnly):
     """Collects tests as a run does, and prints the plan instead of starting the run."""
 
     def __init__(self, config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
-        """Replace a run.
+        """Prepare the plan that replaces the run.
 
         Args:
             config: The configuration of pytest.
@@ -217,7 +217,7 @@ class Planning(collection.CollectOnly):
     def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
-        # A conftest's policy for mode ultra is never the default there.
+        # In mode ultra, a conftest's policy is never the default.
         offered = self._phase_policies() if mode == PHASE else []
         return settle_policy(None, mode=mode, offered=offered)
 
@@ -243,7 +243,7 @@ class Planning(collection.CollectOnly):
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would stop at its start: {error}"
+            yield f"a run would fail to start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]

@@ -35,7 +35,7 @@ _DEFAULT_LATENCY_S = 1.0
 
 
 def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> Policy:
-    """Make a policy that gives lanes workers in proportion to their work (cases x latency).
+    """Make a policy that divides workers among lanes in proportion to the work (cases x latency).
 
     Args:
         name_of: Returns a name for a lane. Lanes with the same name share their workers.

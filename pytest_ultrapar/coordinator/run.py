@@ -274,7 +274,7 @@ class Run:
             self.notes.append(f"{changed}; the answers to the earlier data are kept")
             if self.resumed is not None and not self.options.keep_changed:
                 said = (
-                    f"{changed}; start a new run, or give --ultrapar-keep-changed to keep the "
+                    f"{changed}; start a new run, or add --ultrapar-keep-changed to keep the "
                     "answers to the earlier data"
                 )
         if said is not None:
@@ -345,7 +345,8 @@ class Run:
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
         if self.resumed is not None:
-            # If a server gets no request in this session, the run did not read its model's name.
+            # The run cannot read a model's name from a server that gets no request in this session,
+            # so keep the name from the earlier session.
             then = self.resumed.answered_by
             answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
@@ -556,7 +557,7 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether the run's files count: it has only one host, or this host has joined the others.
+        """Whether the run's files count: they do if it has only one host or this host has joined.
 
         The files of a host that never joined do not belong to the cluster run. With them, a merge
         of all directories would fail.

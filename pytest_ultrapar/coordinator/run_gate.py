@@ -47,7 +47,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class RunGate:
-    """The rules that judge a run.
+    """The rules that a run must meet.
 
     Attributes:
         rules: The rules; if empty, the default rules apply.
@@ -79,11 +79,11 @@ class RunGate:
         return start_judge()
 
     def judge(self, run_dir: Path, judge: Child) -> Judgement:
-        """Judge the finished run.
+        """Check the rules on the finished run.
 
         Args:
-                run_dir: Directory of the run, which contains its tables.
-                judge: The process from `start_judge`.
+            run_dir: Directory of the run, which contains its tables.
+            judge: The process from `start_judge`.
 
         Raises:
             ResultsError: The run could not be judged.
@@ -111,8 +111,8 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     if not isinstance(source, PoolLanes) and timed is not None:
         how = "a regraded run" if isinstance(source, Regrade) else "a replayed run"
         refuse(
-            f"--ultrapar-gate {timed.text}: {how} ({source.option}) measures no speed; "
-            "leave out this rule"
+            f"--ultrapar-gate {timed.text}: {how} ({source.option}) does not measure speed; leave "
+            "out this rule"
         )
     if options.gate_baseline is None:
         check_baseline(rules)
@@ -120,7 +120,10 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run to resume; name another")
+        refuse(
+            f"--ultrapar-gate-baseline: {base.directory} is the run to resume; choose another "
+            "baseline"
+        )
     check_names(
         [rule for rule in rules if rule.needs_baseline],
         base.summary,

@@ -46,7 +46,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
             "run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
-        (case.case_id for case in cases if not case.stage),  # the others wait for later cases
+        (case.case_id for case in cases if not case.stage),  # the others wait for other cases
         key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])

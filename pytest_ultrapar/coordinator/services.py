@@ -179,7 +179,7 @@ class Services:
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Cancel the HTML report if the run waits only for the report; return whether it did."""
+        """Cancel the HTML report if the run waits only for it; return whether it was cancelled."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page

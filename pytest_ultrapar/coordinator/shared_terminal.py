@@ -119,8 +119,8 @@ class SharedTerminal:
         finally:
             with self._lock:
                 self._n_lent -= 1
-                # The cursor's column is unknown. Write as many blanks as the terminal has columns:
-                # they fill an empty line, and otherwise continue on the next line.
+                # The cursor's column is unknown. Write as many spaces as the terminal has columns:
+                # they fill an empty line, or else continue on the next line.
                 self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
                 self._column = 0
                 internals.mark_line_ended(self._writer)

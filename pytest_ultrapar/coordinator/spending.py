@@ -112,7 +112,7 @@ def spending_after(
     lanes: Sequence[LaneStatus],
     how_to_ask_again: str,
 ) -> Iterator[str]:
-    """Lines about what a run spent, how long it waited for money, and how to finish its cases.
+    """Lines about what a run spent, how long it waited for budgets, and how to finish its cases.
 
     Call it after `Run.close`.
     """

@@ -506,7 +506,7 @@ class ControllerSession:
     def _claimed(self, indices: Sequence[int]) -> None:
         """Queue the claimed cases on this host."""
         assert self._dispatch is not None
-        # If a case is claimed twice, it is already queued: the server forgot the first claim.
+        # If the server forgot a claim, a case may be claimed again; it is then already queued.
         found = [self._unclaimed.pop(index, None) for index in indices]
         # Forget reports from an earlier claim that this host had lost.
         self._reported.difference_update(indices)

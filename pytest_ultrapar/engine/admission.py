@@ -27,7 +27,7 @@ Line = tuple[str, str]
 
 
 class Admission(Generic[T]):
-    """Queues of waiting cases, one per model and group; pure: the engine asks for the leases."""
+    """Queues of waiting cases, one per model and group. The engine requests their leases."""
 
     def __init__(self, most_open: int) -> None:
         """Start with empty queues.
@@ -48,7 +48,7 @@ class Admission(Generic[T]):
         return line
 
     def next_to_ask(self, line: Line) -> T | None:
-        """Return a queue's next case, which should ask for its first lease; None if enough ask."""
+        """Return the next case that should ask for a lease; None if enough cases are asking."""
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
@@ -65,7 +65,7 @@ class Admission(Generic[T]):
         self._n_open += 1
 
     def refused(self, line: Line) -> None:
-        """Count a case that asked for a lease and does not get one."""
+        """Count a case that asked for a lease and did not get one."""
         self._asking[line] -= 1
 
     def closed(self) -> None:

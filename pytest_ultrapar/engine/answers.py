@@ -56,7 +56,7 @@ class Answer:
 class Pieces:
     """A streamed answer on its way to its reader.
 
-    The engine reads it as fast as the server sends it. Otherwise a reader that is slow or gone
+    The engine reads it as fast as the server sends it. Otherwise a reader that is slow or has left
     would occupy a seat that the provider has already freed.
 
     Attributes:
@@ -254,11 +254,12 @@ def feedback_from(
     answer: Answer | Failure | None,
     late_s: float,
 ) -> Feedback:
-    """Return the part of an answer, besides its outcome, that the broker needs.
+    """Return the facts about an answer that the broker needs in addition to its outcome.
 
     Args:
         result: The answer as it was read; None if there was no answer.
-        endpoint: Determines whether the headers of all answers are read, or only of failures.
+        endpoint: Determines whether the headers of all answers are read, or only the headers of
+            failures.
         answer: The result of the exchange.
         late_s: Seconds from the grant of the lease to the send.
     """

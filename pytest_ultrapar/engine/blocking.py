@@ -1,7 +1,7 @@
 """Run blocking functions, each in a new thread, and let them send requests.
 
-A thread cannot be stopped. Once the case has ended, a client raises an error when the function
-calls it. Neither the case nor the end of the run waits for the function.
+A thread cannot be stopped. After the case has ended, every client that the function calls raises an
+error. Neither the case nor the end of the run waits for the function.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) ->
         try:
             done.set_result(context.run(function, *args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
-            ended = RuntimeError("the function raised StopIteration")  # no future accepts that one
+            ended = RuntimeError("the function raised StopIteration")  # futures refuse the original
             ended.__cause__ = error
             done.set_exception(ended if isinstance(error, StopIteration) else error)
 
@@ -75,7 +75,7 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
     """
 
     def wait(asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - the coroutine's result
-        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one may raise
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public function may raise
             asked.close()
             raise RuntimeError(
                 "llm.sync blocks: use it only in a function that `await llm.run(function)` calls"

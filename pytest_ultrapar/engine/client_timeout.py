@@ -13,8 +13,8 @@ USUAL_S = 600.0
 """The default time-out of OpenAI's and Anthropic's SDKs. Most others wait longer, or forever."""
 _FETCH_S = 300.0
 _TOLD = ("x-stainless-read-timeout", "x-stainless-timeout", "x-server-timeout")
-"""Headers that state the time-out in seconds. OpenAI's and Anthropic's SDKs send the first (Python)
-or the second (others), and Google's SDKs send the third."""
+"""Headers that state the time-out in seconds. The Python SDKs of OpenAI and Anthropic send the
+first header, their other SDKs send the second, and Google's SDKs send the third."""
 _ENDS_SOONER = re.compile(r"aiohttp/|\b(?:node|undici|ai-sdk|promptfoo)\b|/JS\b", re.IGNORECASE)
 """Clients whose HTTP library ends a request after `_FETCH_S`, regardless of their settings: aiohttp
 and Node's `fetch`, which waits only this long for the headers of an answer."""

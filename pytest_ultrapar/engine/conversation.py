@@ -24,8 +24,8 @@ class Conversation(msgspec.Struct):
 
     Attributes:
         failure: The failure that ends the episode, even if the suite's code continues (`fail`).
-        troubles: For each role, the last failure of the current request while it must be sent
-            again. The case's own model has the role "".
+        troubles: For each role, the last failure of the current request, as long as that request
+            must be sent again. The case's own model has the role "".
         n_unawaited: The number of `llm.chat` calls that were never awaited, and so sent nothing.
         exchanges: Stores requests and answers; None if they are not stored.
         keeps_text: Whether messages are stored if requests and answers are not.
@@ -47,7 +47,7 @@ class Conversation(msgspec.Struct):
     _n_told: tuple[int, int] = (0, 0)
 
     def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
-        """End the episode with this failure, unless it has failed before: the first one counts."""
+        """End the episode with this failure. Only the first call has an effect."""
         if self.failure is None:
             self.failure = error
 
@@ -99,7 +99,7 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Record a request and its answer. If no attempt gets a reply, the last one is recorded.
+        """Record a request and its answer; if every attempt fails, record the last one.
 
         Args:
             turn: The number of the request in the episode, from 0.

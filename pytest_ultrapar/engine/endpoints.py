@@ -88,7 +88,7 @@ class Endpoint:
 
 
 def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
-    """Return the resource in `serves` that a path means, and the model if the path names one.
+    """Return the resource in `serves` that a path refers to, and the model if the path names one.
 
     The result is None if the lane does not serve the path.
     """
@@ -158,8 +158,8 @@ def endpoints(
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
     r"""Copy messages or parameters, with unpaired surrogates written as text such as `\ud800`.
 
-    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that sends
-    such an answer back makes no mistake. Answers show them in the same form (`apis.server_json`).
+    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite may
+    rightly send such an answer back. Answers show them in the same form (`apis.server_json`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
@@ -192,7 +192,7 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
         return given
     if any(one.get("role") in {"system", "developer"} for one in given):
         raise TypeError(
-            "llm.chat() got both system= and a system message in the list: give only one of them"
+            "llm.chat() got both system= and a system message in the list: pass only one of them"
         )
     return [{"role": "system", "content": system}, *given]
 
@@ -203,7 +203,7 @@ def check_request(parameters: Mapping[str, Any]) -> None:
     Raises:
         ValueError: A parameter is not a finite number.
     """
-    # JSON has no NaN. It would be sent as null, which has another meaning.
+    # JSON has no NaN. It would be sent as null, which has a different meaning.
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"llm.chat() got {name}={value}; a number must be finite")
@@ -245,7 +245,7 @@ def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
         if under in sent:
             raise TypeError(
                 f"llm.chat() got {name!r} and another parameter that is also sent as {under!r} to "
-                f"{endpoint.lane}: give only one of them"
+                f"{endpoint.lane}: pass only one of them"
             )
         sent[under] = value
     return sent

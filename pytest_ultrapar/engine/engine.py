@@ -33,8 +33,8 @@ from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeSt
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
-"""The main thread holds the interpreter lock for 5 ms at a time (`sys.getswitchinterval`). Shorter
-intervals would only measure this."""
+"""The time between two heartbeats. The main thread holds the interpreter lock for 5 ms at a time
+(`sys.getswitchinterval`), and a shorter interval would only measure this."""
 
 
 class LoopLag:
@@ -72,7 +72,7 @@ class LoopLag:
         """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on. If not, no next beat is due.
+            busy: Whether an episode is open from now on. If not, no further beat is due.
         """
         now_s = self._now_s()
         was_busy = self._due_s < math.inf
@@ -100,7 +100,7 @@ SPARE_CONNECTIONS = 8
 """Connections in addition to one per episode: while a connection closes, another must be free."""
 _SYNC_S = 1.0
 """The time between two syncs. A killed process loses no written data; a power failure loses at most
-the data of this time."""
+the data written since the last sync."""
 _STOP_S = CLEAN_UP_S + 1.0
 
 
@@ -129,7 +129,8 @@ class Engine:
     The engine calls `record` to append to the journal, and `ended` to report finished episodes,
     both on its own thread. It reports an episode only after the episode's record is written.
 
-    It calls `lost` with the error that ends it early, such as a full disk or a lost broker.
+    It calls `lost` with the error that ends the engine early, such as a full disk or the loss of
+    the broker.
     """
 
     def __init__(
@@ -295,7 +296,7 @@ class Engine:
         for asking in list(self._asking):
             asking.cancel()
         # A task that is cancelled before its first step never runs. So let each new task run once:
-        # it returns the lease that was granted meanwhile.
+        # it returns the lease that it has been granted.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()

@@ -92,7 +92,7 @@ async def run_episode(
     before = None if begun is None else begun.case(case_id).episode
     began_us = 0 if before is None else before.began_us or before.started_at_us
 
-    # A reference to `work` or to the sender would make each episode a cycle of garbage.
+    # A reference to `work` or to the sender would keep each ended episode in a reference cycle.
     def keep(conversation: Conversation) -> None:
         if (news := conversation.news()) is not None:
             own = (case_id, worker, started_at_us, utc_now_us())
@@ -237,7 +237,7 @@ def _error(error: BaseException) -> _End:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the suite's first frame on, without the plugin's frames before."""
+    """Return the traceback from the suite's first frame on, without the frames before it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next

@@ -22,7 +22,7 @@ def connections_allowed(wanted: int) -> int:
 
     This raises the soft limit on open files if necessary, up to the hard limit. Without such a
     maximum, idle connections leave no descriptors for the files of the run: with 64 descriptors and
-    200 seats, all of 300 cases ended as errors.
+    200 seats, all 300 cases ended as errors.
 
     Args:
         wanted: How many connections would be useful, > 0.

@@ -2,9 +2,8 @@
 
 It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
 and attempts. The difference is that the client has its own time-out and does not know about the
-pool's queue. So a client that waits for a stream gets comments. A client that waits for a complete
-answer is told to come back shortly before it would give up, and its request keeps its place in the
-queue.
+pool's queue. So a client that waits for a stream gets comments. Shortly before a client that waits
+for a complete answer would give up, it is told to retry; its request keeps its place in the queue.
 """
 
 from __future__ import annotations
@@ -42,15 +41,16 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""The share of its time-out after which a client is told to come back, before it gives up."""
+"""A client is told to retry after this share of its time-out, shortly before it would give up."""
 _BACK_S = 1
-"""How many seconds later the client is told to come back. Its request continues meanwhile."""
+"""The client is told to wait this many seconds before it retries. Its request continues
+meanwhile."""
 _LATER_S = 5
-"""How many seconds later a client of an ending gateway may try again: by then, another gateway may
-be running."""
+"""If the gateway is ending, its clients are told to wait this many seconds before they retry: by
+then, another gateway may be running."""
 _LEFT_S = 10.0
-"""How many seconds a client that disconnected may come back to its place, as SDKs do after a
-time-out. If no client waits when it is the request's turn, the request is not sent."""
+"""For how many seconds a client that disconnected keeps its place: SDKs send the request again
+after a time-out. If no client waits when it is the request's turn, the request is not sent."""
 _IDLE_S = 30.0
 """A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096
@@ -61,7 +61,7 @@ _KEPT = (
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
-# An SDK may append its API's version to an address that already ends in one.
+# An SDK may append its API's version to an address that already ends in a version.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
 # A client that does not send HTTP gets an HTTP error. A traceback on the terminal would not help.
@@ -90,7 +90,7 @@ class GatewaySender(Protocol):
 
 
 class _Place:
-    """A request in progress, even if its client is away.
+    """A request in progress. Its client may have disconnected.
 
     Attributes:
         task: The task that returns the answer.
@@ -105,7 +105,7 @@ class _Place:
 
 
 class GatewaySession:
-    """The access for the clients of one `GatewaySender`, with one token.
+    """Access to one `GatewaySender` for its clients, which share one token.
 
     Attributes:
         token: The API key of these clients.
@@ -124,7 +124,7 @@ class GatewaySession:
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
         """Return the request's place in the pool's queue.
 
-        A client that was away and sends the same request again gets its place back. Any other
+        A client that disconnected and sends the same request again gets its place back. Any other
         request gets a new place.
 
         Raises:
@@ -147,12 +147,12 @@ class GatewaySession:
         return _Place(asked, task, key)
 
     def leave(self, place: _Place, *, for_s: float, wanted: bool) -> None:
-        """Keep a place while its client is away.
+        """Keep a place while its client is disconnected.
 
         Args:
             place: The client's place.
             for_s: How many seconds to keep it.
-            wanted: Whether to send the request even while the client is away.
+            wanted: Whether to send the request even while the client is disconnected.
         """
         place.asked.progress.is_wanted = wanted
         self._left.append(place)
@@ -237,7 +237,7 @@ class Gateway:
         n_heard: The number of requests that arrived, including failed ones.
         n_served: The number of these requests whose answers are not complete yet.
         n_refused: The number of requests that were refused because the gateway is ending and whose
-            client was still there.
+            client was still connected.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ class Gateway:
         return await self._answered(request, session, place, urlsplit(url).path, hold_s)
 
     def _session(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
-        """Find the access that a request's token belongs to.
+        """Find the session that a request's token belongs to.
 
         Raises:
             _RefusedError: The token is unknown.
@@ -419,7 +419,8 @@ class Gateway:
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
-            # The client is gone. Cancel a sent request; for an unsent one the client may come back.
+            # The client has disconnected. Cancel its request if it was sent. Otherwise keep the
+            # request: the client may come back.
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
@@ -490,7 +491,7 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin, and send comments from time to time if that takes long.
+    """Wait for a stream to begin. If that takes long, send comments from time to time.
 
     Returns:
         The response that was begun to send comments; None if no comment was sent.
@@ -507,14 +508,14 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
         await begun.write(_COMMENT)
 
 
-async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> web.StreamResponse:  # noqa: ANN401 - as of `_said`
+async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> web.StreamResponse:  # noqa: ANN401 - as for `_said`
     if begun is None:
         return _said(path, *said)
     return await _broken_off(begun, path, refusal(path, *said[:2]))
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
-    """Send an error event and end the stream that was begun to send comments."""
+    """Send an error event on a stream that was begun to send comments, and end the stream."""
     with suppress(ConnectionError):
         await begun.write(refusal_event(path, body))
         await begun.write_eof()

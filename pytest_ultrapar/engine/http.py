@@ -68,7 +68,7 @@ LONGEST_CONNECT_S = 30.0
 KEPT_S = 1.5
 """How long an idle connection is kept open; it may stay open twice as long. Under load a connection
 is used again within milliseconds, or within a second if more processes grade than there are cores.
-Some servers and proxies accept only a few connections. There, an idle connection blocks other
+Some servers and proxies accept only a few connections. With these, an idle connection blocks other
 processes of the run, and waiting requests of this process. Servers close idle connections after 2 s
 or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less than one request in 1.5 s
 needs a new connection for each request (0.5 ms of CPU, with TLS 3 ms)."""
@@ -111,7 +111,7 @@ class HttpClient:
 
     Attributes:
         seen_mock: The first mock that was active when a request was sent. The request bypassed it.
-            None if no mock was active so far.
+            None if no mock has been active so far.
     """
 
     def __init__(
@@ -129,12 +129,13 @@ class HttpClient:
             max_connections: The maximum number of connections at the same time.
             largest_bytes: The maximum size of a decoded body; a larger answer is a failure.
             unheard_s: Give up on data that the server's machine does not acknowledge within this
-                time, so that it never arrives later. None: the system determines the time.
+                many seconds, so that the data never arrives later. None: the system determines the
+                time.
         """
         self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
-        # Reading the CA bundle takes 20 ms of every worker's start. A pool on plain loopback does
-        # not need it, and gets a context that trusts no certificate.
+        # Reading the CA bundle takes 20 ms of every worker's start. A pool that uses only plain
+        # HTTP on loopback does not need it, and gets a context that trusts no certificate.
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -162,7 +163,7 @@ class HttpClient:
             body: JSON; asks for a stream if the endpoint uses streams.
             timeout_s: The limit for the whole exchange, even while data still arrives.
             pieces: Gets a stream as it arrives, without the part that reports a server failure.
-            may_send: Called once there is a connection, right before the request is written.
+            may_send: Called when there is a connection, right before the request is written.
                 Returns whether to send it.
             is_fresh: Whether to use a new connection.
 
@@ -284,7 +285,7 @@ async def _body(
             new = piece
             if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
                 begin = (begin + piece).lstrip(_BLANK)
-                # If the header announces a stream, the body is one unless it is JSON.
+                # If the header announces a stream, the body is a stream unless it is JSON.
                 is_other = is_named and begin and begin[:1] not in b"{["
                 if is_other or _EVENTS.match(begin):
                     stream, new = endpoint.reader.stream(), b"".join(came)
@@ -328,7 +329,7 @@ async def _pieces(
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
-    """Make reading fail if a body's chunked encoding is broken; return a function to stop this.
+    """Make reading fail if a body's chunked encoding is broken; return a function that undoes this.
 
     aiohttp closes the connection of such a body and notifies its protocol, but not the body
     (`ResponseHandler.data_received`): the reader would wait until the deadline.
@@ -371,7 +372,7 @@ class _Sending:
     kept_since_s: float | None = None
 
     def closed(self, failure: Failure) -> Failure:
-        """Change the failure to `closed` if the server closed without reading the request.
+        """Change the failure to `closed` if the connection was closed before the request was read.
 
         A server may close a connection at any time, and does not read data that arrives afterwards.
         llama.cpp closes the connection after each stream.
@@ -382,11 +383,11 @@ class _Sending:
 
 
 _SENDING: ContextVar[_Sending] = ContextVar("sending")
-"""The request that connects. aiohttp offers no argument that would reach the connector."""
+"""The request that needs a connection. aiohttp passes no argument on to the connector."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Checks, once there is a connection, whether the request may still be sent.
+    """Makes connections, and then checks whether the request may still be sent.
 
     A new connection takes one round trip, or three with TLS, and longer while many are being made.
     Limits per second depend on the actual time of sending.
@@ -431,9 +432,9 @@ class _Connector(aiohttp.TCPConnector):
         _SENDING.get().kept_since_s = None
         protocol = await super()._create_connection(req, traces, timeout)
         if self._unheard_s is not None and protocol.transport is not None:
-            # The system resends bytes for this time only, and never again, not even after the
-            # socket is closed. Otherwise a request that the run gave up on at its deadline would
-            # still arrive when the link is back. Source: tcp(7).
+            # The system stops resending bytes after this time, even if the socket is closed
+            # earlier. Otherwise a request that the run gave up on at its deadline would still
+            # arrive when the link is back. Source: tcp(7).
             its_socket = protocol.transport.get_extra_info("socket")
             most_ms = round(self._unheard_s * 1000)
             its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
@@ -454,7 +455,8 @@ def _has_closed(protocol: ResponseHandler) -> bool:
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    # `connect` also bounds a proxy's answer; `sock_connect` bounds only its socket.
+    # `connect` also limits the wait for a proxy's answer; `sock_connect` limits only the connection
+    # to its socket.
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
@@ -505,7 +507,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
 
 def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
-    # Servers do not refuse connections because of a rate.
+    # Servers do not refuse connections because of a rate limit.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
 
 
@@ -526,7 +528,7 @@ def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
 
 
 def _no_connection(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection, in words: aiohttp's message contains the names of its objects."""
+    """Say why there is no connection. aiohttp's own message contains the names of its objects."""
     host = f"[{error.host}]" if ":" in error.host else error.host
     place = f"{host}:{error.port}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):

@@ -1,4 +1,4 @@
-"""Check with the shortest request whether a lane works, before a run or when it is in doubt."""
+"""Send the shortest request to check whether a lane works, before a run or when in doubt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
-"""Part of the error (400) from OpenAI's reasoning models if the bound is too small for any word."""
+"""Part of the error message (400) of OpenAI's reasoning models if the token limit is too small for
+any text."""
 
 
 def smallest(api: Api) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
 
 
 def _is_own(failure: Failure) -> bool:
-    """Whether the request failed only because of its short bound; other requests may succeed."""
+    """Whether the request failed only because of its low token limit; others may succeed."""
     return failure.outcome == "bad_request" and "tokens" in failure.said
 
 

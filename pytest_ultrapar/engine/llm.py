@@ -202,7 +202,8 @@ class Llm:
     def refused(self) -> PromptRefused | BadRequestError | None:
         """The error in the last request that came through `base_url`, if there was one.
 
-        A request of another process raises no exception in the episode, so check this instead.
+        A failed request from another process raises no exception in the episode, so check this
+        instead.
         """
         return None if self._session is None else self._session.fault
 

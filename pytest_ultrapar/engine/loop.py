@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
 """Whether the running code is the engine's own. All other code on its loop belongs to a suite, even
-if its episode is unknown, as for a callback that an episode's thread put on the loop."""
+if its episode is unknown, for example in a callback that an episode's thread put on the loop."""
 
 
 def engine_context() -> Context:
@@ -63,7 +63,7 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
 
 
 class _PlainLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop with a clock that tests cannot fake. uvloop's clock is not in Python."""
+    """asyncio's loop with a clock that tests cannot fake. uvloop's clock is native code."""
 
     def time(self) -> float:
         return boot_s()

@@ -1,8 +1,9 @@
 """Answer requests with the stored answers of an earlier run instead of a provider.
 
 A request gets the answer that the same request of the same case received in that run, on any lane.
-Each stored answer is used once. It needs no lease, no seat and no time. A request without a stored
-answer is a miss: either it ends the case, or it takes a lease and is sent like any other request.
+Each stored answer is used once. A request with a stored answer needs no lease and no seat, and
+takes no time. A request without a stored answer is a miss: either it ends the case, or it takes a
+lease and is sent like any other request.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """The outcomes of requests whose answer is about the request itself."""
 LEAVES_LATE_S = 1.0
-"""How much later than in the stored run an episode may cancel a request before the request fails,
-in seconds."""
+"""If the stored run cancelled a request, the episode gets this many seconds more to cancel it
+again. After that, the request fails."""
 _MOST_LINES = 200
 """The number of lines of each request to compare. The time for a diff grows with its square."""
 _MOST_SHOWN = 40
@@ -120,7 +121,7 @@ class Match(NamedTuple):
 
 
 class StoredAnswers:
-    """The stored requests of one case; pure.
+    """The stored requests of one case.
 
     Args:
         stored: The requests in the order in which they were sent.
@@ -152,10 +153,10 @@ class StoredAnswers:
         return sum(one.is_answered for one in self._left)
 
     def difference(self, ways: Sequence[Wording]) -> str | None:
-        """Return a diff from the most similar stored request, which is an unused one if possible.
+        """Return a diff from the most similar stored request, preferably an unused one.
 
         Args:
-            ways: At least one, as for `take`; the most similar of them is compared.
+            ways: One or more wordings, as for `take`; the most similar wording is compared.
 
         Returns:
             Up to `_MOST_SHOWN` lines. The text is empty if the requests are equal; None if no

@@ -108,7 +108,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     Attributes:
         max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
             malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
-            not even after a 429, except after failures that may concern one key only.
+            not even after a 429, except after failures that may affect only one key.
     """
 
     max_attempts: int = 3

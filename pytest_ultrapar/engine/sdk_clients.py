@@ -1,7 +1,7 @@
 """Make clients of provider SDKs that send all their requests through the pool.
 
-The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender`
-instead of the network. An SDK is imported only when a suite asks for it, because loading takes 1 to
+The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender` instead
+of the network. An SDK is imported only when a suite asks for it, because loading an SDK takes 1 to
 2.5 s.
 """
 
@@ -147,8 +147,8 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "the SDK sent a request again (%s: %s); the pool does that itself where it "
-                    "helps: give the client max_retries=0",
+                    "the SDK sent a request again (%s: %s); the pool does that itself if it "
+                    "helps: create the client with max_retries=0",
                     _RETRIES,
                     n_retries,
                 )

@@ -137,19 +137,19 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
         keys: The keys that the client may use.
 
     Raises:
-        BadRequestError: The client has such an address or key. The message names what to give the
+        BadRequestError: The client has such an address or key. The message says what to pass to the
             client instead.
     """
     split = urlsplit(url)
     if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
         raise BadRequestError(
-            f"a client of llm has its own address, {split.hostname}, but its requests go to the "
-            f"pool's lanes: do not give it an address (or give it {HOME})"
+            f"the base URL of a client of llm is on {split.hostname}, but its requests go to the "
+            f"pool's lanes: do not set a base URL (or set it to {HOME})"
         )
     if any(key not in keys for key in keys_of(split.query, headers)):
         raise BadRequestError(
-            "a client of llm has its own key, but its requests use the pool's keys: give it "
-            "api_key=llm.api_key"
+            "a client of llm has its own key, but its requests use the pool's keys: create it "
+            "with api_key=llm.api_key"
         )
 
 
@@ -205,8 +205,7 @@ def read_request(
     if named is not None and (not isinstance(named, str) or named not in names):
         about, llm = (f"role {role} uses", f"llm.role({role!r})") if role else _OF_CASE
         raise BadRequestError(
-            f"a request asks for the model {named!r}, but {about} {model!r}: give the client "
-            f"model={llm}.model"
+            f"a request asks for the model {named!r}, but {about} {model!r}: use model={llm}.model"
         )
     is_stream = plain.get("stream") is True or ":stream" in path
     options = plain.get(_OPTIONS) or {}

@@ -1,7 +1,7 @@
 """Send requests that a provider's own client wrote, on a lane of the case's model.
 
 `Sender` handles limits, retries and attempts, as for every request. The difference is that the
-client reads the answer, not the plugin. So the client sees errors in its request as the provider
+client, not the plugin, reads the answer. So the client sees errors in its request as the provider
 worded them. This module raises only failures that are not about the request.
 """
 

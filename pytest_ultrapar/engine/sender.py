@@ -67,9 +67,10 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""How long an episode may take until its first request if its lease only reserves a seat."""
+"""How long an episode may hold its lease before its first request, if the lease only reserves a
+seat."""
 _CLOSE_S = 1.0
-"""A cancelled send ends immediately. If one ever does not, its episode ends without it."""
+"""A cancelled send ends immediately. If one takes longer than this, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
 """The loop's clock advances in steps of 1 ms, and may be a few steps behind the engine's clock."""
 
@@ -550,7 +551,7 @@ class Sender:
             except NoLaneError as error:
                 if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
                     raise
-                # Other lanes may be left. If not, the same error comes again.
+                # Other lanes may be left. If not, the next attempt raises the same error.
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
@@ -631,7 +632,7 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # A refused connection is not about this request.
+            # A refused connection has nothing to do with this request.
             if (
                 outcome in OWN
                 and isinstance(answer, Answer)
@@ -692,10 +693,10 @@ class Sender:
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that the episode's deadline ended shows that its lane does not answer.
+        """Whether a request that was cut off by the episode's deadline proves that its lane hangs.
 
         Without this rule, a server that hangs goes unnoticed if episodes have a shorter time limit
-        than requests. A request sent shortly before the deadline shows nothing.
+        than requests. A request sent shortly before the deadline proves nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""The assumption for prompts. A token of English has about 4.2 bytes of UTF-8, of Chinese 3 to 4.5,
-of code and JSON 3 to 3.5."""
+"""The assumption for prompts. A token of English text has about 4.2 bytes of UTF-8, a token of
+Chinese 3 to 4.5, and a token of code or JSON 3 to 3.5."""
 TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
@@ -35,9 +35,9 @@ TOKENS_PER_ATTACHMENT = 1000
 """Tokens to assume for an image or similar content: its size in bytes does not show the number."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""The assumption for a request that is unknown because its episode has not begun: this many tokens,
-but at most that share of the smallest limit. Dozens of cases use it before the first answer. If it
-is too small, little is lost: the lease is returned unused, and requested again with the actual
+"""The assumption for a request that is unknown because its episode has not begun: `FIRST_TOKENS`,
+but at most `FIRST_SHARE` of the smallest limit. Dozens of cases use it before the first answer. If
+it is too small, little is lost: the lease is returned unused, and requested again with the actual
 estimate."""
 
 MOST_TOKENS = 10**9

@@ -1,5 +1,5 @@
 """`ultrapar merge`: make one run from its parts.
 
-`part_checks.py` (pure) decides whether runs are parts of one run, and `write_merged.py` makes that
-run. `clocks.py` (pure) converts the times of all parts to one clock.
+`part_checks.py` decides whether runs are parts of one run, and `clocks.py` converts the times of
+all parts to one clock. Both do no I/O. `write_merged.py` makes the merged run.
 """

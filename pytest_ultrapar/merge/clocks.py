@@ -1,9 +1,9 @@
-"""Convert the times of all parts of a run to one clock; pure.
+"""Convert the times of all parts of a run to one clock, without I/O.
 
 The times in a segment of a host's journal come from a monotonic clock. Hosts that share limits also
-record the time of their server. The longer the call that reads it takes, the larger its error. If
-the server's clock was set, or another server replaced it, the time jumps, and the error includes
-the jump.
+record the time of their server. The longer the call for this time takes, the less accurate the
+recorded time is. If the server's clock was set, or another server replaced it, the time jumps, and
+the error includes the jump.
 """
 
 from __future__ import annotations

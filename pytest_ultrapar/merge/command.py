@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--coverage",
         metavar="SHARE",
-        help="minimum share of planned cases to be graded for exit code 0 (default: 0.98)",
+        help="minimum share of planned cases that must be graded for exit code 0 (default: 0.98)",
     )
     parser.add_argument(
         "--allow-differences",
@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
-    # Records form no cycles. With a million cases, the collector would take most of the time.
+    # Records form no cycles. With a million cases, the garbage collector would take most of the
+    # time.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     made = merge(

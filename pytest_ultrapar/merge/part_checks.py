@@ -1,8 +1,8 @@
-"""Check that runs are parts of one run, and make the manifest of the merged run; pure.
+"""Check that runs are parts of one run, and make the manifest of the merged run. No I/O.
 
 Parts are shards K/N with the same N, hosts of one cluster run, or runs of the same suite, seed and
-pool that the user divided by hand. Shards have a part of each limit, so their limits are added.
-The manifests of hosts and of other parts contain the undivided limits.
+pool that the user divided by hand. Each shard has a part of each limit, so the limits of shards are
+added. The manifests of hosts and of other parts contain the undivided limits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """Return the merged runs whose parts are all here: they add nothing to their parts."""
+    """Return the merged runs whose parts are also in `parts`, so that they add nothing."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
@@ -77,18 +77,18 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         ConfigError: The runs are not parts of one run; the message is one sentence with the reason.
     """
     if not parts:
-        refuse("no run is named: name the runs to merge, each by its directory or its id")
+        refuse("no run is given: pass the runs to merge, each as its directory or its id")
     known: dict[str, str] = {}
     for part in parts:
         run_id = part.manifest.run_id
         if run_id in known:
             where = known[run_id]
             twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-            refuse(f"the run {run_id} is named {twice}; name each run once")
+            refuse(f"the run {run_id} is named {twice}; pass each run once")
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])
-            refuse(f"{part.name} is a merged run: name the runs it was merged from ({its})")
+            refuse(f"{part.name} is a merged run: pass the runs that it was merged from ({its})")
         if part.manifest.regraded is not None:
             refuse(
                 f"{part.name} is a regrade of the run {part.manifest.regraded}: merge the original "
@@ -118,7 +118,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
             continue
         counts.setdefault(_shard(shard)[1], part.name)
         if shard in of and not part.is_host:
-            refuse(f"{of[shard]} and {part.name} are both shard {shard}; name only one of them")
+            refuse(f"{of[shard]} and {part.name} are both shard {shard}; pass only one of them")
         of[shard] = part.name
     if len(counts) > 1:
         said = [
@@ -213,7 +213,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
     if one.is_host and other.is_host:
         if left.suite_digest != right.suite_digest and left.shard == right.shard:
             then, now = (counted(each.n_planned, "case") for each in (left, right))
-            yield f"{said('set of planned cases', then, now)}, which are not the same"
+            yield f"{said('set of planned cases', then, now)}, and these sets differ"
         for limit in left.pool_limits:
             twin = next((each for each in right.pool_limits if each.name == limit.name), limit)
             if limit.rows != twin.rows:
@@ -258,7 +258,7 @@ def _named(names: Collection[str]) -> str:
     return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
 
 
-# -- one row a case --------------------------------------------------------------------------------
+# -- one row per case ------------------------------------------------------------------------------
 
 
 MEASURED, FINAL, INFRA = 0, 1, 2
@@ -290,8 +290,8 @@ def standing(grade: Grade, part: int) -> ResultRank:
 def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
     """Make the manifest of the merged run, as far as the manifests of its parts determine it.
 
-    The measured time is from the first request of any part to the last end. Requests before a
-    resume are included, because all times are on one clock.
+    The measured time runs from the first request of any part to the end of the part that ended
+    last. It includes requests before a resume, because all times are on one clock.
     """
     faults = {one.faults for one in manifests}
     divided = any(one.shard for one in manifests) and manifests[0].cluster_run is None
@@ -344,7 +344,7 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
-    """Add up the status of a lane over all parts. It is removed only if all parts removed it."""
+    """Add up the status of a lane over all parts. It is removed only if every part removed it."""
     # Other hosts may still have used a lane that one host removed.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]

@@ -2,7 +2,7 @@
 
 Records are copied one by one, so a journal may be larger than memory. Each record gets the name of
 its host, and its times are converted to one clock. If several parts ran a case, only one result
-remains a result. The requests of the other parts remain as requests that were sent and paid for.
+counts. The requests of the other parts are kept as requests that were sent and paid for.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def merge(
             if out.resolve().is_relative_to(source.directory.resolve()):
                 refuse(
                     f"--out: {out} is one of the runs to merge, or is inside one, and these must "
-                    "not change; name a new or empty directory elsewhere"
+                    "not change; choose a new or empty directory elsewhere"
                 )
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
@@ -138,7 +138,7 @@ def _staged(out: Path) -> Iterator[Path]:
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            refuse(f"--out: {out} is not empty; name a new or empty directory")
+            refuse(f"--out: {out} is not empty; choose a new or empty directory")
         shutil.rmtree(stage, ignore_errors=True)  # from a merge that was killed
         stage.mkdir(mode=0o700)
     try:
@@ -286,7 +286,7 @@ class _Clocks:
                 self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
-        """Return a function that returns the seconds to add to a time in a part's segment."""
+        """Return a function from a time in a part's segment to the seconds to add to this time."""
         anchor_s = self._anchors[number].get(segment)
         return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
@@ -339,10 +339,11 @@ class _PartWriter:
             )
 
     def copy(self, beginning: bytes) -> dict[str, int]:
-        """Copy all segments. Each begins with the first line of the merged run's segments.
+        """Copy all segments. Each copy begins with `beginning`, the first line of all segments.
 
         Returns:
-            The size of each segment in bytes, by its new name. A lost end is included.
+            The size of each segment in bytes, by its new name. If its end was lost, the size
+            includes the lost bytes.
         """
         manifest = self.source.part.manifest
         journal = self.source.directory / JOURNAL_NAME
@@ -492,7 +493,7 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
 
 
 def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
-    """Write which answers suites took from each other, and the layouts of the suites' tables."""
+    """Record which answers suites took from each other, and the layouts of the suites' tables."""
     here: dict[str, set[str]] = defaultdict(set)
     reused: dict[str, set[str]] = defaultdict(set)
     for source in sources:

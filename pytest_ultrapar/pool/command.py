@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(file).open("x", encoding="utf-8") as written:
             written.write(text)
     except FileExistsError:
-        Location(file).refuse("exists and was not changed; name another file: ultrapar init FILE")
+        Location(file).refuse("exists and was not changed; choose another file: ultrapar init FILE")
     print(f"{file} lists {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
     print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
     return 0

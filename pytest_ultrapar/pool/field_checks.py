@@ -55,9 +55,9 @@ class Location:
 
 
 def looks_like_secret(text: str) -> bool:
-    """Whether `text` could be an API key: a known prefix, or a long run of letters and digits.
+    """Whether `text` could be an API key: a known prefix, or many letters and digits in a row.
 
-    Names of models do not match, because `-`, `.`, `_` or `:` interrupts the run.
+    Names of models do not match, because they contain `-`, `.`, `_` or `:` in between.
     """
     if _SECRET_PREFIXES.match(text):
         return True
@@ -66,7 +66,7 @@ def looks_like_secret(text: str) -> bool:
 
 
 def shown(found: object) -> str:
-    """A value for messages: one short line without control characters or secrets."""
+    """Return a value as one short line for messages, without control characters or secrets."""
     if isinstance(found, str):
         return f'"{shown_text(found)}"' if not looks_like_secret(found) else '"***"'
     if isinstance(found, bool):
@@ -80,9 +80,9 @@ def shown(found: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Text cut to 60 characters, with unprintable characters escaped.
+    """Return text cut to 60 characters, with unprintable characters escaped.
 
-    Terminals therefore do not interpret it.
+    The escapes keep a terminal from interpreting these characters.
     """
     visible = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: _SHOWN_CHARS + 1])
     return visible if len(visible) <= _SHOWN_CHARS else visible[: _SHOWN_CHARS - 3] + "..."

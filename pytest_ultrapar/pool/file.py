@@ -135,7 +135,7 @@ else:
 
 
 class LimitTable(_Amounts, kw_only=True):
-    """The bounds that any level may declare, one field per kind; a missing field is unlimited."""
+    """The bounds that any level may declare, one field per kind; a missing field means no limit."""
 
     day: str | None = None
     budget: Money | None = None
@@ -158,7 +158,7 @@ class KeyTable(LimitTable, kw_only=True):
 
 
 class InstanceTable(FileTable, kw_only=True):
-    """An instance whose name at the API or address differs from the model's."""
+    """An instance with its own API name or address instead of the model's."""
 
     name: str
     api_name: str | None = None
@@ -248,7 +248,7 @@ class PoolFile(FileTable, kw_only=True):
 
 
 MAX_DEPTH = 8
-"""The deepest field of the schema, `provider[0].per_key.workers.fixed`, is at 6."""
+"""The deepest field of the schema, `provider[0].per_key.workers.fixed`, is at level 6."""
 _SECRET_FIELDS = frozenset(
     {"key", "api_key", "apikey", "secret", "token", "password", "authorization", "bearer"}
 )
@@ -395,7 +395,7 @@ def _words_in(hint: object) -> tuple[str, ...]:
 
 
 def _misfit(found: dict[str, object], hint: object) -> str:
-    """The first name in a table whose value has the wrong type; msgspec does not report it."""
+    """The first name in a table whose value has the wrong type; msgspec omits this name."""
     (of,) = (get_args(one)[1] for one in (hint, *get_args(hint)) if get_origin(one) is dict)
     for name, value in found.items():
         try:

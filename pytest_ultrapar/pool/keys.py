@@ -69,7 +69,7 @@ def build_keys(
 def chosen_keys(
     location: Location, names: list[str] | None, keys: tuple[Key, ...]
 ) -> tuple[Key, ...]:
-    """Return the keys that may serve a model: those that it names, or all keys of the provider.
+    """Return the keys that may serve a model: the keys in `names`, or all keys of the provider.
 
     The order is the provider's.
 

@@ -308,7 +308,7 @@ def _amounts(of: Declared, index: int) -> Amounts:
 
 
 MAX_LANES = 10_000
-"""Instances times keys. Without this maximum, a file of 1 MiB could declare some 10**8 lanes."""
+"""The maximum of instances times keys. Without it, 1 MiB could declare about 10**8 lanes."""
 SIMULATED_GRACE_S = 0.05
 """The simulated server frees a seat when the connection drops, but needs a moment to notice."""
 DEFAULT_GRACE_S = 10.0
@@ -402,7 +402,7 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
 def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
     """Return the family of each model of a provider. Models in a family share `per_key_model`.
 
-    By default a model is alone in a family that has its own name.
+    By default, each model forms its own family, which has the name of the model.
 
     Raises:
         ConfigError: A name is not allowed, there is no `per_key_model` to share, or models in a

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# No limit has one of these names.
+# No limit can have one of these names.
 _SOURCE, _SINK = "", " "
 _Room = dict[str, dict[str, float]]
 
@@ -18,10 +18,10 @@ _Room = dict[str, dict[str, float]]
 def max_flow(
     ways: Sequence[tuple[Sequence[str], Sequence[str]]], caps: Mapping[str, float]
 ) -> float:
-    """Return the exact maximum that all ways together can carry; an integer if all caps are.
+    """Return the exact maximum that all ways together can carry: an integer if all `caps` are.
 
     Source: Edmonds and Karp 1972, started from a greedy flow that is added way by way. If limits
-    nest, this start is already the result; 300 lanes whose limits overlap take some milliseconds.
+    nest, the greedy flow is already the result. If they overlap, 300 lanes take some milliseconds.
 
     Args:
         ways: For each way, its limits (at least one) in two halves. In the first half, a limit

@@ -14,7 +14,7 @@ from pytest_ultrapar.pool.number_ranges import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.records import by_key
 
-# Imported at run time: msgspec reads the annotations of objects that go to the broker's process.
+# Imported at run time: msgspec reads the annotations of objects that are sent to the broker.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 SERVED = "*"
@@ -224,7 +224,7 @@ class Network:
     """The way to reach a provider's https servers. Certificates are always verified.
 
     Attributes:
-        ca_file: PEM file with the authorities to trust instead of the default ones.
+        ca_file: PEM file with the certificates to trust instead of the default authorities.
         client_cert: PEM file with the client certificate.
         client_key: PEM file with the certificate's key; None if the key is in `client_cert`.
         proxy: URL of an HTTP proxy, without a password.

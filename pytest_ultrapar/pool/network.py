@@ -204,7 +204,7 @@ class Trust(NamedTuple):
     """The paths of PEM files for a TLS context.
 
     Attributes:
-        ca_file: The only trusted authorities; None means the default ones.
+        ca_file: The only authorities to trust; None means the default authorities.
         client_cert: The client certificate.
         client_key: The certificate's key, if it is in another file.
     """
@@ -406,8 +406,8 @@ def build_network(
     Paths become absolute. A relative path is relative to the directory of the pool file.
 
     Raises:
-        ConfigError: A field has no effect, because the provider is simulated or has no https
-            address; or a key has no certificate, two proxies are set, or a URL is invalid.
+        ConfigError: The provider is simulated or has no https address, `client_key` is set without
+            `client_cert`, both `proxy` and `proxy_env` are set, or a URL is invalid.
     """
     given = [field for field in _FIELDS if getattr(table, field) is not None]
     if not given:

@@ -1,4 +1,4 @@
-"""Roles: models that cases use besides their own, and that therefore get no cases themselves."""
+"""Roles: models that cases use besides their own model, and that therefore get no cases."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def models_without_cases(
     }
     if caseless == names:
         location.at("provider").refuse(
-            "has no model that gets cases: each has a role or subject = false; to measure a model "
-            "that has a role, write subject = true"
+            "has no model that gets cases: every model has a role or subject = false; to measure "
+            "a model that has a role, write subject = true"
         )
     return frozenset(caseless)
 

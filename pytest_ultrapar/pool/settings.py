@@ -115,7 +115,7 @@ class Shard(_Written):
 
     @property
     def host(self) -> str:
-        """The host name in its results, which distinguishes them in a merge."""
+        """The host name in the shard's results. A merge tells shards apart by this name."""
         return f"shard-{self.k}-of-{self.n}"
 
 
@@ -176,7 +176,7 @@ def number_of(worker: str) -> int:
 
 
 class Setting(Generic[T]):
-    """A row of the table. On the class `Options` it is the row itself, on an object the value.
+    """A row of the table. `Options.seed` is a row, and `options.seed` is its value.
 
     Attributes:
         name: The name of the attribute of `Options`.
@@ -189,14 +189,14 @@ class Setting(Generic[T]):
             that is None.
         by_default: The default in words, if the value does not explain itself.
         variable: The environment variable, if any; `variables` adds the plugin's own name.
-        by_truth: The values for "true" and "false" in the variable, if it is a switch.
+        by_truth: If the variable is a switch, the values that "true" and "false" stand for.
         file: The field in the pool file's table `[pool]`, if there is one.
         ini: The name in pytest's configuration, if the setting is read there, too.
         between: The range of a number, or of each number in a text such as `5%`.
         choices: The allowed words.
-        bare: The word that the option means without a value, if that is allowed.
-        is_recorded: Whether the manifest records value and origin here. Names of files and runs are
-            not recorded here, because the manifest has fields of their own for them.
+        bare: The word that the option without a value stands for, if it may have no value.
+        is_recorded: Whether the manifest lists the value and its origin among the settings. It does
+            not list names of files and runs there, because it has other fields for them.
     """
 
     name = ""
@@ -254,7 +254,7 @@ class Setting(Generic[T]):
 
     @property
     def key(self) -> str:
-        """The name in the manifest and header: the option's, without a unit (`episode_timeout`)."""
+        """The name in the manifest and header: the option without its unit (`episode_timeout`)."""
         return self.option.removeprefix("--ultrapar-").replace("-", "_") or self.name
 
     @property
@@ -406,16 +406,17 @@ class Options:
     )
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
-        "Attempts at one request before its case is 'infra'. Time-outs and unreadable answers are "
-        "retried at most once; 429 and dead keys do not count. With 1 the run repeats no request, "
-        "not even after 429, except with another key if one key may be the cause of a refusal",
+        "Attempts at one request before its case is 'infra'. Time-outs and unreadable answers "
+        "are retried at most once; 429 and dead keys do not count. With 1, the run repeats no "
+        "request, not even after a 429. Only a refusal that one key may have caused is followed "
+        "by a request with another key",
         default=3,
         between=Bounds(at_least=1, at_most=100),
         is_recorded=True,
     )
     episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
-        "Deadline for one episode, including all its waiting",
+        "Deadline for one episode, including all waiting time",
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
         is_recorded=True,
@@ -423,8 +424,8 @@ class Options:
     wait_for_servers_s: Setting[float] = Setting(
         "--ultrapar-wait-for-servers SECONDS",
         "How long to wait for a server that refuses connections or is loading its model, at the "
-        "start and later; meanwhile its requests use up no attempts. With 0, the run gives up "
-        "after two seconds on a server that was never reachable",
+        "start and later; meanwhile, its requests do not count as attempts. With 0, the run "
+        "gives up after two seconds on a server that was never reachable",
         default=120.0,
         between=WAIT_FOR_SERVERS,
         is_recorded=True,
@@ -448,8 +449,9 @@ class Options:
     )
     gate: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-gate RULE",
-        "Rule that the run must meet, or it ends with exit code 1: 'throughput>=-10%%' or "
-        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains rules)",
+        "Rule that the run must meet, such as 'throughput>=-10%%' or "
+        "'solved_rate[model=m]>=0.7'. If the run does not meet it, the exit code is 1. May be "
+        "repeated ('ultrapar gate --help' explains rules)",
         default=(),
     )
     gate_baseline: Setting[str | None] = Setting(
@@ -484,33 +486,33 @@ class Options:
     )
     live: Setting[Live] = Setting(
         "--ultrapar-live WHAT",
-        "Progress display of the run. 'auto': on a terminal, a view of lanes, models and failures "
-        "(requires the extra 'live'); 'line': one line; 'off': nothing",
+        "Progress display of the run. 'auto': on a terminal, a view of lanes, models and "
+        "failures (requires the 'live' extra); 'line': one line; 'off': nothing",
         default="auto",
         choices=get_args(Live),
     )
     report: Setting[ReportForm] = Setting(
         "--ultrapar-report FORM",
-        "Whether to write an HTML report into the run's directory at the end: 'html' writes "
-        "report.html, 'off' writes nothing",
+        "Whether to write an HTML report into the run's directory when the run ends: 'html' "
+        "writes report.html, 'off' writes nothing",
         default="html",
         choices=get_args(ReportForm),
     )
     otel: Setting[bool] = Setting(
         "--ultrapar-otel",
         "Send OpenTelemetry spans and metrics for cases and requests, without their texts, as "
-        "configured by OTEL_* in the environment (requires the extra 'otel')",
+        "configured by OTEL_* in the environment (requires the 'otel' extra)",
         default=False,
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Use the same suite and pool "
-        "again; finished episodes send no requests, and cases that you added run",
+        "again; finished episodes send no requests, and cases that you have added run, too",
     )
     only: Setting[str | None] = Setting(
         "--ultrapar-only WORDS",
         "Run only the cases with these results in an earlier run, and no other test: unsolved, "
-        "partial, infra, error or failed (by pytest), separated by commas",
+        "partial, infra, error or failed (in pytest), separated by commas",
         is_recorded=True,
     )
     only_of: Setting[str | None] = Setting(
@@ -561,9 +563,9 @@ class Options:
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
-        "need. If one fails, 'fail' (the default word) names it and ends the run with exit code 4. "
-        "With 'warn' the run prints it and continues without that lane. 'ultrapar check' sends the "
-        "same requests without a run",
+        "need. If one fails, 'fail' (or the option without a word) names it and ends the run "
+        "with exit code 4. With 'warn', the run prints it and continues without that lane. "
+        "'ultrapar check' sends the same requests without a run",
         choices=get_args(LaneCheck),
         bare="fail",
         is_recorded=True,
@@ -582,9 +584,9 @@ class Options:
     )
     cluster_run: Setting[str | None] = Setting(
         "--ultrapar-cluster-run NAME",
-        "Run the cases together with all hosts that use this name: each case once, within limits "
-        "that they share through a Redis or Valkey server. A host that joins later finishes the "
-        "remaining cases (requires the extra 'cluster')",
+        "Run the cases together with all hosts that use this name. Each case runs once, within "
+        "limits that the hosts share through a Redis or Valkey server. A host that joins later "
+        "finishes the remaining cases (requires the 'cluster' extra)",
         is_recorded=True,
     )
     cluster: Setting[str | None] = Setting(

@@ -105,7 +105,7 @@ def share_of(amount: int, shard: Shard) -> int:
 
 
 def whole_units(amount: float) -> tuple[int, int]:
-    """Convert an amount per window to (whole units, number of windows): 1.5 is 3 in 2.
+    """Convert an amount per window to (whole units, number of windows): 1.5 becomes 3 in 2 windows.
 
     `Pacer` enforces fractional rates in this form. The result never exceeds the amount.
     """

@@ -123,7 +123,7 @@ def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
         elif not one.api_name and one.base_url.startswith("http:"):
             with suppress(ConfigError):
                 for name in served_models(one.base_url, timeout_s=1.0):
-                    # The user can write a name with other characters after the server's address.
+                    # Skip names with other characters: the user writes them after the address.
                     with suppress(ConfigError):
                         yield named(Location(vendor), f"{vendor}/{name}", environ)
 

@@ -1,4 +1,6 @@
-"""How one host shows a run on several hosts: everyone's progress, and its own share; pure.
+"""How one host shows a run on several hosts: the progress of all hosts, and its own share.
+
+All functions are pure.
 
 By design, a host without a share of a limit sends nothing: only a few hosts get a share of a small
 limit. The screen must show this, and which limit the host waits for.
@@ -36,8 +38,8 @@ class ClusterProgress:
         unclaimed: Cases that no host has claimed, by model.
         in_groups: Whether groups decide the order of cases, so that models may wait for each other.
         n_claimed: Cases that this host has claimed so far.
-        hears_first: Whether the server lost the run and is still collecting the hosts' state. No
-            host gets a case before that is done.
+        hears_first: Whether the server lost the run and is still collecting the hosts' state. Until
+            that is done, no host gets a case.
         drained: Whether an operator told this host to start no more cases.
     """
 
@@ -72,7 +74,7 @@ class HostPart(NamedTuple):
 
 
 def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
-    """Say what this host's share is: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
+    """State this host's share: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
 
     For each kind of limit, add up the limits of each level, and show the level with the lowest sum,
     because it binds. Daily limits are left out: hosts reserve only a small part of them in advance.
@@ -131,11 +133,11 @@ def joined_words(
 
 
 def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
-    """Return the seconds until all cases of a run are done, if each model keeps its pace.
+    """Return the seconds until all cases of a run are done, if each model keeps its current pace.
 
     Args:
-        n_left: Cases that are not done.
-        per_s: Cases that end per second; above 0.
+        n_left: How many cases are not done.
+        per_s: How many cases end per second; above 0.
         models: For each model with a known pace: how many of its cases are unclaimed, and how many
             are claimed per second; above 0. The slowest model decides.
     """
@@ -207,9 +209,9 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
 def _barring(
     whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
 ) -> list[ShareStatus]:
-    """Return a limit without a share here for each required lane; empty if one lane is free.
+    """Return for each required lane a limit without a share here; empty if one lane is free.
 
-    If a lane has several such limits, take the closed one, or the smallest if none is closed: it
+    If a lane has several such limits, take the closed one. If all are open, take the smallest: it
     cannot be divided, and the others depend on it.
     """
     known = {lane.lane: lane for lane in status.lanes}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
-"""The full and the empty part of a bar; the second pair is for terminals that cannot show the
-first."""
+"""The characters for the full and the empty part of a bar. The second pair is for terminals that
+cannot show the first."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
 _LEAST_BAR = 8
 _LEAST_NAME = 12
@@ -84,7 +84,7 @@ class LiveScreen:
         # Models have rows of their own.
         for outcome in RATED:
             facts.pop(outcome, None)
-        # It gets its own line, because it is the most important fact about a host that sends
+        # This fact gets its own line, because it is the most important one if the host sends
         # nothing.
         of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
@@ -101,7 +101,7 @@ class LiveScreen:
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
         n_bar = _BAR if width >= _NARROW else 0
-        # On 80 columns, about 20 remain for the limit that a lane waits for.
+        # With 80 columns, about 20 remain for the limit that a lane waits for.
         name = _name_width(
             [row.lane for row in kept], (width - n_bar - _COUNT - _RATE - 3 * len(GAP)) * 3 // 5
         )
@@ -115,7 +115,7 @@ class LiveScreen:
     def _lane(self, row: LaneRow, name: int, n_bar: int) -> Text:
         line = Text(_cell(row.lane, name) + GAP)
         if row.trouble:
-            # It says more than the unused seats do, and may be long.
+            # The reason says more than the unused seats do, and may be long.
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats.most is not None:
@@ -163,14 +163,14 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
     yield Text("last failures", "dim")
-    # The first line of the screen shows their number.
+    # The first line of the screen already shows how many there are.
     for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
         yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
 
 
 def _plain(text: str) -> str:
-    """Put a text on one line and escape control characters; rich reads no markup in a `Text`."""
+    """Put a text on one line and escape control characters; a `Text` parses no markup."""
     return " ".join(visible(text).split())
 
 
@@ -188,7 +188,7 @@ def _name_width(names: Sequence[str], most: int) -> int:
 
 def _cell(name: str, width: int) -> str:
     name = _plain(name)
-    # If each character takes one column, keep the end as well: names differ there.
+    # If each character takes one column, keep the end of the name, too, because names differ there.
     return set_cell_size(shorten(name, width) if cell_len(name) == len(name) else name, width)
 
 

@@ -1,4 +1,4 @@
-"""The state of a run in progress, as plain data for a terminal; pure.
+"""The state of a run in progress, as plain data for a terminal. All functions are pure.
 
 `live_screen` draws it. Lanes that fail or delay the run come first, because a terminal has room for
 about 10 of 300 lanes.
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LATELY_S = 10.0
-"""The period that rates and waits cover, in seconds: long enough for some grants on each lane, and
-short enough to show a change."""
+"""The period over which rates and waits are measured, in seconds: long enough for some grants on
+each lane, and short enough to show a change."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
@@ -30,7 +30,7 @@ _WAITING = 0.2
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """Return the statuses to keep, oldest first: rates are measured from the first one to now."""
+    """Return the statuses to keep, oldest first; rates are measured from the first one on."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
     # Keep one status from before the period, so that the period is always full.
@@ -85,7 +85,7 @@ def lane_rows(
 ) -> list[LaneRow]:
     """Return a row for each lane: paused and removed lanes first, then lanes that delay requests.
 
-    Apart from that, rows stay in the order of the pool, so that they do not jump.
+    Otherwise, rows stay in the order of the pool, so that they do not jump.
 
     Args:
         lanes: All lanes of the run.
@@ -120,7 +120,7 @@ def lane_rows(
 
 def _rank(row: LaneRow) -> int:
     if row.trouble:
-        # A paused lane comes back, so it is of more interest.
+        # A paused lane comes back, so it is more interesting.
         return 1 if row.is_removed else 0
     return 2 if row.waits_for else 3
 
@@ -172,7 +172,7 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """Return the lane's part of the fullest limit on its path; if several are, of the innermost."""
+    """Return the lane's use of the fullest limit on its path, or of the innermost if equal."""
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)
@@ -193,8 +193,8 @@ class ModelRow(NamedTuple):
         n_planned: How many cases it has.
         n_rated: How many cases its solved rate includes.
         n_solved: How many of these are solved.
-        interval: The 95 % interval of the solved share, as if cases were independent; None without
-            rated cases.
+        interval: The 95 % interval of the solved share, computed as if cases were independent; None
+            without rated cases.
     """
 
     model: str
@@ -244,8 +244,8 @@ class Spent(NamedTuple):
 
     Attributes:
         amount: The cost in the pool's currency.
-        projected: The cost of all cases, if each remaining case costs as much as its model's
-            finished cases do on average.
+        projected: The cost of all cases, if each remaining case costs as much as the average
+            finished case of its model.
     """
 
     amount: float
@@ -256,7 +256,7 @@ class Spent(NamedTuple):
 def projected(
     spent: Mapping[str, float], done: Mapping[str, int], planned: Mapping[str, int]
 ) -> float:
-    """Return the cost of all cases, if each remaining case costs its model's mean so far.
+    """Return the cost of all cases, if each remaining case costs its model's average so far.
 
     Args:
         spent: The cost by model. A model without a finished case gets the mean over all cases.
@@ -275,7 +275,7 @@ class LiveView(NamedTuple):
 
     Attributes:
         progress: The progress of the run.
-        eta_s: The probable earliest and latest end of the last episode, in seconds after
+        eta_s: The earliest and the latest probable end of the last episode, in seconds after
             `progress.eta_at_s`; None while unknown.
         now_s: The time of the view, in monotonic seconds.
         waiting: How many requests wait to be sent.

@@ -1,4 +1,4 @@
-"""The parts of a merged run, and the data that is missing from them; pure."""
+"""The parts of a merged run, and the data that is missing from them. All functions are pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def merged_section(merged: Merged) -> Section:
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Yield sentences safe for a terminal, the most severe first."""
+    """Yield sentences that are safe for a terminal, the most severe first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:

@@ -1,4 +1,4 @@
-"""A plan as plain text; pure."""
+"""A plan as plain text. All functions are pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Show which of the original scripts' processes share each key, and their load.
+    """Show for each key which processes of the original scripts share it, and their load.
 
     Returns:
         A heading and a line for each key, in the pool's order; empty if no key has a process.
@@ -179,7 +179,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
         ]
         for one in loads[:MOST_ROWS]
     ]
-    header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "alone needs"]
+    header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "time alone"]
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
         yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} that would need less time)"
@@ -205,7 +205,7 @@ def _processes(plan: RunPlan) -> Iterator[str]:
                 other = f"; binding limit: {binding(one.limits)}, {duration(first.alone_s)}"
                 other = "" if first.level == "key" else other
                 yield (
-                    f"  binding key: {binding(on_keys)}, alone needs "
+                    f"  binding key: {binding(on_keys)}, time alone "
                     f"{duration(on_keys[0].alone_s)}{other}"
                 )
 
@@ -242,7 +242,7 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def _bound_by(plan: RunPlan) -> str:
-    """Name the binding limit; of several equal limits, the first one in the table of limits."""
+    """Name the binding limit; if limits are equal, the first one in the table of limits."""
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""The progress of a run, in one line for each step; pure."""
+"""The progress of a run, in one line for each step. All functions are pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
-"""The period that rates cover, in seconds: long enough for slow models, and short enough to show a
-pause."""
+"""The period over which rates are measured, in seconds: long enough for slow models, and short
+enough to show a pause."""
 
 LINE_S = 10.0
 LINE_SHARE = 0.02
@@ -27,8 +27,7 @@ LINE_SHARE = 0.02
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""The fewest cases that are answered but not graded; if there are fewer, grading waits for
-answers."""
+"""If fewer cases than this are answered but not graded, grading is waiting for answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,8 @@ class ProgressState:
         whole: The progress of all hosts together; None for a run on one host.
         whole_at_s: The time of `whole`, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: In words, the servers that it waits for, or why it sends nothing; otherwise empty.
+        waits: A text that names the servers that it waits for, or says why it sends nothing;
+            otherwise empty.
         whole_seen: Recent observations (monotonic seconds, cases done by all hosts), like `seen`.
         begun: For each model whose cases were claimed: the time of the first claim, in monotonic
             seconds, and how many cases were unclaimed then.
@@ -97,7 +97,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """Name the servers that a run waits for; or count the cases to retry, if no others are left."""
+    """Name the servers that a run waits for; if only retries are left, count the cases to retry."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -150,7 +150,7 @@ def graded_per_s(state: ProgressState, now_s: float) -> float | None:
 
 
 def seconds_left(state: ProgressState, now_s: float) -> float | None:
-    """How many seconds it takes until all cases are graded; None while unknown."""
+    """How many seconds remain until all cases are graded; None while unknown."""
     per_s = graded_per_s(state, now_s)
     backlog = state.answered - state.graded
     grading_s = None
@@ -254,7 +254,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Return the seconds until the next line in a log, as in CI: 150 lines an hour, 310 a day.
+    """Return the seconds until the next line in a log: 150 lines in the first hour, 310 in a day.
 
     Args:
         waited_s: Seconds since the first step began.

@@ -1,4 +1,4 @@
-"""A report in sections, formatted for a terminal or as Markdown; pure."""
+"""A report in sections, formatted for a terminal or as Markdown. All functions are pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANY_WIDTH = 10_000
-"""Users can read or pipe a line that is too long, but not a column that is left out."""
+"""Users can still read or pipe a line that is too long, but cannot see a column that is left
+out."""
 MOST_OF_A_COMMENT = 65_536
 """The largest number of characters in a comment on GitHub, used here as a number of bytes.
 
@@ -71,7 +72,7 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
     """Return at most `most_bytes` of Markdown, because GitHub limits comments and summaries.
 
     Long tables lose their last rows, and long lists their last sentences. Long texts are cut, and
-    sections that still do not fit are left out. The text says everything that is missing.
+    sections that still do not fit are left out. The text says what is missing.
 
     Args:
         sections: The report.

@@ -1,4 +1,4 @@
-"""The report of a finished run, in sections; pure."""
+"""The report of a finished run, in sections. All functions are pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MOST_LANES = 24
-"""The most lanes that get a line of their own; the manifest lists all lanes."""
+"""The maximum number of lanes that get a line of their own; the manifest lists all lanes."""
 _MOST_NAMES = 5
 _MOST_LABELS = 10
 _LONGEST = 200
@@ -53,7 +53,7 @@ _FAILURES = OF_LANE - ANSWERED
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield lines safe for a terminal: lanes with failures, removed lanes first, then totals.
+    """Yield lines that are safe for a terminal: failing lanes (removed lanes first), then totals.
 
     Lanes that were removed for the same reason, such as all lanes of one key, share a line.
     """
@@ -131,7 +131,7 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
 def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     alike = by_key((lane.reason, lane) for lane in lanes if lane.is_removed)
     for reason, group in alike.items():
-        # Shorten the provider's message, not the end of the sentence.
+        # Shorten the provider's message, but keep the end of the sentence.
         shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
@@ -199,7 +199,7 @@ _WAITS = {
     "budget": "the budget",
     "retry budget": "the retry budget",
 }
-"""Texts for those names in `LaneStatus.waited_s` that are not names of limits."""
+"""Texts for the names in `LaneStatus.waited_s` that are not names of limits."""
 PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -267,7 +267,7 @@ _CURES = {
 }
 """The cause and the remedy if a part of the run after the last answer takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Shorter parts get no sentence: a change of the suite would save little time."""
+"""Shorter parts get no sentence: a change to the suite would save little time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
@@ -297,8 +297,8 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
 
     Args:
         lanes: The final state of each lane.
-        audit: The run's limits. Equal limits of one provider are one cause; its name is the same as
-            in the bound.
+        audit: The run's limits. Equal limits of one provider count as one cause, which has the same
+            name as in the bound.
     """
     names = _alike(audit)
     waited_s: dict[str, float] = {}
@@ -390,9 +390,9 @@ _LEGEND = (
     " because its cases may share tasks"
 )
 _REPETITIONS = (
-    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or"
-    " fewer). There is no interval if the suite's mark declares that each repetition draws again"
-    " and k is more than half of the repetitions"
+    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
+    "fewer). There is no interval if the suite's mark declares that each repetition draws new "
+    "random values and k is more than half of the repetitions"
 )
 _BASIS: dict[Basis, str] = {
     "at_most": "from answer times, which did not rise with the number of requests in flight",
@@ -438,7 +438,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """Yield a table of all cases, then one of each test; of a single test only if it adds facts."""
+    """Yield a table of all cases, then one for each test; a single test's only if it adds facts."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -526,7 +526,8 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
     """
     statistics = summary.statistics
     if not statistics.n_planned:
-        # For example on a host that joined late. A coverage of 100 % would look like a success.
+        # This happens, for example, on a host that joined late. A coverage of 100 % would look like
+        # a success.
         if part is None:
             return "0 cases: nothing to run"
         return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
@@ -643,7 +644,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations resumed, and how many then sent a different request.
+    """State how many conversations resumed, and how many of these then sent a different request.
 
     Empty if no conversation resumed.
     """
@@ -704,7 +705,7 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def trouble_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield lines safe for a terminal: why cases were not solved or have no grade."""
+    """Yield lines, safe for a terminal, that say why cases were not solved or have no grade."""
     yield from _kinds_line(summary)
     yield from _troubles(summary, goes_on=False)
 
@@ -716,15 +717,15 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the kinds of cases and a line on failed requests, so that readers tell them apart."""
+    """Yield the kinds of cases, and a line on failed requests to tell these apart from cases."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)
         n_refused = sum(lane.n_rate_limited for lane in lanes)
         said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
-            "kinds count cases by outcome, not requests; of"
-            f" {counted(summary.n_requests, 'request')}, {said}"
+            "these are numbers of cases, not of requests; of "
+            f"{counted(summary.n_requests, 'request')}, {said}"
         )
 
 

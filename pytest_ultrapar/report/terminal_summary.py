@@ -1,4 +1,4 @@
-"""The summary of a finished run on one screen, most important first; pure."""
+"""The summary of a finished run on one screen, most important first. All functions are pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _MOST_ROWS = 20
 _MOST_SCORES = 3
 _LEAST_BESIDE_TESTS = 6
 _LEAST_REST = 2
-"""How many lines besides the table stay if the table's rows need more room."""
+"""How many lines besides the table are kept if the table's rows need more room."""
 _MOST_OF_A_KIND = 3
-"""The most lines on lanes, and the most lines on cases without a grade."""
+"""The maximum number of lines on lanes, and of lines on cases without a grade."""
 _MOST_FOLDS = 2
 _WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
@@ -162,7 +162,7 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Fold each sentence to at most `most_lines`: drop its last clauses, or cut it if need be."""
+    """Fold each sentence to at most `most_lines`. Drop its last clauses, or cut it if necessary."""
     fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
         most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
@@ -239,7 +239,7 @@ def _lines(
 def _of_table(
     table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
 ) -> tuple[list[str], int, int]:
-    """Return the lines, best row first; how many rows there are; how many columns do not fit."""
+    """Return the lines (best row first), the number of rows, and how many columns do not fit."""
     varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
@@ -294,12 +294,12 @@ def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
 
 
 def _rates(table: ResultsOfTest) -> bool:
-    """Whether the table shows solved rates; it does not if all its cases have only scores."""
+    """Whether the table shows solved rates: not if all its cases have only scores."""
     return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
 
 
 def _rate(cell: Cell, none: float = 0.0) -> float:
-    """The solved share of the cases that have a solved rate."""
+    """The share of solved cases among the cases that have a solved rate."""
     return cell.counts["solved"] / cell.n_rated if cell.n_rated else none
 
 

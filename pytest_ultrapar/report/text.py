@@ -1,4 +1,4 @@
-"""Numbers, tables and text from outside, formatted for a terminal or Markdown."""
+"""Format numbers, tables and text from outside for a terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 def visible(text: str) -> str:
     r"""Escape control characters, bidi controls and unpaired surrogates in a text: `\x1b`.
 
-    Tabs and line feeds stay. Backslashes are not doubled: people read this text, programs do not.
+    Tabs and line feeds stay. Backslashes are not doubled, because only people read this text.
     """
     if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
         return text  # ten times as fast
@@ -105,8 +105,8 @@ def one_line(text: str) -> str:
 def harmless(text: str) -> str:
     r"""Apply `visible`, remove colours and keep `\r\n`.
 
-    For pytest's own output of a case. A model can write colours that look like pytest's, so all
-    colours are removed.
+    Use it for pytest's own output of a case. All colours are removed, because a model can write
+    colours that look like pytest's.
     """
     return _UNSAFE_OR_COLOUR.sub(_left, text)
 
@@ -181,7 +181,7 @@ def text_table(
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut the middle out of a text longer than `width`: names differ at their ends."""
+    """Cut the middle out of a text longer than `width`, because names differ at their ends."""
     if len(text) <= width:
         return text
     tail = (width - 2) // 2
@@ -223,7 +223,7 @@ def markdown_table(
 
 
 def unmarked(text: str) -> str:
-    """Escape a text for a Markdown table cell: it is shown literally, without mentions or links.
+    """Escape a text for a Markdown table cell, which shows it literally, without mentions or links.
 
     Only markup is escaped, so that the file also reads well as plain text.
 

@@ -1,4 +1,4 @@
-"""Show that a run waits before it begins, without filling a log."""
+"""Show that a run is waiting before it starts, without filling a log."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Screen(Protocol):
 class WaitingLine:
     """Prints a line at the start of a wait, and then redraws it every ten seconds on a terminal.
 
-    In a log, the time between two lines doubles each time: 13 lines in a day. As a context manager,
-    it clears the line at the end and reports a Ctrl-C.
+    In a log, the time between two lines doubles each time, so a day has 13 lines. As a context
+    manager, it clears the line at the end and reports a Ctrl-C.
     """
 
     def __init__(self, reporter: Screen | None) -> None:
@@ -52,7 +52,7 @@ class WaitingLine:
         self.end()
         gave_up = kind is not None and issubclass(kind, KeyboardInterrupt)
         if gave_up and self._reporter is not None and self._said:
-            # The terminal has written ^C.
+            # The terminal has written ^C on this line.
             self._reporter.write_line("")
             self._reporter.write_line(
                 f"ultrapar: stopped waiting for {self._what}; no request was sent"
@@ -62,7 +62,7 @@ class WaitingLine:
         """Report the wait; call it often.
 
         Args:
-            what: A few words for the awaited thing; each line repeats them.
+            what: A few words that name what the run waits for; each line repeats them.
             more: More words, only for the first line.
             waited_s: How long the wait has lasted, in seconds.
         """

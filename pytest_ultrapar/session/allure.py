@@ -1,7 +1,7 @@
 """Correct the outcomes and mask the secrets in the files of allure-pytest.
 
-Its listener reads the exception itself, and reads the report before `CaseReports` changes it. It
-writes its files in the process that runs the case.
+Allure's listener reads the exception itself, and reads the report before `CaseReports` changes it.
+It writes its files in the process that runs the case.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class AllureResults:
         if isinstance(part, list):
             part[:] = map(self._mask, part)
         elif hasattr(part, "__dict__"):
-            # Steps, parameters, labels and links: plain objects of texts and further objects.
+            # Steps, parameters, labels and links: plain objects that contain texts and further
+            # objects.
             for name, value in vars(part).items():
                 setattr(part, name, self._mask(value))
         return part

@@ -1,6 +1,6 @@
-"""The source of a run's answers, settled once: it decides what the run sends, needs and measures.
+"""The source of a run's answers. It determines what the run sends, needs and measures.
 
-Code reads these facts here and does not ask whether a run is a regrade or a replay.
+Code reads these facts instead of checking whether a run is a regrade or a replay.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Source = PoolLanes | Regrade | Replay
 
 
 def source_of(options: Options) -> Source:
-    """The source that settled options name."""
+    """The source of answers that the checked options name."""
     if options.regrade is not None:
         return Regrade(options.regrade)
     if options.replay is not None:

@@ -1,6 +1,6 @@
-"""An async test that takes `llm` is a case: its body is the episode, its item repeats the result.
+"""An async test that takes `llm` is a case: the body is the episode; the item repeats its result.
 
-pytest and all plugins see a plain function in its place, so plugins for asyncio ignore it.
+pytest and all plugins see a plain function instead of the test, so plugins for asyncio ignore it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class AsyncTests:
 def _takes_llm(function: FunctionType) -> bool:
     if not inspect.iscoroutinefunction(function):
         return False
-    # A signature needs the annotations, and annotations of other plugins' tests may not resolve.
+    # Do not read a signature: it resolves annotations, which may fail for tests of other plugins.
     code = getattr(inspect.unwrap(function), "__code__", function.__code__)
     return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 

@@ -1,4 +1,4 @@
-"""A pytest plugin for the runs of `ultrapar bench`: refuses options that differ between modes."""
+"""A pytest plugin for the runs of `ultrapar bench`: refuses options that prevent a comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the options as pytest parsed them, from the command line or configuration.
 
     Raises:
-        pytest.UsageError: An option is set with which modes cannot be compared.
+        pytest.UsageError: An option is set that makes it impossible to compare the modes.
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):

@@ -1,7 +1,7 @@
-"""The result of an async test's body: stored as the value of its episode, repeated by its item.
+"""The result of an async test's body. It is stored as the episode's value, and the item repeats it.
 
 The body runs before its item, in the engine's thread, and perhaps in an earlier session. So its
-grade and its exception are stored as data. An exception made again from data has the same message
+grade and its exception are stored as data. An exception recreated from data has the same message
 and the same lines in its traceback, and pytest shows it like any other.
 """
 
@@ -36,7 +36,7 @@ _OUTCOMES = {
 }
 """pytest's outcomes by `module:name`: pytest sets the module of some to `builtins`."""
 _MOST_FRAMES = 50
-"""The number of frames stored from the start of a traceback, and again from its end."""
+"""The number of frames that are stored from the start of a traceback, and as many from its end."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -56,7 +56,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, code: CodeType, line: int | None) -> Frame:
-        """The place at a line of some code; at its first line if `line` is unknown."""
+        """The place of a line of code; if `line` is unknown, the first line."""
         file, begins = str(without_surrogates(code.co_filename)), code.co_firstlineno
         return cls(file, code.co_name, begins, line or begins)
 
@@ -76,7 +76,7 @@ class Raised(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException) -> Raised:
-        """The data of an exception."""
+        """Convert an exception to data."""
         kind = type(error)
         frames = [
             Frame.of(frame.f_code, line)
@@ -107,7 +107,7 @@ class Raised(msgspec.Struct, frozen=True):
         if self.kind in _OUTCOMES:
             own |= {"msg": self.said, "pytrace": True}
         for base in (found, Exception) if is_exception else (Exception,):
-            with suppress(Exception):  # a group needs exceptions, and a class may forbid subclasses
+            with suppress(Exception):  # a group needs exceptions; a class may forbid subclasses
                 kind: Any = type(name.rpartition(".")[2], (base,), own)
                 error: BaseException = kind.__new__(kind, self.said)
                 break
@@ -129,7 +129,7 @@ def _here() -> FrameType:
 
 
 def _at(frame: Frame) -> FrameType:
-    """A frame whose code is at this place."""
+    """Make a frame whose code is at this place."""
     code = _here.__code__.replace(
         co_filename=frame.file,
         co_name=frame.function,
@@ -191,7 +191,7 @@ async def run_body(
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """The first error of a group that contains only wrong answers; otherwise the error itself."""
+    """The first error of a group that contains only wrong answers; any other error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error

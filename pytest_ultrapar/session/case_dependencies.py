@@ -62,7 +62,7 @@ def find_peers(
                 faults.setdefault(
                     function,
                     f"{case.nodeid} waits for {after.name!r}: {len(peers)} selected cases have the "
-                    f"same {', '.join(names) or 'parameters'}, and exactly one must have "
+                    f"same {', '.join(names) or 'parameters'}, and exactly one of them must have "
                     f"{function.across} {key(case)!r}; give both tests the same parameters and "
                     f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )
@@ -75,12 +75,12 @@ def _values(case: Case, names: Sequence[str]) -> list[object]:
 
 
 def stage_of(prefetched: Prefetched) -> int:
-    """0 for a case that waits for no other; otherwise one more than the stage of its peers."""
+    """0 if the case waits for no other case; otherwise one more than the stage of its peers."""
     return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
 
 
 class CaseDependencies:
-    """The waiting cases of one process, and the ended cases of all processes. For the main thread.
+    """The waiting cases of one process and the ended cases of all. Used on the main thread.
 
     Args:
         ended: Shares ended cases with the other processes of the run.
@@ -101,7 +101,7 @@ class CaseDependencies:
         self._ready: list[int] = []
 
     def note(self, case_id: str, stored: Position | None) -> None:
-        """Note that a case has ended; `stored` is None if the journal has no episode of it."""
+        """Note that a case has ended; `stored` is None if the journal has no episode for it."""
         if case_id in self._waits_for:
             self._ended.add({case_id: stored}, "awaited")
 

@@ -37,9 +37,9 @@ _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
 """Argument of the mark `ultrapar`: names of parameters. Cases of one repetition that have equal
-values for them depend on each other."""
+values for these parameters depend on each other."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
-"""Marks that control how a test runs and do not describe it."""
+"""Marks that control how a test runs, but do not describe the test."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
 """Errors in marks, noted while tests are generated and selected. An exception raised there would
@@ -72,8 +72,8 @@ class Collected:
         tables: For each test, the names by which its mark groups the summary's tables; may be
             empty.
         replayed: The run whose answers the cases get, if any.
-        origins: The origin of each case's answers and seed in a replay, or the reason why it has no
-            answers, by case id.
+        origins: For each case of a replay, by case id: the origin of its answers and seed, or the
+            reason why it has no answers.
         peers: The cases that each case waits for, by position (`case_dependencies.find_peers`).
     """
 
@@ -160,7 +160,7 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
 
 
 class CollectOnly:
-    """The plugin for `--collect-only` with a pool: checks the suite and starts nothing."""
+    """The plugin for `--collect-only` with a pool. It checks the suite and starts nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -306,7 +306,7 @@ def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
 
 
 def repetition(item: pytest.Item, repeats: int) -> int:
-    """The number of an item's repetition in its cell, from 0; pytest-repeat multiplies them.
+    """The number of an item's repetition in its cell, from 0; pytest-repeat multiplies repetitions.
 
     Args:
         item: The item of a case.
@@ -323,7 +323,7 @@ def case_id_of(item: pytest.Item, run_seed: int) -> str:
 
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
-    """The id of a case from its test file and the rest of its node id (`inner`)."""
+    """The id of the case with this test file and `inner`, the rest of its node id."""
     identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -371,8 +371,8 @@ def arguments_for(
 ) -> dict[str, Any]:
     """The arguments of a prefetched function, except `llm`. Called on the main thread.
 
-    Session-scoped fixtures are set up here at their first use. For an async test these include
-    fixtures that it does not name. A method gets a new instance of its class.
+    Session-scoped fixtures are set up here at their first use. For an async test, this includes
+    fixtures that the test does not name. A method gets a new instance of its class.
     """
     arguments: dict[str, Any] = {}
     if prefetched.is_test:
@@ -404,7 +404,7 @@ def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the su
 
 
 def are_names(value: object) -> TypeGuard[Sequence[str]]:
-    """Whether a value is a list or tuple of texts."""
+    """Whether a value is a list or tuple of strings."""
     return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
 
 
@@ -425,7 +425,7 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
 
 
 def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
-    """The case cluster of a case with these parameters; the same in every test of a run."""
+    """The case cluster of a case with these parameters. It does not depend on the test."""
     shared = {name: case.params[name] for name in sorted(names)}
     return as_json({**shared, "repeat": case.repeat})
 
@@ -433,7 +433,7 @@ def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
     """The metadata from an item's marks; the closest mark wins.
 
-    Functions are called with parameters.
+    If a value is a function, the function is called with the case's parameters.
     """
     own, found, why = internals.parameters(item), dict[str, Scalar](), ""
     for given in _given_meta(item):
@@ -445,7 +445,9 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = f"has the name {name!r}; use a text that names no column or parameter"
+            why = (
+                f"has the name {name!r}; use a string that is not the name of a column or parameter"
+            )
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}
@@ -466,7 +468,7 @@ def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, .
         return ()
     known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        # Another case of the test, or a grade, may provide it.
+        # Another case of the test, or a grade, may provide the name.
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "

@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 
 SAME_WISH_S = 1.0
-"""A Ctrl-C this soon after the last one is ignored: people press it two or three times, and process
-managers send it to the process and to its group."""
+"""A Ctrl-C this soon after the last one is ignored: people press Ctrl-C two or three times, and
+process managers send it to the process and to its group."""
 
 
 class CtrlC:
-    """Handles SIGINT of one process while pytest's session lasts.
+    """Handles SIGINT in one process while pytest's session lasts.
 
-    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another one
-    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later one calls
-    `again`, because an exception at that point would cut off the end and print a traceback.
+    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another Ctrl-C
+    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later Ctrl-C
+    calls `again`, because an exception at that point would cut off the shutdown and print a
+    traceback.
     """
 
     def __init__(self, again: Callable[[], object], *, now_s: Callable[[], float] = boot_s) -> None:
@@ -38,7 +39,7 @@ class CtrlC:
         self._is_ending = False
 
     def install(self) -> None:
-        """Handle SIGINT from now on, except if it is ignored or this is not the main thread."""
+        """Handle SIGINT from now on, unless SIGINT is ignored or this is not the main thread."""
         before = signal.getsignal(signal.SIGINT)
         if not callable(before):
             return

@@ -39,8 +39,8 @@ def cases(
 
     Args:
         path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the calling file.
-        columns: The columns whose values a case gets. Without any, a case gets the whole row as a
-            dict.
+        columns: The columns whose values a case gets. If you name no column, a case gets the whole
+            row as a dict.
         id: The column with the case's id. Without it, the id is a short hash of the case's values,
             so it does not depend on the position of the row.
         marks: The column with the case's marks: a list of names, or a text of names separated by
@@ -48,8 +48,9 @@ def cases(
         meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 
     Raises:
-        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are the
-            same case. The message is one sentence with file and line; pytest shows no traceback.
+        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows would
+            become the same case. The message is one sentence with file and line; pytest shows no
+            traceback.
     """
     caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
     place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()

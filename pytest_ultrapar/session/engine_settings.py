@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.string_parts import PartWriter
 
 _MOST_OPEN = 1000
-"""The maximum number of open episodes in one process, unless a limit allows fewer."""
+"""The maximum number of open episodes in one process; a limit may allow fewer."""
 _LONGEST_FAILURE = 300
 """How many characters of a server's error message are stored."""
 
@@ -43,7 +43,7 @@ def engine_settings(
         parts: Stores the long strings of conversations.
         record: How much of each conversation is stored.
         max_attempts: See `RetryPolicy`.
-        n_clients: Connections of clients that this process serves as well.
+        n_clients: The number of client connections that this process also serves.
         own: Further fields of `EngineSettings`.
     """
 

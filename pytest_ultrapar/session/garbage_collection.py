@@ -1,4 +1,4 @@
-"""Make Python's garbage collection rare during a run, and exclude pytest's items from it."""
+"""Make Python collect garbage rarely during a run, and exclude pytest's items from collections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def collect_rarely(config: pytest.Config) -> None:
     that were never closed are reported. Settings of the user take precedence: thresholds are raised
     and never lowered, and a disabled collection stays disabled.
     """
-    # A collection at exit would be wasted, because the process ends: 0.2 s for 3,000 items.
+    # A collection at exit would waste time (0.2 s for 3,000 items), because the process ends.
     atexit.unregister(_freeze_at_exit)
     atexit.register(_freeze_at_exit)
     before = gc.get_threshold()
@@ -47,7 +47,7 @@ def collect_rarely(config: pytest.Config) -> None:
 
 
 def unfreeze_at_end(config: pytest.Config) -> None:
-    """At the very end of `config`, unfreeze the objects that `spare_items` froze.
+    """Make `config` unfreeze the objects that `spare_items` froze, at its very end.
 
     Called before any plugin is configured, because the cleanup that is added first runs last: after
     pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second among
@@ -63,7 +63,7 @@ def unfreeze_at_end(config: pytest.Config) -> None:
 
 
 def spare_items(config: pytest.Config) -> None:
-    """Exclude all living objects from garbage collection until the end of `config`.
+    """Exclude all living objects from garbage collection until `config` is unconfigured.
 
     `unfreeze_at_end` ends it. Called on the main thread when pytest has collected. It has no effect
     if other code has frozen objects, because those must not be unfrozen.
@@ -74,7 +74,7 @@ def spare_items(config: pytest.Config) -> None:
 
 
 def spare_reports(config: pytest.Config) -> None:
-    """Collect garbage now, and exclude the rest from pytest's own last collections.
+    """Collect garbage now, and exclude the remaining objects from pytest's own last collections.
 
     Called without xdist and in the controller, when all items are reported and this process only
     waits. At the end pytest collects twice (`_pytest.unraisableexception`). Each time it visits

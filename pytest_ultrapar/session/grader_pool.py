@@ -1,4 +1,4 @@
-"""The processes that run a grader, as pytest's process sees them."""
+"""The part of pytest's process that controls the processes of a grader."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""The maximum number of tries for each case, because the case's own program may kill the
+"""The maximum number of tries for each case, because the program that the case runs may kill the
 processes."""
 _MOST_STARTS = 10
-"""How often the processes are started, if they are killed each time."""
+"""How many times the processes are started if they are killed each time."""
 
 
 class GraderPool:
@@ -34,7 +34,7 @@ class GraderPool:
     Args:
         grader: The function to run.
         run_dir: The folder for the lock file with which workers share the jobs.
-        environ: The environment of the processes.
+        environ: The environment variables of the processes.
         graded: Called once for each case, on a thread of the pool or of `submit`. It gets the
             case's position, the grader's name, and a pickled tuple: `returned`, `unsolved` or
             `error`; the kind, if any; and the value, or the reason why it is missing.
@@ -105,7 +105,7 @@ class GraderPool:
         return pickle.dumps(("error", None, why))
 
     def _lost(self, child: Child) -> str:
-        """Describe how processes ended; if they were killed, start others in their place."""
+        """Say how the processes ended; if they were killed, start others in their place."""
         with self._changing:
             child.stop()
             code = child.wait()

@@ -1,4 +1,4 @@
-"""`@grader`: a fixture whose value comes from a plain function in a separate process."""
+"""`@grader`: a fixture whose value a plain function computes in a separate process."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, but must be to run in another process: make it a "
-                "plain `def` at module level, and pass everything that it needs as arguments"
+                f"{whose} cannot be pickled, which is necessary to run it in another process: "
+                "make it a plain `def` at module level, and pass everything that it needs as "
+                "arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
@@ -116,8 +117,9 @@ def grader(
         function: A function at the top level of a module.
         jobs: The maximum number of processes at the same time, in all workers together. None: one
             for each core.
-        timeout_s: Seconds that one case may take. Then all processes that it started are killed.
-        memory_mb: MiB that one case may take in addition to its module. None: no limit.
+        timeout_s: Seconds that one case may take. After that, all processes that the case started
+            are killed.
+        memory_mb: MiB of memory that one case may use in addition to its module. None: no limit.
 
     Example:
         ```python

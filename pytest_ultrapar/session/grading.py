@@ -33,7 +33,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; it never fails the test."""
+    """The value of `grade`: call it once to record a measurement; the call never fails the test."""
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
@@ -84,9 +84,9 @@ class Grader:
                 "False, None, or an object with `outcome` and `scores`"
             )
         if word not in GRADES:
-            raise ValueError(f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}")
+            raise ValueError(f"grade() got outcome {word!r}; it must be one of {', '.join(GRADES)}")
         if not isinstance(why, str | None):
-            raise TypeError(f"grade() got reason={why!r}; a reason must be a text")
+            raise TypeError(f"grade() got reason={why!r}; a reason must be a string")
         if not isinstance(texts, Mapping | None):
             raise TypeError(
                 f"grade() got labels={texts!r}; labels must be a dict such as {{'answer': 'B'}}"
@@ -95,7 +95,7 @@ class Grader:
             is_plain = isinstance(value, str) or finite(value) is not None
             if not (isinstance(name, str) and is_plain):
                 raise TypeError(
-                    f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
+                    f"grade() got the label {name!r}: {value!r}; it must be a string or a number"
                 )
         plain = {}
         for name, value in numbers.items():
@@ -105,14 +105,14 @@ class Grader:
             plain[_text(name)] = number
         if word == "scored" and not plain:
             raise ValueError(
-                "grade() got neither an outcome nor a score; give at least one of them"
+                "grade() got neither an outcome nor a score; pass at least one of them"
             )
         if self._state is not None:
             named = {_text(name): str(_text(value)) for name, value in (texts or {}).items()}
             self._state.graded = Graded(_text(word), plain, _text(kind), _text(why), named)
 
 
-def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own, in UTF-8
+def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as a plain str, in UTF-8
     return str.encode(told, errors="backslashreplace").decode() if isinstance(told, str) else told
 
 

@@ -1,8 +1,8 @@
 """The processes that run a grader: one imports its module, and forks one process for each job.
 
 Each job forks a process for each case. A program that a model wrote runs only there, without keys
-and without pytest's streams. This is not a sandbox. These processes may fork, because unlike pytest
-they have only one thread.
+and without pytest's streams. This is not a sandbox. These processes may fork because, unlike
+pytest, they have only one thread.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Job(NamedTuple):
         with suppress(OSError):
             os.setpgid(pid, pid)
         said: bytes | None = self._unsolved("time_limit", f"took longer than {self.timeout_s:g} s")
-        # While a case runs, the only possible event on the other pipe is its end.
+        # While a case runs, the only possible event on the other pipe is that it is closed.
         if ours in wait([ours, self.pipe], self.timeout_s):
             said = None
             with suppress(EOFError, OSError):  # other data has a larger length, or ends early

@@ -50,7 +50,7 @@ _MOST_COMPARED = 1500
 """Comparing two texts of this many characters takes 30 ms."""
 _BEFORE = 40
 NO_VALUE: object = NOTSET
-"""The value of a parameter without values (`ParameterSet._for_parametrize`)."""
+"""The value that pytest gives to a parameter without values (`ParameterSet._for_parametrize`)."""
 
 
 def fixture_definition(item: pytest.Item, name: str) -> pytest.FixtureDef[Any] | None:
@@ -72,7 +72,7 @@ def parameters(item: pytest.Item) -> Mapping[str, Any]:
 
 
 def test_identity(item: pytest.Item) -> int:
-    """The same number for all items of one test function (`PyCollector._genfunctions`)."""
+    """A number that is equal for all items of a test function (`PyCollector._genfunctions`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
@@ -94,7 +94,7 @@ def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
 
 
 class _Product:
-    """Replaces `_calls`, so that other plugins can read the product that pytest would make."""
+    """Replaces `_calls`: other plugins can read the product that pytest would make."""
 
     def __init__(self, factors: list[list[Any]]) -> None:
         self.factors = factors
@@ -120,7 +120,7 @@ class _Kept(list[Any]):
 
 
 def parametrize_lazily(metafunc: pytest.Metafunc) -> None:
-    """Delay the product of parameters until `select_calls`; called before they are known."""
+    """Delay the product of parameters until `select_calls`; called before parameters are known."""
     parametrize = metafunc.parametrize
 
     def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
@@ -154,7 +154,7 @@ def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
 
 
 def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
-    """Keep some of the items that pytest would make for a test.
+    """Keep only some of the items that pytest would make for a test.
 
     Args:
         metafunc: The `Metafunc` of the test, when all parameters are known.
@@ -209,7 +209,7 @@ def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """Why a mark (skip, skipif, xfail with run=False) prevents an item from running, or None.
+    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running, or None.
 
     Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """
@@ -286,7 +286,7 @@ def session_fixture(item: pytest.Item, name: str) -> object:
 
 
 def set_up_session(item: pytest.Item) -> None:
-    """Set up the session fixtures that an item needs but does not name, before its body runs.
+    """Before an item's body runs, set up the session fixtures that it needs but does not name.
 
     Parametrised fixtures are left to pytest, which sets them up again.
     """
@@ -299,7 +299,7 @@ def set_up_session(item: pytest.Item) -> None:
 
 
 def cache_session_lookups(session: pytest.Session) -> None:
-    """Let pytest compute once what is the same for every item of a session.
+    """Let pytest compute only once the facts that are the same for every item of a session.
 
     Called after collection, since no conftest is loaded after that.
     """
@@ -321,7 +321,7 @@ def shows_fixtures(config: pytest.Config) -> bool:
 
 
 def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
-    """Give an item its parametrised values and some fixtures' values before it is set up.
+    """Give an item its parametrised values and the values of some fixtures before it is set up.
 
     For each of them, pytest would make a request and three finalizers, and call two hooks: 30 us,
     about five times per item. Values on which a wider fixture may depend are left to pytest, which
@@ -338,8 +338,7 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
         ):
             continue
         assert definition is not None
-        # The cache key belongs to no item: if pytest sets the fixture up itself, it makes a new
-        # value.
+        # No item has this cache key: if pytest sets the fixture up itself, it makes a new value.
         definition.cached_result = (value, NO_VALUE, None)
         definition._finalizers.clear()
         item._request._fixture_defs[name] = definition
@@ -382,7 +381,7 @@ def rename(item: pytest.Item, name: str, nodeid: str) -> None:
 
 
 def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handler] | None:
-    """The handlers that show log records live (`log_cli`) and write them to a file (`--log-file`).
+    """The handler that shows log records live (`log_cli`), and the one for files (`--log-file`).
 
     Source: `LoggingPlugin.__init__`. None with `-p no:logging`.
     """
@@ -423,7 +422,7 @@ def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
 
 
 def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
-    """Change what an item has printed and logged so far, in its report sections (`Item`)."""
+    """Change the output and log of an item so far, in its report sections (`Item`)."""
     sections = item._report_sections
     sections[:] = [(when, title, change(content)) for when, title, content in sections]
 
@@ -524,7 +523,7 @@ class EpisodeSurroundings:
 
 
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
-    """Cut texts that should be equal, so that pytest compares only the part where they differ.
+    """Shorten texts that should be equal, so that pytest compares only the part that differs.
 
     pytest uses `difflib.ndiff`, which blocks the loop of all episodes: texts of 80 lines take 0.5
     s.
@@ -637,7 +636,7 @@ def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
 
 
 class _OutsideEpisodes(type):
-    """The type of warning categories that match like `meant`, but match nothing in an episode."""
+    """The type of warning categories that match like `meant`, but not in an episode."""
 
     meant: type[Warning]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROWS = (list, tuple, set, frozenset)
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _DEEPEST = 20
-"""Data that is nested deeper may contain itself; it is treated as text."""
+"""Data that is nested more deeply than this may contain itself; it is treated as text."""
 
 
 def redact(
@@ -59,7 +59,7 @@ def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> 
 
 
 def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
-    """The data after passing all its texts through `text`; the same object if nothing changes.
+    """Pass all texts in the data through `text`; return the same object if nothing changes.
 
     Objects that are not plain data become their text, as junit files and the terminal show them.
     """
@@ -77,6 +77,6 @@ def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # 
     try:
         shown = str(part)
         said = text(shown)
-    except Exception:  # noqa: BLE001 - showing it fails in the same way
+    except Exception:  # noqa: BLE001 - displaying it fails in the same way
         return part
     return part if said == shown else said

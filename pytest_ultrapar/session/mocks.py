@@ -1,4 +1,4 @@
-"""Find mocks of HTTP clients that cannot answer an episode, when tests are collected."""
+"""When tests are collected, find mocks of HTTP clients, which cannot answer an episode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAST = (
 
 
 def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
-    """Yield an error for each mock of an HTTP client in a case that cannot answer its episode.
+    """Yield an error for each mock of an HTTP client in a case, as mocks cannot answer its episode.
 
     A session fixture that the episode names is allowed: it may be for the episode's tools.
     """
@@ -92,7 +92,7 @@ def _words(code: CodeType | None) -> Iterator[str]:
 
 
 def _root(value: object) -> str:
-    """The top package of a value; a text is the name itself."""
+    """The top-level package of a value; a text is itself a name."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     name = value if isinstance(value, str) else getattr(value, attribute, "")
     return str(name).partition(".")[0]

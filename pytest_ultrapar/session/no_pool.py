@@ -1,4 +1,4 @@
-"""Sessions without a pool: skip evaluations, or exit with code 4 if there are no other tests."""
+"""In sessions without a pool, skip evaluations, or exit with code 4 if there are no other tests."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class NoPoolController:
 def skip_evaluations(session: pytest.Session) -> str | None:
     """Skip the collected evaluations, or return an error message if the session cannot run.
 
-    It cannot run if the pool file is missing or all items are evaluations. After an error during
-    collection, evaluations are only skipped: the file with the error may contain other tests, and
-    pytest reports the error.
+    A session cannot run if the pool file is missing or all items are evaluations. After an error
+    during collection, evaluations are only skipped: the file with the error may contain other
+    tests, and pytest reports the error.
     """
     evaluations = [item for item in session.items if prefetched_of(item)]
     if evaluations and (path := pool_path(session.config)):

@@ -1,4 +1,4 @@
-"""The options as pytest's parser sees them; defaults, ranges and help are in `pool/settings.py`."""
+"""Declare the options to pytest's parser; defaults, ranges and help are in `pool/settings.py`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
 
 def only_looks(config: pytest.Config) -> bool:
     """Whether pytest was asked to show tests or fixtures instead of running anything."""
-    # Each is an option of a plugin that `-p no:` can leave out.
+    # Each option belongs to a plugin that `-p no:` can switch off.
     names = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
     return any(config.getoption(name, False) for name in names)
 
@@ -68,7 +68,7 @@ def plans(config: pytest.Config) -> bool:
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Whether this plugin has something to do: the user named models or a pool.
+    """Whether this plugin has work to do: the user named models or a pool.
 
     A pool file that the ini names may be missing, because only evaluations need it.
     """

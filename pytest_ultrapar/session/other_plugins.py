@@ -1,4 +1,4 @@
-"""Show cases to other plugins and to readers of their files: with properties and pytest's outcomes.
+"""Show cases to other plugins and in their files, as properties and outcomes of pytest.
 
 Other plugins know only passed, failed and skipped tests, and expected failures. A wrong answer must
 not fail the session and must not be counted as passed. It is therefore shown as an expected
@@ -123,7 +123,7 @@ def show_as_expected(
 
 
 def is_shown_as_expected(report: pytest.TestReport) -> bool:
-    """Whether `show_as_expected` changed this report and no plugin has changed it since."""
+    """Whether `show_as_expected` changed this report, and no plugin has changed it since then."""
     return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
 
 
@@ -138,7 +138,7 @@ def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: 
 
 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:
-    """Replace the outcomes in a file of pytest-json-report with outcomes that its readers know.
+    """Replace the outcomes in a file of pytest-json-report with outcomes that its users know.
 
     That plugin writes the outcomes that pytest's terminal shows, which come from this plugin.
     """

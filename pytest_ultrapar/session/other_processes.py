@@ -1,7 +1,7 @@
-"""Refuse plugins that run tests in separate processes, where their answers are missing.
+"""Refuse plugins that run tests in other processes, where the answers of the tests are missing.
 
 Such a process has no engine, and its grades are lost when it ends: all requests are paid for
-without a result. Another plugin runs all tests in its own event loop, with the same result.
+without a result. One of these plugins runs all tests in its own event loop, with the same effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load this package's modules without rewritten asserts, and protect them from a test's fakes.
+"""Load this package's modules without assertion rewriting, and protect them from a test's fakes.
 
 pytest rewrites the asserts of every package that has a plugin, to explain failures. The asserts of
 this package check only its own invariants. The rewriting costs a run a fifth of its CPU before the
@@ -56,7 +56,7 @@ def import_without_rewrite(config: pytest.Config) -> None:
 
 
 def keep_from_fakes() -> None:
-    """Make pyfakefs skip this package's modules. Called before each set-up: more may be loaded."""
+    """Make pyfakefs skip this package's modules, including new ones. Called before each set-up."""
     faking = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     if faking is not None:
         _leave_alone(faking, len(sys.modules))
@@ -64,6 +64,6 @@ def keep_from_fakes() -> None:
 
 @lru_cache(maxsize=1)
 def _leave_alone(faking: ModuleType, _n_loaded: int) -> None:
-    """Search the loaded modules, if there are new ones: it takes 0.1 ms for a thousand."""
+    """Search the loaded modules only if there are new ones: this takes 0.1 ms for a thousand."""
     own = (module for name, module in sys.modules.copy().items() if name.startswith(_OWN))
     faking.Patcher.SKIPMODULES.update(own)

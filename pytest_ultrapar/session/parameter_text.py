@@ -1,4 +1,4 @@
-"""Record parameters: as a text or number for display, and as a digest of the content.
+"""Record a parameter as a text or number for display, and as a digest of its content.
 
 Equal data give equal records in every process and every run: memory addresses and the order of sets
 do not matter. The code of a function counts as data, and differs between versions of Python.
@@ -64,7 +64,7 @@ as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
-    """The items or fields of a value for JSON; any other value itself.
+    """The items or fields of a value for JSON; a value without any is returned unchanged.
 
     Only fields in the value's `repr` are used: hidden fields may be secret or large.
     """
@@ -98,7 +98,7 @@ DEEPEST = 100
 
 
 class ContentDigests:
-    """Digests of the content of values; of the type, if the content cannot be read.
+    """Digests of the content of values, or of their type if the content cannot be read.
 
     A value that many tests share is read only once. The caller must keep all values alive, so that
     no identity is used twice.
@@ -106,13 +106,13 @@ class ContentDigests:
 
     def __init__(self) -> None:
         self._done: dict[int, str] = {}
-        # With the objects themselves, because a temporary part could lose its identity to another
+        # Keep the objects themselves, because a temporary part could lose its identity to another
         # object.
         self._parts: dict[int, tuple[object, bytes]] = {}
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value in hexadecimal digits; with code in it, after Python's version."""
+        """The digest of a value in hex; if it contains code, Python's version comes first."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()
@@ -129,7 +129,7 @@ class ContentDigests:
         if id(value) not in self._parts:
             parts = [type(value).__qualname__.encode()]
             self._depth += 1
-            # Where a value contains itself, only its type is used.
+            # If a value contains itself, only its type is used there.
             self._parts[id(value)] = value, parts[0]
             # This may run the suite's code, and some values cannot be pickled, such as a socket.
             # The depth is limited, so that it does not depend on the stack.

@@ -1,4 +1,4 @@
-"""`@prefetch`: a fixture that does its work before its item runs, and the state of the case."""
+"""`@prefetch`, a fixture that does its work before its item runs; and the state of a case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ state: CaseState | None = None
 
 
 class EpisodeError(UltraparError):
-    """An episode failed; its own traceback, as text, is the message."""
+    """An episode failed; the message is the episode's own traceback, as text."""
 
 
 WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
@@ -114,7 +114,7 @@ class Prefetched:
         place: `file:line` for messages.
         is_test: Whether it is an async test, whose value is a `BodyResult`.
         after: The function whose answers its cases wait for, if any.
-        across: Whether these are the answers of all models or of all repetitions.
+        across: Whether a case waits for the answers of all models or of all repetitions.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Prefetched:
         return cls(function.__name__, function, names, place, is_test)
 
     def of_its_cases(self) -> tuple[str, ...]:
-        """Its arguments, and the arguments of the function that it waits for."""
+        """Its arguments, and the arguments of the function that its cases wait for."""
         return self.arguments + (self.after.of_its_cases() if self.after is not None else ())
 
     @property
@@ -177,12 +177,12 @@ class Prefetched:
         return self._annotation_fault()
 
     def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
-        """The return annotation, resolved.
+        """The resolved return annotation.
 
         Raises:
-            NameError: A name in the annotation does not exist.
+            NameError: A name in the annotation is not defined.
         """
-        # Only this annotation: suites may import types of arguments only for type checkers.
+        # Resolve only this annotation: suites may import types of arguments only for type checkers.
         own = {name: a for name, a in annotations_of(self.function).items() if name == "return"}
         holder = type("Holder", (), {"__annotations__": own})
         hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
@@ -217,7 +217,7 @@ def prefetch(
     after: Any = None,  # noqa: ANN401 - what this decorator returned
     across: Across = "model",
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
-    """Make a pytest fixture from an async function that is prefetched, hundreds at the same time.
+    """Make a pytest fixture from an async function. Hundreds of its calls run ahead concurrently.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
     unparametrised, synchronous fixtures. In a test class `self` is a new instance. Its return
@@ -274,14 +274,14 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """Make the fixture of a suite's function: `take` returns its value and has these parameters."""
+    """Make a fixture for a suite's function. `take` gets `own` parameters and returns the value."""
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
     return pytest.fixture(name=name if name.isidentifier() else None)(take)
 
 
 def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
-    """Whether a fixture is this plugin's fixture with this name, not the suite's."""
+    """Whether this plugin, not the suite, defines the fixture with this name."""
     return definition is not None and getattr(definition.func, "__ultrapar__", None) == name
 
 
@@ -319,7 +319,7 @@ def _unstorable(annotation: object) -> str | None:
 
 
 def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
-    """A description of the first part of a type that cannot be stored, or None."""
+    """Describe the first part of a type that cannot be stored; None if all parts can."""
     if isinstance(described, inspection.CustomType):
         if hasattr(described.cls, "model_validate"):
             return None
@@ -382,15 +382,15 @@ class CaseState:
         prefetched: The function of its episode.
         calling: Whether the test's body is running; reports made meanwhile belong to subtests.
         subtest_error: The error of a failed subtest; an error in the suite takes precedence.
-        n_subtests_failed: Number of failed subtests.
+        n_subtests_failed: The number of failed subtests.
         case_id: The case.
-        ended: The stored episode; None if a mark prevented it from running.
+        ended: The stored episode; None if a mark prevented the episode from running.
         is_again: Whether the item was set up before, because a plugin runs the test again on the
             same episode.
         raised: The exception of the test's body.
         thrown: The exception of an async test, if its body ran in this process.
         graded: The call of `grade`.
-        outcome: The measurement, once the deciding report exists.
+        outcome: The measurement; set when pytest has made the report that decides it.
         test: pytest's own result in one word.
         error: One line for the results.
         results: The pickled results of graders, by their names.

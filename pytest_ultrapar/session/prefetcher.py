@@ -1,4 +1,4 @@
-"""The two halves of a process that runs cases: the engine prefetches, pytest reports."""
+"""The two halves of a process that runs cases: the engine prefetches, and pytest reports."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ _YIELD_LAG_S = 0.003
 """The engine's loop lags if it wakes this much later than planned."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
-"""The engine gets up to 40 times 5 ms before each report, while its loop lags."""
+"""While the engine's loop lags, pytest waits up to 40 times 5 ms before each report."""
 _AT_ONCE = 500
-"""How many cases are prepared before the engine gets them. Preparing all 50,000 first would take
-more than a second, in which the first requests could have been sent."""
+"""How many cases are prepared before the engine gets them. If all 50,000 were prepared first, the
+first requests would be sent more than a second later."""
 _GRADED_AT_ONCE = 64
 """The maximum number of cases that are graded at the same time, enough for as many processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
@@ -106,7 +106,7 @@ def make_prefetcher(
         config,
         (one for one in collected.cases if one.skipped is None and not is_finished(one.case_id)),
     )
-    # They are on disk by now.
+    # By now, the cases are on disk.
     collected.cases.clear()
     garbage_collection.spare_items(config)
     internals.cache_session_lookups(items[0].session)
@@ -136,7 +136,7 @@ def make_prefetcher(
 
 
 def _unheard_s(options: Options) -> float | None:
-    """The longest time that a request takes to reach the provider, if hosts share its limits."""
+    """The longest time that a request may take to reach the provider, if hosts share its limits."""
     if options.cluster_run is None:
         return None
     from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - only with a cluster
@@ -149,7 +149,7 @@ async def _no_broker() -> BrokerInterface:
 
 
 def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySettings | None:
-    """The engine's settings for the run that is replayed, if any."""
+    """The settings for replaying an earlier run; None if the run is not a replay."""
     run = collected.replayed
     if run is None:
         return None
@@ -169,7 +169,7 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
 
 
 def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
-    """The answers that an episode of this run got before it was cut off, if any."""
+    """The stored answers of an episode of this run that was cut off, if there are any."""
     position = runtime.recovered.lookup(case_id, "cut off")
     if position is None:
         return None
@@ -257,7 +257,7 @@ class Prefetcher:
             self._changed.notify()
 
     def close(self) -> None:
-        """Announce that no further item will be put: `take` returns the rest, then None."""
+        """Announce that there are no further items: `take` returns the rest, then None."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -333,7 +333,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, the number of cases whose episodes have ended and that wait for pytest."""
+        """By group, the number of cases whose episodes have ended and which now wait for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -370,7 +370,8 @@ class Prefetcher:
     def begin_item(self, item: pytest.Item) -> CaseState | None:
         """The state of the case whose item pytest is about to run; None if the item is not a case.
 
-        If a plugin runs an item again, it gets the same episode, but everything else starts again.
+        If a plugin runs an item again, the item gets the same episode, but everything else is
+        reset.
         """
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
@@ -411,7 +412,7 @@ class Prefetcher:
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
-        """If no further item is taken, end the engine before fixtures of episodes are torn down.
+        """If no further item runs, end the engine before the fixtures of episodes are torn down.
 
         An episode would fail if its session fixture were torn down too early, and a resumed run
         would use that as its result.
@@ -479,11 +480,11 @@ class Prefetcher:
     def _skip(
         self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
     ) -> None:
-        """Make ready a case that runs no episode: it is skipped, has ended, or cannot start.
+        """Pass on a case that runs no episode: it is skipped, has ended, or cannot start.
 
         Args:
             index: Its position.
-            ended: How it ended; None: it is skipped.
+            ended: How the case ended; None: it is skipped.
             counts: Whether the broker counts it as an ended episode.
         """
         if self._source.runs_episodes and (counts or self._group_of(index)):
@@ -507,7 +508,7 @@ class Prefetcher:
         self._ready.add(index, internals.higher_scopes(self._items[index]))
 
     def _let_grade(self) -> None:
-        """Give ended cases to their graders, with only a few values in memory at the same time."""
+        """Pass ended cases to their graders, with only a few values in memory at the same time."""
         while self._ungraded and len(self._grading) < _GRADED_AT_ONCE:
             index = self._ungraded.popleft()
             ended, prefetched = self._ended[index], self._collected.prefetched[index]
@@ -526,7 +527,7 @@ class Prefetcher:
                 self._graders[one].submit(index, arguments)
 
     def _pool_of(self, grader: GraderFunction) -> GraderPool:
-        """The processes of a grader. They import its module while the run begins."""
+        """Start the processes of a grader. They import its module while the run begins."""
         from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - rarely used
 
         hides, run_dir = self.runtime.redactor.text, self.runtime.directory
@@ -551,7 +552,7 @@ class Prefetcher:
                 raise
             except pytest.skip.Exception:
                 self._skip(index, counts=counts)
-            except BaseException as error:  # noqa: BLE001 - else the run would wait for it forever
+            except BaseException as error:  # noqa: BLE001 - the run would wait for it forever
                 # pytest repeats and reports a session fixture's failure when it sets the item up.
                 ended = self._ended_early(index, "error", type(error).__name__, str(error))
                 self._skip(index, ended, counts=counts)
@@ -623,11 +624,11 @@ class Prefetcher:
         return self._engine
 
     def _let_engine_run(self, *, begins: bool = False) -> None:
-        """Wait at most 0.2 s while the engine's loop lags, because answers come before reports.
+        """Wait at most 0.2 s while the engine's loop lags: answers have priority over reports.
 
         Without this, pytest's thread holds the interpreter lock for whole items while answers wait.
         With 300 requests in flight on one core, the time from the first request to the last answer
-        was 2.95 s, and 2.70 s with this wait.
+        was 2.95 s without this wait and 2.70 s with it.
 
         Args:
             begins: Whether to wait for the start of the first episodes, too.
@@ -677,7 +678,7 @@ class Prefetcher:
 
 
 class _UnansweredError(Exception):
-    """The answer that a case needs is missing."""
+    """The answer of another case, which this case needs, is missing."""
 
 
 _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
@@ -718,7 +719,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ReadyQueue:
-    """Ended items in order of completion, except that all ready items of one place come in a row.
+    """Ended items in order of completion, but with all ready items of one place next to each other.
 
     An item's place is its module with its higher-scoped parameters. While items of the last place
     are ready, they come first, so that fixtures of that place are set up once and not once per
@@ -733,7 +734,7 @@ class ReadyQueue:
         return bool(self._by_place)
 
     def add(self, index: int, place: Hashable) -> None:
-        """Add an ended item to the end of its place's queue."""
+        """Put an ended item at the end of the queue for its place."""
         self._by_place.setdefault(place, deque()).append(index)
 
     def pop(self) -> int | None:

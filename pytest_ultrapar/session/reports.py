@@ -41,10 +41,10 @@ N_READY = "ultrapar_n_ready"
 SEEN_MOCK = "ultrapar_seen_mock"
 """Attribute of a case's last report: `Prefetcher.seen_mock`."""
 _LONGEST_ERROR = 2000
-"""How many characters of a case's error the tables contain."""
+"""The maximum number of characters of a case's error in the tables."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
-"""Outcomes of reports that are used. Plugins that run a test again give other outcomes to its
-earlier reports.
+"""The outcomes of reports that are used. Plugins that run a test again give other outcomes to the
+test's earlier reports.
 """
 ALLURE_LISTENER = "allure_listener"
 """Name of allure-pytest's plugin that writes results (`allure_pytest.plugin`, 2.16)."""
@@ -96,7 +96,7 @@ class CaseReports:
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
         if state is not None and ended is not None:
-            # Print here: pytest now captures output, or shows it with `-s`.
+            # Print here, where pytest captures output or shows it (`-s`).
             if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
@@ -137,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Note that a test's body is running: meanwhile, pytest makes reports of its subtests."""
+        """Note that a test's body is running: reports made meanwhile belong to its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -152,7 +152,7 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Mask reports that were incomplete when they were made.
+        """Mask the reports that were still incomplete when pytest made them.
 
         A subtest's output is added later. Plugins may run a test again while its report is made,
         and log the first report with an outcome of their own.
@@ -219,7 +219,7 @@ class CaseReports:
     def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
         """Show the outcome of a case to pytest and other plugins."""
         ended = state.ended
-        # For `--durations` and junit files: the item itself takes almost no time.
+        # Set the duration for `--durations` and junit files: the item itself takes almost no time.
         if ended is not None:
             report.duration += ended.duration_s
         outcome, kind, scores = state.outcome or "error", _kind(state), state.graded.scores
@@ -267,11 +267,11 @@ class CaseReports:
         try:
             self._runtime.journal.append(grade)
         except ResultsError as error:
-            # Send no further case: its result cannot be stored, but costs money.
+            # Send no further case: its result costs money, but cannot be stored.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             return
         hook = item.ihook
-        # A test that ran again has sent nothing.
+        # A test that ran again has sent no requests.
         for attempt in ended.attempts if ended is not None and not state.is_again else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
@@ -279,7 +279,7 @@ class CaseReports:
 
 
 def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
-    """The values of this plugin's fixtures, except one that raises: pytest sets that one up."""
+    """The values of this plugin's fixtures. pytest itself sets up a fixture that raises."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
     if prefetch.is_ours(grade, "grade"):
@@ -302,7 +302,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case: no other interrupted case is reported."""
+    """Whether another host has the case: no other interrupted case gets a report."""
     return state.ended is not None and state.ended.ending == "interrupted"
 
 
@@ -330,7 +330,7 @@ def _kind(state: CaseState) -> str | None:
 
 
 def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
-    """Pytest's result of a test; `error` if its episode failed before."""
+    """The result of a test in pytest's words; `error` if its episode had failed before."""
     if hasattr(report, "wasxfail"):
         return "xpassed" if report.passed else "xfailed"
     if report.failed and (failed_before or report.when == "setup"):
@@ -339,7 +339,7 @@ def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """The outcome of the case that a report decides, or `TAKEN`; None for all other reports."""
+    """The outcome of a case, or `TAKEN`, if the report decides the case; otherwise None."""
     outcome: str | None = getattr(report, OUTCOME, None)
     return outcome if report.outcome in _OUTCOMES else None
 

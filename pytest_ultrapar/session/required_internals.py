@@ -116,7 +116,7 @@ def look_up(*, workers: bool) -> None:
 
 
 def untested() -> Iterator[str]:
-    """A sentence for each installed release that is newer than the tested ones."""
+    """A sentence for each installed release that is newer than the tested releases."""
     for project, tested in TESTED.items():
         found = version(project)
         if _minor(found) > _minor(tested[-1]):

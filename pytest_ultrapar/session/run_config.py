@@ -71,7 +71,7 @@ def source(config: pytest.Config) -> Source:
 
 
 def fix_source(config: pytest.Config) -> None:
-    """Give workers the path of an earlier run, because by then `latest` may be this run itself.
+    """Pass the path of an earlier run to workers, because `latest` may soon be this run itself.
 
     Raises:
         ConfigError: There is no such run.
@@ -84,7 +84,7 @@ def fix_source(config: pytest.Config) -> None:
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:
-    """The selected models that get cases of their own, in the pool's order."""
+    """The selected models that have cases of their own, in the pool's order."""
     options, pool = settings(config)
     # Without a pool file the patterns are addresses, and all of them are selected.
     patterns = options.models if pool.has_file else ()
@@ -102,7 +102,7 @@ def lanes(config: pytest.Config) -> tuple[Lane, ...]:
 
 
 def asked_pool(config: pytest.Config, cases: Iterable[Case]) -> Pool:
-    """The pool with only the lanes that these cases and their roles may use."""
+    """The pool, reduced to the lanes that these cases and their roles may use."""
     _, pool = settings(config)
     names = {case.model for case in cases}
     names.update(pool.roles.values() if names else ())
@@ -116,7 +116,7 @@ def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """A redactor for all secrets of the pool, including keys that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    # Both as they are sent (`read_secrets` strips them) and as they are in the environment.
+    # Include secrets both as they are sent (`read_secrets` strips them) and as they are set.
     values = {os.environ[name] for name in named if os.environ.get(name)}
     keys = {value.strip() for value in values} | values
     more = route_secrets(pool, os.environ) | _cluster_secrets()
@@ -136,7 +136,7 @@ def _cluster_secrets() -> set[str]:
         return {os.environ["ULTRAPAR_CLUSTER"]}
     if address.password is None:
         return set()
-    # Decoded, and as spelled in the URL. The rest of the URL may be shown.
+    # Include it decoded, and as it is written in the URL. The rest of the URL may be shown.
     spelled = urlsplit(os.environ["ULTRAPAR_CLUSTER"].strip()).password or ""
     return {address.password.reveal(), spelled} - {""}
 

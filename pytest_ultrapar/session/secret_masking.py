@@ -43,7 +43,7 @@ class SecretMasking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Mask a secret in a test's name before any plugin notes it. Called once per item."""
+        """Mask secrets in a test's name before any plugin stores the name. Called once per item."""
         plain = self._redactor.text(item.nodeid)
         if plain == item.nodeid:
             return

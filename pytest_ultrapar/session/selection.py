@@ -1,4 +1,4 @@
-"""Decide which tests become cases of which models, and which of these cases a run selects.
+"""Decide which tests become cases, for which models, and which of these cases a run selects.
 
 The functions are in the order in which pytest calls them. Marks are checked and tests parametrised
 while pytest generates tests. When all items are collected, some are deselected: first by models and
@@ -70,7 +70,7 @@ _PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
-    """If a test has an episode, parametrize it over its models; return whether it has one.
+    """If a test has an episode, parametrize it over its models. Return whether it has an episode.
 
     Errors in its mark are noted for later, because an exception raised while pytest generates tests
     would end pytest with a traceback and exit code 2.
@@ -100,7 +100,7 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
-    # A value of another type selects no model here; `mark_faults` reports it.
+    # A value of the wrong type selects no model here; `mark_faults` reports it.
     listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
@@ -144,7 +144,7 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
     if strange:
         takes = " and ".join(f"{name}=..." for name in _ARGUMENTS)
-        yield f"mark ultrapar(...) got {strange[0]}; it takes {takes} by name"
+        yield f"mark ultrapar(...) got {strange[0]}; it takes only keyword arguments: {takes}"
     for name, value in mark.kwargs.items():
         fault = _value_fault(name, value) if value is not None else None
         if fault is not None:
@@ -178,7 +178,7 @@ def _expect_fault(said: object) -> str | None:
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """By test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
-"""The first values over all shards, which the items of one shard do not show."""
+"""The first values in all shards. The items of a single shard do not show them."""
 generated_key = pytest.StashKey[Generated]()
 """The cases from which a shard or a sample was selected; set only for a shard or a sample."""
 
@@ -219,13 +219,13 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
     - cases of models that `--ultrapar-model` does not select
     - cases whose value for the parameter in `repeats_over` is not among the first M
-    - cases that did not end in the way that `--ultrapar-only` selects
+    - cases whose earlier result `--ultrapar-only` does not select
     - the skipped item that pytest makes for a test with a parameter without values
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
     wanted = again(config)
-    # By test: whether it is a case, and the parameter that its mark names.
+    # For each test: whether its items are cases, and the parameter that its mark names.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
     kept: list[pytest.Item] = []
@@ -273,7 +273,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 
 
 class SelectedCases(NamedTuple):
-    """The selection of `--ultrapar-only`: ids of an earlier run's cases, made with its seed."""
+    """The selection of `--ultrapar-only`: case ids of an earlier run, made with its seed."""
 
     run_id: str
     seed: int
@@ -298,7 +298,7 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cells that are not in the sample, with all their repetitions.
 
     A larger sample contains each smaller one. Models and tests with the same parameters get the
-    same cells, so that they can be compared. Cells come before the cells that wait for them.
+    same cells, so that they can be compared. Cells are drawn before the cells that wait for them.
     """
     options, _ = run_config.settings(config)
     seed, sample = options.seed, options.sample
@@ -399,7 +399,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
-    """The question of an item, as if the item were in `suite`."""
+    """The question that an item would have if it were in `suite`."""
     return _question(
         suite, str(parameter(item, "model")), repetition(item, repeats), params_of(item) | content
     )
@@ -411,8 +411,8 @@ def question_of_case(case: Case) -> Question:
 
 
 def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
-    # By `repr`: 0.8 is the same in JSON and in Python, and 1, 1.0 and True are three different
-    # values.
+    # Compare by `repr`: 0.8 is the same in JSON and in Python, and 1, 1.0 and True are three
+    # different values.
     return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
 
 
@@ -435,7 +435,7 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
     Raises:
         ResultsError: The file cannot be written.
     """
-    # Without reused answers, remove a file of a session that ended before its first episode.
+    # If no answers are reused, remove a file left by a session that ended before its first episode.
     text = msgspec.json.encode(sorted(reused.items())) if reused else None
     write_whole(directory / REUSED_FILE, text)
 

@@ -1,4 +1,4 @@
-"""The settings of a run: read from pytest and checked against each other."""
+"""Read the settings of a run from pytest, and check them against each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
-    """The settings from the command line and from suites that change the pool.
+    """The settings, from the command line and from suites, that change the pool.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -79,17 +79,17 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
     if not isinstance(source, PoolLanes):
         yield from _of_earlier_run(options, source)
     if options.keep_changed and not options.resume:
-        yield "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN as well"
+        yield "--ultrapar-keep-changed needs a run to resume: add --ultrapar-resume RUN"
     if options.only_of and not options.only:
         yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which selects cases"
     if given["replay_misses"] is not None and options.replay is None:
         yield (
-            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
+            f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: add "
             "--ultrapar-replay RUN, or leave it out"
         )
     if given["gate_undecided"] is not None and not (options.gate or options.gate_baseline):
         yield (
-            f"--ultrapar-gate-undecided {options.gate_undecided} has nothing to judge: give "
+            f"--ultrapar-gate-undecided {options.gate_undecided} has no effect without rules: add "
             "--ultrapar-gate RULE, or --ultrapar-gate-baseline RUN for the default rules"
         )
 
@@ -125,8 +125,8 @@ def _of_shard(options: Options) -> Iterator[str]:
     if options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         yield (
-            f"{given} judges a whole run: merge the shards (ultrapar merge) and gate the merged "
-            f"run; {hint}"
+            f"{given} checks a whole run: merge the shards (ultrapar merge) and run ultrapar gate "
+            f"on the merged run; {hint}"
         )
 
 
@@ -144,7 +144,7 @@ def _of_earlier_run(options: Options, source: Regrade | Replay) -> Iterator[str]
 
 
 def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
-    """Take the seed and the repetitions of the earlier run: they identify its cases."""
+    """Use the seed and the repetitions of the earlier run: they identify its cases."""
     given = source.option
     # Imported only by runs that need it.
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
@@ -154,7 +154,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
     if options.out is not None and options.out.resolve() == run.resolve():
         refuse(
             f"{given} and --ultrapar-out name the same run, {run}; leave out --ultrapar-out, or "
-            "name a directory that does not exist yet"
+            "choose a directory that does not exist yet"
         )
     with unusable(f"{given}: "):
         earlier = read_manifest(run)
@@ -178,7 +178,7 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
-    """Take the shard of the earlier run: it has no other cases. A whole run allows any shard."""
+    """Use the shard of the earlier run, which has no other cases. A whole run allows any shard."""
     if earlier is None:
         return
     if options.shard is None:
@@ -215,7 +215,7 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
     Args:
         given: The option's value; None if it was not given.
         mode: The settled mode.
-        offered: All answers to the hook `pytest_ultrapar_policies`, from this package, conftests
+        offered: All results of the hook `pytest_ultrapar_policies`, from this package, conftests
             and plugins. A policy with an argument is offered as `name:ARGUMENT`.
 
     Raises:
@@ -250,10 +250,10 @@ def is_called(word: str, name: str) -> bool:
 
 
 def read_offered(answers: Iterable[object]) -> list[str]:
-    """The names in all answers to the hook `pytest_ultrapar_policies`, in their order.
+    """The names in all results of the hook `pytest_ultrapar_policies`, in their order.
 
     Raises:
-        ConfigError: An answer is not a sequence of words.
+        ConfigError: A result is not a sequence of words.
     """
     names: list[str] = []
     for answer in answers:

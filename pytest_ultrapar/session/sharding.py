@@ -33,7 +33,8 @@ class ShardCut:
         self._shard = shard
         self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
-        # Tests that were cut. Each still has an item, so no other object gets its identity.
+        # Tests that were cut. Each still has an item, so no other object can get the test's
+        # identity.
         self._cut: set[int] = set()
         self._suites: set[str] = set()
         self._shares: dict[str, str] = {}
@@ -62,7 +63,7 @@ class ShardCut:
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
-        """Note facts about a test that later steps need and that missing items cannot provide."""
+        """Note facts about a test that later steps need and that removed items cannot show."""
         suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
         source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
@@ -82,7 +83,7 @@ class ShardCut:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Cut items such as doctests, which pytest does not generate; note the cases of all shards.
+        """Cut items that pytest does not generate, such as doctests; note the cases of all shards.
 
         The digest shows whether all shards had the same cases.
         """

@@ -97,8 +97,8 @@ def _near_miss(item: pytest.Item) -> str | None:
         if name != "llm" and definition is not None and "llm" in definition.argnames:
             own = ", ".join(definition.argnames)
             return (
-                f"{_test(item)}: fixture {name!r} takes `llm`, which runs ahead of all fixtures; "
-                f"write\n    @prefetch\n    async def {name}({own}) -> str:"
+                f"{_test(item)}: fixture {name!r} uses `llm`, but requests are sent before any "
+                f"fixture runs; write\n    @prefetch\n    async def {name}({own}) -> str:"
             )
     test: Any = inspect.unwrap(item.obj)  # type: ignore[attr-defined]  # of a `Function`
     own = ", ".join(signature_of(test).parameters)
@@ -162,7 +162,7 @@ def _narrow(definition: pytest.FixtureDef[Any]) -> str:
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would make it again during an episode."""
+    """A parametrised fixture that this one needs: pytest would rebuild it during an episode."""
     seen: set[str] = set()
     names = list(definition.argnames)
     while names:

@@ -1,4 +1,4 @@
-"""Figures of a whole run that a suite computes from all rows, such as F1, Elo or corpus BLEU."""
+"""Metrics that a suite computes from all rows of a run, such as F1, Elo or corpus BLEU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""Enough for two digits of an interval's bounds; a figure may take a second to compute."""
+"""Enough for two digits of an interval's bounds. One computation of a figure may take a second."""
 _LEAST_RESAMPLES = 0.9
 """The figure must exist for at least this share of the resamples: missing ones would bias the
 interval."""
@@ -93,7 +93,9 @@ def _words(error: BaseException) -> str:
 
 def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse("needs another name: a text of 1 to 100 characters, without spaces or any of []<>=")
+        refuse(
+            "needs another name: a string of 1 to 100 characters, without spaces or any of []<>="
+        )
     if callable(said):
         return WholeFigure(name, _number(said([*rows])), _interval(said, rows, clusters))
     if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says
@@ -125,7 +127,7 @@ def _interval(
     draw = np.random.default_rng(0)
     values = []
     for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
-        with suppress(*_RAISED):  # a draw may lack rows that the figure needs
+        with suppress(*_RAISED):  # a resample may lack rows that the figure needs
             values.append(_number(figure([row for at in drawn for row in own[at]])))
     if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
         return None

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans and metrics of cases and their requests: a plugin for this package's hooks.
+"""Send OpenTelemetry spans and metrics of cases and requests: a plugin for this package's hooks.
 
-When a case has ended, it reports the same facts as the tables, but never prompts or answers. The
-user's environment sets the destination (`OTEL_*`).
+When a case has ended, the plugin reports the same facts as the tables, but never prompts or
+answers. The user's environment sets the destination (`OTEL_*`).
 
 Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, buckets).
 """
@@ -52,7 +52,7 @@ def check_installed() -> None:
             OpenTelemetry refuses a variable.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        refuse("--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'")
+        refuse("--ultrapar-otel needs the 'otel' extra: pip install 'pytest-ultrapar[otel]'")
     # Each part reads its own variables, some during its import, and raises errors of any kind.
     try:
         for make in (_tracers, _meters):
@@ -116,7 +116,7 @@ class Telemetry:
         self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
-        """Keep a request of the case. Called on the main thread."""
+        """Keep a request of the current case. Called on the main thread."""
         self._attempts.append(record)
 
     def pytest_ultrapar_case(self, record: Grade) -> None:
@@ -128,7 +128,7 @@ class Telemetry:
         if item is None:
             return
         ended = prefetch.state.ended if prefetch.state is not None else None
-        # An earlier session has reported the requests that it sent.
+        # An earlier session has already reported the requests that it sent.
         if ended is None or ended.started_at_us < self._sent_from_us:
             self._attempts = []
         offset_ns = _offset_ns(ended, self._attempts)
@@ -163,7 +163,8 @@ class Telemetry:
             else:
                 result["gen_ai.evaluation.score.value"] = float(score)
             span.add_event("gen_ai.evaluation.result", result)
-        # There are two clocks, so the last request may seem to end slightly later than now.
+        # The times come from two clocks, so the last request may seem to end slightly later than
+        # now.
         ends_ns = [_ns(one.t_end_s, offset_ns) for one in self._attempts]
         span.end(max([utc_now_us() * 1000, *ends_ns]))
         self._attempts = []
@@ -255,7 +256,7 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
 
 
 def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
-    """The user's provider of spans if there is one, otherwise one that the environment defines.
+    """The user's provider of spans, or otherwise a provider that the environment defines.
 
     The second value is a function that sends the remaining spans.
     """
@@ -265,7 +266,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
     found = trace.get_tracer_provider()
     if isinstance(found, TracerProvider):
-        # Others may use it after this plugin.
+        # Others may use the provider after this plugin.
         return found, found.force_flush
     made = TracerProvider(resource=_resource(text), shutdown_on_exit=False)
     for exporter in _exporters("traces"):

@@ -51,8 +51,8 @@ class WorkerSession:
         try:
             self._prepare(session.items)
         except UltraparError as error:
-            # An error raised here would be an internal error of the worker. The controller reads
-            # the message and ends with exit code 4.
+            # An error raised here would be an internal error of the worker. Instead, the controller
+            # reads the message and ends with exit code 4.
             report_fault(self._given, str(error))
             session.shouldstop = "pytest-ultrapar: the suite cannot be run"
 
@@ -68,7 +68,7 @@ class WorkerSession:
         self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
         interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:
-            # xdist's own queue waits for the next test: send held messages before it does.
+            # xdist's own queue waits for the next test. Send held messages before that.
             get, outbox = interactor.torun.get, self._outbox
 
             def get_next() -> object:
@@ -82,8 +82,8 @@ class WorkerSession:
         dispatched: Future[None] = Future()
 
         async def connect() -> BrokerInterface:
-            # The broker starts after the controller has the keys; then this worker gets its first
-            # item.
+            # The broker starts when the controller has the keys. After that, this worker gets its
+            # first item.
             await asyncio.shield(asyncio.wrap_future(dispatched))
             return await connect_broker(given["socket"], given["token"], worker)
 
@@ -117,7 +117,7 @@ class WorkerSession:
         """End the engine before the worker reports its end. Called in the worker's main thread."""
         try:
             if self._outbox is not None:
-                # The loop may have ended early, and ending the engine takes seconds.
+                # The loop may have ended early, and it takes seconds to end the engine.
                 self._outbox.flush()
         finally:
             if self._prefetcher is not None and (fault := self._prefetcher.stop()):

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 _PACKED = "ultrapar_packed"
 _FORMAT = 4
-"""The format of marshal: all Python versions that may run the two sides (`//python=`) read it."""
+"""The format of marshal. All Python versions that may run on the two sides (`//python=`) can read
+it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""How long messages are held: 50 messages a second cost next to nothing, and a result is not
+"""How long messages are held: 50 messages a second cost next to nothing, and results are not
 noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
@@ -78,7 +79,7 @@ class Outbox:
         self._send_packed()
 
     def _pack(self) -> None:
-        """Make one piece of the item's messages, or send them now if they cannot be packed."""
+        """Join the item's messages into one piece, or send them now if they cannot be packed."""
         item, self._item = self._item, []
         packed = _packed(item) if item else None
         if packed is not None:
@@ -141,7 +142,7 @@ def noted_at(path: Path) -> int:
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Let a `WorkerController` pass on an `Outbox`'s messages. Call it before there is a channel.
+    """Make a `WorkerController` pass on an `Outbox`'s messages. Call this before it has a channel.
 
     xdist decodes messages in a thread for each worker, and the main thread waits for that thread.
     """
@@ -157,7 +158,7 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
 
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Let a `DSession` handle packed events. Call it before it has workers."""
+    """Make a `DSession` handle packed events. Call this before it has workers."""
     config = dsession.config
 
     def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
@@ -181,7 +182,7 @@ def event(
 ) -> Callable[..., None]:
     """Return a function for any thread that makes a `DSession` call `handle` on the main thread.
 
-    The call comes as an event between the events of workers. After it, xdist checks whether all
+    The call is queued as an event between the events of workers. After it, xdist checks whether all
     tests have finished (`DSession.loop_once`).
     """
     setattr(dsession, f"worker_ultrapar_{name}", lambda arguments: handle(*arguments))

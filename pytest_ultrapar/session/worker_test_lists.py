@@ -20,7 +20,7 @@ def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     """Check that two workers have the same parameters for the test at each position.
 
     Tests are compared by id. Values may differ between workers, for example a time. But the same
-    values in another order come from parameters in a set, and are refused. Tests that only one
+    values in a different order come from parameters in a set, and are refused. Tests that only one
     worker has are found when all workers have collected.
 
     Raises:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 SEATS_PER_WORKER = 100
-"""One process on one core sends about 600 requests/s. That keeps more than 100 seats busy if an
+"""One process on one core sends about 600 requests/s, which keeps more than 100 seats busy if an
 answer takes 0.2 s."""
 _MANY_SEATS = 1000
 _OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
@@ -40,18 +40,18 @@ def refuse(config: pytest.Config) -> None:
             )
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):
-            # The id is part of the names of the worker's files.
+            # The worker's id is part of the names of its files.
             raise ConfigError(
                 f"--tx {spec} must name its worker with letters, digits and underscores (id=NAME)"
             )
 
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
-    """The number of workers for `-n auto`: few, because seats limit requests, not processes."""
+    """The number of workers for `-n auto`: few, because seats, not workers, limit the requests."""
     _, pool = run_config.settings(config)
     return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
 
 
 def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
-    """The number of workers for this many requests in flight; all workers if that is unlimited."""
+    """The number of workers for this many requests in flight; all workers without a limit."""
     return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

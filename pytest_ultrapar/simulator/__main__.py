@@ -1,4 +1,4 @@
-"""The simulator's own process: it reads settings from stdin, prints a line, and ends with stdin."""
+"""The simulator's own process: it reads settings, prints a line, and ends when stdin closes."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 ON_DEPARTURE = "ultrapar.on_departure"
-"""The scope's key for the application's callback, which is called if the client disconnects."""
+"""The key in the scope for the callback that is called if the client disconnects."""
 CLOSE = "ultrapar.close"
-"""The scope's key for the function that closes the connection."""
+"""The key in the scope for the function that closes the connection."""
 _JSON: Header = (b"content-type", b"application/json")
 
 

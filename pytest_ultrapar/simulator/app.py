@@ -65,7 +65,7 @@ class Composed(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A request that holds a seat. It frees the seat once: after the answer, or if the client left.
+    """A request that holds a seat. It frees the seat once: at its end, or when the client leaves.
 
     Attributes:
         composed: The answer to send.

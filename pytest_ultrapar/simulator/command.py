@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=STATUS",
-        help="answer all requests with this key with this status, such as key1=401; "
+        help="answer every request that uses this key with this status, such as key1=401; "
         "instance:NAME=404 does the same for an instance. If a name is not unique, write "
         "PROVIDER/KEY or instance:PROVIDER/NAME; may be repeated",
     )

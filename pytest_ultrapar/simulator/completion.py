@@ -37,7 +37,7 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
         draw: The random values of the request.
 
     Raises:
-        RefusedError: For the request's schema, no value can be made.
+        RefusedError: No value can be made for the request's schema.
     """
     messages = request.messages
     rng = _NO_CHANCE if lane.persona is echo else draw.rng()
@@ -54,7 +54,7 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
     """The reply before it is cut to `max_tokens`.
 
     Raises:
-        ValueError: For the request's schema, no value can be made.
+        ValueError: No value can be made for the request's schema.
     """
     if (tool := request.forced_tool) is not None:
         arguments = _value(tool.parameters, request) if tool.parameters else "{}"

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 _Within = tuple[object, ...]
 """The references that led to a part of the schema."""
 _MOST = 10_000
-"""The maximum number of values, items and characters in one schema: some tens of milliseconds."""
+"""The maximum number of values, items and characters in one schema. Making this many takes some
+tens of milliseconds."""
 
 
 def smallest(schema: object, heard: str) -> object:

@@ -24,7 +24,7 @@ class Window:
     """A sliding window log: it accepts an arrival while the window contains <= `rate` units.
 
     Therefore a window contains at most one call more than the rate. The extra call allows for the
-    network: calls that were sent at the right distance may arrive closer together. A window is half
+    network: calls that were sent at the right interval may arrive closer together. A window is half
     open, so arrivals that are exactly `window_s` apart are never in the same window.
     """
 
@@ -96,7 +96,7 @@ class Lateness:
     """Finds the earliest possible arrival time of a request that is read now.
 
     On a busy machine, a server may get no CPU for a quarter of a second. Then it reads all requests
-    from that time together, although the callers sent them at the right distance.
+    from that time together, although the callers sent them at the right interval.
     """
 
     _NOTICED_S: ClassVar[float] = 0.002
@@ -220,8 +220,8 @@ class LimitPath:
             now_s: The time.
             n_tokens: The tokens of prompt and completion; used only if a gate counts them.
             since_s: The earliest possible arrival time, if it differs from `now_s`. Windows count
-                the request from then on, so that they refuse only requests that are certainly too
-                many.
+                the request from then on, so that they refuse a request only if it certainly
+                exceeds the limit.
         """
         shut = [exceeded for gate in self._gates if (exceeded := gate.decide(now_s))]
         if shut:

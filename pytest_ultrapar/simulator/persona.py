@@ -65,7 +65,7 @@ _HEARD_CHARACTERS = 40
 
 
 def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Answer `echo: ` and the first 40 characters of the last user message, at any skill."""
+    """Answer `echo: ` and the first 40 characters of the last user message; ignore the skill."""
     return PersonaReply(f"echo: {heard(messages)}")
 
 

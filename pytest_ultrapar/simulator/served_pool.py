@@ -162,7 +162,8 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> Se
         if token in keys:
             refuse(
                 f"keys {keys[token]!r} and {key.name!r} of provider {provider.name!r} have the "
-                "same token; the server identifies keys by their tokens, so each needs its own"
+                "same token; the server identifies keys by their tokens, so each key needs its "
+                "own token"
             )
         keys[token] = key.name
     api_names = _api_names(provider)
@@ -208,7 +209,7 @@ def _api_names(provider: Provider) -> dict[str, str]:
                 refuse(
                     f"two instances of provider {provider.name!r} have the api_name "
                     f"{instance.api_name!r}; the simulator serves a provider at one base URL and "
-                    "identifies its instances by api_name, so each needs its own"
+                    "identifies its instances by api_name, so each instance needs its own"
                 )
             api_names[instance.name] = instance.api_name
     return api_names

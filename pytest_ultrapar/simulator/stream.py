@@ -21,7 +21,7 @@ Piece = tuple[float, bytes]
 
 
 def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
-    """Spread the events of a stream over the latency; the last one is due when all has passed."""
+    """Spread the events of a stream over the latency; the last one is due at its end."""
     last = len(events) - 1
     if not last:
         return ((1.0, events[0]),)

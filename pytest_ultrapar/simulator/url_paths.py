@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def resource_of(scope: Scope) -> Resource:
-    """Return the resource that answers for an unknown path, judging by the path and headers."""
+    """Return the resource that answers a request for an unknown path, by its path and headers."""
     names = {name for name, _ in scope["headers"]}
     if _GEMINI_ROOT in scope["path"] or b"x-goog-api-key" in names:
         return resource_named("generate_content")

@@ -1,4 +1,4 @@
-"""The cases of a run, planned or as they arrive, and the cases that its suites take or reuse."""
+"""The files that list a run's cases, and the cases whose answers its suites take or reuse."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "manifest.json"
 CASES_NAME = "cases.json"
 NEXT_NAME = "cases.next.json"
-"""The plan of a session that resumes a run, until the manifest names it."""
+"""The plan of a session that resumes a run, until the manifest contains the plan's digest."""
 COMING_NAME = "cases.jsonl"
-"""Used instead of a plan if the cases are not known in advance; one case per line."""
+"""A file with one case per line, used instead of a plan if the cases are not known in advance."""
 CLAIMED_NAME = "claimed.txt"
 """If several hosts share a run: the ids of the cases that this host claimed, one per line. A line
 that begins with `GIVEN_UP` returns a case to the other hosts."""
@@ -46,17 +46,17 @@ _WRONG = "does not contain the planned cases of a run"
 
 
 def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False) -> list[Case]:
-    """Write the planned cases to a run directory, whole or not at all; the first writer wins.
+    """Write the planned cases to a run directory, completely or not at all; the first writer wins.
 
     Args:
         directory: The run directory.
         cases: The cases that this process collected.
-        resumes: Whether an earlier session may have planned cases: then this plan is written next
-            to the earlier one, until `settle_cases`.
+        resumes: Whether an earlier session may have planned cases. If so, this plan is stored next
+            to the earlier plan until `settle_cases`.
 
     Returns:
-        The cases that another process of this session collected, if they differ; otherwise an empty
-        list.
+        If another process of this session collected different cases, those cases; otherwise an
+        empty list.
 
     Raises:
         ConfigError: A parameter contains an unpaired surrogate, which UTF-8 files cannot contain.
@@ -83,10 +83,11 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
 
 
 def settle_cases(directory: Path) -> None:
-    """Replace the earlier plan with the plan of a resumed run, if it was accepted.
+    """Replace the earlier plan with the plan of a resumed run, if the new plan was accepted.
 
-    It was accepted if the manifest names it. If a session was refused or killed before that, the
-    earlier plan stays. If it was killed after that, the next session settles the plan.
+    The new plan was accepted if the manifest contains its digest. If a session was refused or
+    killed before that, the earlier plan stays. If it was killed after that, the next session
+    settles the plan.
 
     Raises:
         ResultsError: The plan cannot be read or moved.
@@ -100,7 +101,7 @@ def settle_cases(directory: Path) -> None:
 
 
 def _plan_path(directory: Path) -> Path:
-    """The file of planned cases that the manifest names."""
+    """The file of planned cases whose digest the manifest contains."""
     coming = directory / NEXT_NAME
     is_named = coming.exists() and digest_of(coming) == _named_digest(directory)
     return coming if is_named else directory / CASES_NAME
@@ -116,7 +117,7 @@ def read_collected(directory: Path) -> list[Case]:
 
 
 def changed_parameter(then: Case, now: Case) -> str | None:
-    """The first parameter of a case whose content has changed, as far as both plans show."""
+    """The first parameter of a case with changed content, as far as the two plans show."""
     for name in {**then.params, **now.params}:
         # A missing parameter counts as a list, which no parameter's text or number is. Earlier
         # versions did not store the content.
@@ -130,7 +131,7 @@ def changed_parameter(then: Case, now: Case) -> str | None:
 
 
 def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
-    """A clause about cases in both plans with changed data; None if there are no such cases."""
+    """A clause about cases that are in both plans and whose data has changed; None without any."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
     changed = [(case, name) for case, name in found if name is not None]
@@ -145,7 +146,7 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
-    """A sentence about planned cases that the new plan lacks; None if it contains all of them."""
+    """A sentence about planned cases that are missing from the new plan, or None."""
     known = {(case.case_id, case.nodeid) for case in now}
     if all((case.case_id, case.nodeid) in known for case in then):
         return None
@@ -158,7 +159,7 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
             said += f"; cases only {when}: {_shortened(alone[0])}{more}"
     if not said:
         return (
-            "the planned cases are not the same, though their names are: the run seed "
+            "the planned cases differ, although their names are the same: the run seed "
             "(--ultrapar-seed) or the suite's folder has changed"
         )
     return (
@@ -179,13 +180,14 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has "
-            "half a surrogate pair, which result files cannot contain; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test "
+            "contains half a surrogate pair, which result files cannot contain; use whole "
+            "characters"
         ) from error
 
 
 class ComingCases:
-    """The cases of a run without a plan: written as they arrive, each before its records.
+    """The cases of a run without a plan. Each is written when it arrives, before its records.
 
     Args:
         directory: The run directory.
@@ -204,7 +206,7 @@ class ComingCases:
             self._fd = os.open(self._path, flags, 0o600)
 
     def add(self, case: Case) -> None:
-        """Queue a case for the next `write`, which must come before the case's first record."""
+        """Queue a case for the next `write`. Call `write` before the case's first record."""
         self._new.append(case)
 
     def write(self) -> None:
@@ -231,7 +233,8 @@ class ComingCases:
         """
         if self._is_synced or self._fd < 0:
             return
-        # Set it before the sync: a case that is written meanwhile may or may not be on disk.
+        # Set this before the sync: the sync may or may not include a case that is written
+        # meanwhile.
         self._is_synced = True
         with cannot(f"write {self._path}"):
             os.fdatasync(self._fd)
@@ -258,7 +261,7 @@ class ComingCases:
 def read_cases(directory: Path) -> list[Case]:
     """The cases of a run, in the order of pytest's collection or of their arrival.
 
-    If several hosts share the run, only the cases that this host claimed.
+    If several hosts share the run, these are only the cases that this host claimed.
 
     Raises:
         ResultsError: The file does not exist or contains something else.
@@ -312,7 +315,7 @@ def read_plan(directory: Path) -> list[Case]:
 
 @contextmanager
 def _planned_cases(path: Path) -> Iterator[None]:
-    """Turn errors about the file of planned cases into one sentence.
+    """Turn any error about the file of planned cases into one sentence.
 
     Raises:
         ResultsError: The file cannot be read or contains something else.
@@ -325,7 +328,7 @@ def _planned_cases(path: Path) -> Iterator[None]:
 
 
 def _come(path: Path, lines: bytes) -> list[Case]:
-    """The cases of whole lines, each once; lines of earlier versions have no checksums.
+    """The cases in complete lines, each case once; lines of earlier versions have no checksums.
 
     Raises:
         ResultsError: A line was changed.
@@ -362,7 +365,7 @@ class _Named(msgspec.Struct):
 
 def _named_digest(directory: Path) -> str:
     """The digest of the planned cases in the manifest; empty if it is missing."""
-    # Code that needs the manifest reports what is wrong with it.
+    # Code that needs the manifest reports errors in it.
     with suppress(ResultsError):
         return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
     return ""
@@ -425,11 +428,11 @@ GENERATED_NAME = "generated.json"
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """The cases of all shards before any was selected, or the cases that a sample was drawn from.
+    """All cases, from which a shard or a sample was selected.
 
     Attributes:
         n_cases: Their number.
-        digest: Sum of their ids modulo 2**64 (hex). It is the same in any order and for any shard,
+        digest: Sum of their ids modulo 2**64 (hex). It does not depend on the order or the shard,
             and differs if the suite, its models or the seed differ; empty for a sample.
     """
 
@@ -438,7 +441,7 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Write `generated` to the run directory, whole or not at all; every worker writes the same.
+    """Write `generated` to the run directory, completely or not at all; all workers write the same.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -449,7 +452,7 @@ def write_generated(directory: Path, generated: Generated | None) -> None:
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """The cases of which the run contains only a part; None for a whole run.
+    """The cases from which the run's cases were selected; None for a whole run.
 
     Raises:
         ResultsError: The file cannot be read or contains something else.
@@ -476,14 +479,14 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
-    """Write `taken` to the run directory, whole or not at all; every worker writes the same.
+    """Write `taken` to the run directory, completely or not at all; all workers write the same.
 
     A run whose suites took nothing has no such file.
 
     Raises:
         ResultsError: The directory cannot be written.
     """
-    # A session that stopped before its first episode may have left one.
+    # A session that stopped before its first episode may have left such a file.
     write_whole(directory / SHARED_NAME, msgspec.json.encode(taken) if taken else None)
 
 

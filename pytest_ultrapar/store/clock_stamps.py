@@ -2,8 +2,8 @@
 
 The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
 hosts. The server reported its time at some moment between the beginning and the end of a call. So
-two hosts that called the same server have a common clock; the durations of the calls bound its
-error.
+two hosts that called the same server have a common clock. Its error is at most as long as the
+calls.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Identifies a clock until it is set; stamps with equal values are on the same clock."""
+        """Identifies a clock until the clock is set. Stamps on the same clock have equal values."""
         return self.epoch, self.lag_ms
 
 
 class StampFile:
     """Writes stamps: for each period and each clock, the stamp of the fastest call.
 
-    A write error does not fail the run; a merge then reports that clocks cannot be compared.
+    A write error does not fail the run. A later merge then reports that clocks cannot be compared.
 
     Args:
         path: The file to append to.

@@ -1,4 +1,4 @@
-"""The cost of requests at the prices in the manifest, and the use of each role."""
+"""Compute the cost of requests from the prices in the manifest, and the requests of each role."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class RunCost(msgspec.Struct, frozen=True):
     Attributes:
         currency: The currency of all amounts.
         total: The cost of the requests whose cost is known.
-        by_model: The same for each model that got requests.
+        by_model: The known cost for each model that got requests.
         n_unknown: Answered requests of unknown cost: there is no price, or the answer does not
-            report its tokens.
+            report tokens.
         unpriced: The models of these requests that have no price.
         origins: The sources of the prices.
         by_label: The known cost of each client label of a gateway, excluding unlabelled requests.
@@ -62,7 +62,7 @@ class Prices:
         self._unpriced: dict[str, None] = {}
 
     def of(self, attempt: Attempt) -> int | None:
-        """Units (`pool.money`) of one request; None if unknown.
+        """The cost of one request in units (`pool.money`); None if unknown.
 
         Refused and replayed requests cost nothing; a request without an answer may cost something.
         """
@@ -78,7 +78,7 @@ class Prices:
         return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
-        """Units of the answered requests of an episode; None if one of them is unknown.
+        """The cost of an episode's answered requests in units; None if the cost of one is unknown.
 
         If the episode was interrupted, its earlier requests are included.
         """

@@ -1,4 +1,4 @@
-"""The journal: all paid answers of a run, on disk before anything else is done with them.
+"""The journal: all paid answers of a run. They are written to disk before they are used.
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
 the same file. A segment has one record per line: length and CRC-32 of the JSON text, both as eight
@@ -69,12 +69,13 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 class JournalWriter:
     """Appends to one new segment. Any thread of the process may use it.
 
-    After the first failed write or sync, it refuses everything except `close`. A half-written line
-    must remain the last one, and a second fsync may succeed although the first one lost data.
+    After the first failed write or sync, the writer refuses everything except `close`. A
+    half-written line must remain the last one, and a second fsync may succeed although the first
+    one lost data.
 
     Args:
         directory: The run's `journal/` directory, which exists; the lock next to it names the run.
-        worker: xdist's worker id, or any word of letters, digits and underscores.
+        worker: xdist's worker id, or any name that consists of letters, digits and underscores.
         redact: Removes known secrets from UTF-8 text (`Redactor.bytes`).
 
     Raises:
@@ -91,8 +92,8 @@ class JournalWriter:
         self._synced_offset = 0
         self._failure: str | None = None
         # How many attempts and exchanges of an unfinished episode have been searched for secrets.
-        # The search takes three times as long as everything else, so at the end only the rest is
-        # searched.
+        # The search takes three times as long as everything else, so the final record is searched
+        # only from there on.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
         # Separate from the other lock: an fdatasync of some ms must not block the engine.
@@ -102,7 +103,8 @@ class JournalWriter:
         """Write one record; when this returns, the record survives the end of this process.
 
         Raises:
-            ResultsError: It could not be written whole, or an earlier write or sync failed.
+            ResultsError: The record could not be written completely, or an earlier write or sync
+                failed.
         """
         return self.append_all([record])[0]
 
@@ -113,7 +115,8 @@ class JournalWriter:
         are written, because each of them was paid for.
 
         Raises:
-            ResultsError: They could not be written whole, or an earlier write or sync failed.
+            ResultsError: The records could not be written completely, or an earlier write or sync
+                failed.
         """
         lines = []
         unfit = None
@@ -134,8 +137,8 @@ class JournalWriter:
             beginning = b"" if self._offset else self._beginning
             text = b"".join((beginning, *lines))
             try:
-                # One call for all lines: if the process is killed, each line is whole or missing,
-                # unless the disk is full.
+                # Use one call for all lines: if the process is killed, each line is complete or
+                # missing, unless the disk is full.
                 written = Disk.write(self._fd, text)
             except OSError as error:
                 self._failure = f"cannot append {len(text)} bytes: {error.strerror}"
@@ -153,7 +156,7 @@ class JournalWriter:
     def sync(self) -> None:
         """Wait until all appended records are on disk; called every second.
 
-        Does nothing after `close`, which has synced.
+        After `close`, which has synced, do nothing.
 
         Raises:
             ResultsError: The disk reports an error, and the content of this segment is unknown. Or
@@ -227,8 +230,8 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refuse_when_gone(self) -> None:
-        # If the run's directory is removed, the file still exists without a name, and writes and
-        # syncs continue to succeed.
+        # If the run's directory is removed, the file continues to exist without a name, so writes
+        # and syncs still succeed.
         try:
             is_here = os.path.samestat(Disk.stat(self._path), Disk.fstat(self._fd))
         except OSError:
@@ -242,8 +245,8 @@ class JournalWriter:
 
 
 def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
-    # A resumed run may get a process id that was used before. It never continues a segment, whose
-    # last line may be incomplete.
+    # A resumed run may get a process id that was used before. It never continues an old segment,
+    # because the last line may be incomplete.
     for n in count():
         name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
@@ -304,10 +307,10 @@ class JournalReader:
     def _fd(self, segment: str) -> int:
         fd = self._fds.get(segment)
         if fd is None:
-            # Positions come from files, and must not lead out of the journal.
+            # Positions come from files, and must not refer to files outside the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
                 raise ResultsError(f"{segment!r} is not a journal segment's name")
-            # Do not wait for a pipe; reading at a position of a pipe fails.
+            # Do not wait for a pipe: reading from a position in a pipe fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
             if len(self._fds) >= _MOST_OPEN:
                 self.close()
@@ -348,11 +351,12 @@ def scan_segment(
 ) -> Iterator[tuple[Position, T | Damage]]:
     """Yield the records of one segment, in the order written, with one line in memory at a time.
 
-    A last line without a line feed is incomplete: its writer died while writing, and never reported
-    the record. Such a line is skipped. Every other stretch that is not a whole record is yielded as
-    `Damage`. The same applies to a whole record that cannot be decoded, because another version
-    wrote it, and to the rest of a file that cannot be read. Reading continues at the line after a
-    damaged one. If the first line of another run's segment appears, the rest is one `Damage`.
+    A last line without a line feed is incomplete: its writer died while it wrote the line, and
+    never reported the record as written. Such a line is skipped. Every other stretch that is not a
+    whole record is yielded as `Damage`. So is a whole record that cannot be decoded because another
+    version wrote it, and the rest of a file that cannot be read. Reading continues at the line
+    after a damaged one. If the first line of another run's segment appears, the rest is one
+    `Damage`.
 
     Args:
         path: The segment.
@@ -386,7 +390,7 @@ def scan_segment(
                         yield position, position.damaged(f"not understood: {error}")
                 at += length
                 if payload is not None and line[length - 1 : length] != b"\n":
-                    # Only the line feed was changed: this line is good, the next one follows it.
+                    # Only the line feed was changed: this line is good, and the next line follows.
                     feed = Position(name, at - 1, 1)
                     yield feed, feed.damaged(_BROKEN)
                 line = line[length:] or file.readline()
@@ -409,7 +413,7 @@ def segment_size(path: Path) -> int:
     """The size of a segment in bytes.
 
     Raises:
-        ResultsError: The segment does not exist any more, or cannot be read.
+        ResultsError: The segment no longer exists, or cannot be read.
     """
     with cannot(f"read {path}"):
         return path.lstat().st_size
@@ -418,8 +422,8 @@ def segment_size(path: Path) -> int:
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """The largest known size of each segment of a journal in bytes, by its name.
 
-    The manifest stores them, because a file that was cut off after a line feed looks whole, and a
-    missing file leaves no trace.
+    The manifest stores them, because a file that was cut off after a line feed looks complete, and
+    a missing file leaves no trace.
 
     Args:
         directory: The journal.
@@ -467,7 +471,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def unframe(line: bytes) -> bytes | None:
-    """The payload of a line that is whole and unchanged, otherwise None.
+    """The payload of a line that is complete and unchanged; otherwise None.
 
     The byte in the place of the line feed does not matter: the checksum does not cover it.
     """
@@ -509,7 +513,8 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
     elif isinstance(record, EpisodeProgress):
-        # They are parts of bodies in other records; the episode's last record contains them, too.
+        # Exchanges refer to bodies in other records, and the episode's last record contains them
+        # too.
         changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)
 

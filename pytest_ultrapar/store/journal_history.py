@@ -1,9 +1,9 @@
-"""The state of each case according to the journal, and the episodes that need no new request.
+"""Find the state of each case in the journal, and the episodes that need no new request.
 
 Three callers read whole journals: the start of a resumed run (`recover`), the controller after a
 worker has died (`find_started_not_ended`), and merges (`read_history`). They need no conversations
-and decode only the heads of records. The compaction needs the conversations, and reads while the
-journal grows (`GrowingJournal`). Workers look up recovered episodes in `RecoveredIndex`.
+and decode only the heads of records. The compaction needs the conversations, and reads the journal
+while it grows (`GrowingJournal`). Workers look up recovered episodes in `RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def had_episode(self) -> bool:
-        """Whether the grade is about an episode, even if its records are lost.
+        """Whether the grade belongs to an episode, even if the episode's records are lost.
 
         A case that a mark skipped, or whose fixture failed earlier, never has one.
         """
@@ -121,7 +121,7 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def finished(self) -> list[EpisodeEntry]:
-        """Its episodes that need no further request, in the order of their ends."""
+        """The case's episodes that need no further request, in the order in which they ended."""
         return [entry for entry in self.episodes if entry.ending in FINISHED_ENDINGS]
 
     @property
@@ -139,7 +139,7 @@ class CaseHistory(msgspec.Struct):
             self.grade = grade
 
     def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
-        """Add an ended episode; return the entry that it only repeats, if there is one."""
+        """Add an ended episode. If it only repeats an earlier entry, return that entry."""
         for earlier in self.episodes:
             if entry.repeats(earlier):
                 return earlier
@@ -147,12 +147,12 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode, or the last one that was not interrupted; None if there is neither."""
+        """The final episode, or else the last episode that was not interrupted, if there is one."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
     def final_episode(self) -> EpisodeEntry | None:
-        """The episode that the grade is about: the last one that had ended by then.
+        """The episode that was graded: the last episode that had ended before the grade.
 
         None if there is no grade, or if the case was graded without an episode (skipped by a mark).
         """
@@ -161,7 +161,7 @@ class CaseHistory(msgspec.Struct):
         others = {"interrupted", "interrupted" if self.grade.outcome == "infra" else "infra"}
         found = [one for one in self.episodes if one.ending not in others]
         if len(found) > 1:
-            # If none ended before the grade, the wall clock was set back between the two.
+            # If no episode ended before the grade, the wall clock was set back in between.
             found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
         return found[-1] if found else None
 
@@ -173,7 +173,7 @@ class JournalHistory:
         cases: The history of each case, by its id. Each takes about 500 bytes, with episodes in the
             order of their ends.
         damage: The unreadable parts of the journal.
-        engines: How busy each engine was, if it ended regularly.
+        engines: How busy each engine was, if the engine shut down properly.
         went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
             start; most ended episodes are left out.
     """
@@ -185,7 +185,7 @@ class JournalHistory:
         self.engines: list[EngineSpent] = []
 
     def add(self, position: Position, record: Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
-        """Add one record, whole or its head; return the entry of an ended episode if it is new."""
+        """Add a record or its head. If it is an ended episode that is new, return its entry."""
         if isinstance(record, Damage):
             self.damage.append(record)
         elif isinstance(record, Grade):
@@ -229,7 +229,7 @@ def read_history(journal: Path) -> JournalHistory:
 
 
 class UnreadableEpisode(NamedTuple):
-    """An episode whose record is whole but from another version: only its head is known."""
+    """An episode whose record is complete, but from another version. Only its head is known."""
 
     head: EpisodeHead
     why: str
@@ -252,7 +252,7 @@ class GrowingJournal:
         A line that is still being written is returned by a later call.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment is gone.
+            ResultsError: The journal cannot be listed, or a segment was removed.
         """
         for path in segments(self._directory):
             name = path.name
@@ -267,7 +267,7 @@ class GrowingJournal:
         """Whether a segment has lost records that were read from it.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment is gone.
+            ResultsError: The journal cannot be listed, or a segment was removed.
         """
         return bool(cut_off(self._directory, self._read))
 
@@ -322,7 +322,7 @@ def join_interrupted(
     killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
-    # The text in the journal is already without secrets.
+    # The text in the journal contains no secrets any more.
     with closing(JournalWriter(journal, "controller", bytes)) as writer:
         positions = writer.append_all(killed)
     return dict(zip((one.case_id for one in killed), positions, strict=True))
@@ -331,7 +331,7 @@ def join_interrupted(
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[Position, EpisodeEnded]:
-    """Interrupted episodes as records with all the answers that they had received.
+    """Return interrupted episodes as records with all the answers that they had received.
 
     Args:
         journal: The run's `journal/` directory.
@@ -339,7 +339,7 @@ def cut_off_episodes(
         worker: The worker that ran the episodes; empty: all workers, which must have ended.
 
     Returns:
-        By the position of each episode's last record, in the order of their ends.
+        The records by the position of each episode's last record, in the order in which they ended.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:
@@ -375,7 +375,8 @@ def _with_more(whole: EpisodeEnded, more: EpisodeProgress) -> EpisodeEnded:
 
 FILE_NAME = "recovered.jsonl"
 Said = Literal["finished", "cut off", "awaited"]
-"""The state of a case in the index: its episode finished, was cut off, or ended and is awaited."""
+"""The state of a case in the index. `awaited`: its episode has ended, and other cases wait for
+it."""
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
@@ -389,7 +390,7 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
 
     Returns:
         The positions of finished episodes by case id, the finished cases with unreadable episodes,
-        the damage of the journal, and the number of cases that were cut off.
+        the damage in the journal, and the number of cases that were cut off.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -442,8 +443,8 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
     Args:
         directory: The run's `journal/` directory.
-        worker: The dead worker's id. If several processes used this id, the last one is meant: a
-            resumed run numbers its workers from 0 again.
+        worker: The dead worker's id. If several processes used this id, only the last process
+            counts: a resumed run numbers its workers from 0 again.
     """
     process_of = {
         path: match["pid"]
@@ -464,7 +465,7 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
 
 class RecoveredIndex:
-    """Positions of ended episodes in one file, for example of dead workers or an interrupted run.
+    """A file with the positions of ended episodes, such as the episodes of an interrupted run.
 
     One process adds entries; others look them up and see new ones. Any thread may use it.
 
@@ -488,8 +489,8 @@ class RecoveredIndex:
         """Add the state of these cases, in one write.
 
         Args:
-            positions: By case id, the position of the episode in the journal; None if it is not
-                there.
+            positions: By case id, the position of the episode in the journal; None if the journal
+                does not contain it.
             said: The state.
 
         Raises:
@@ -502,7 +503,7 @@ class RecoveredIndex:
                 lines = lines[os.write(self._fd, lines) :]
 
     def lookup(self, case_id: str, said: Said = "finished") -> Position | None:
-        """The position of the episode with this state; None without one."""
+        """The position of the case's episode, if the case has this state; otherwise None."""
         return self.known(said).get(case_id)
 
     def known(self, said: Said) -> Mapping[str, Position | None]:

@@ -1,4 +1,4 @@
-"""The lower bound of a makespan, with the prices of limits that prove it."""
+"""The lower bound of a makespan, with the prices of the limits as its proof."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class Price(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: Name of the limit.
-        kind: Its kind, as a word.
+        kind: The kind of the limit, as a word.
         price: The price of one second of a seat, or of one send.
-        share: Its share of the whole, 0 to 1: price x the supply of the resource per second.
+        share: The resource's share of the total, 0 to 1: price x the supply of the resource per
+            second.
     """
 
     limit: str
@@ -26,7 +27,7 @@ class Price(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether the price is for a send."""
+        """Whether the price is for a send, not for a second of a seat."""
         return LIMIT_KINDS[self.kind].is_rate
 
 

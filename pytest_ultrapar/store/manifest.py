@@ -1,6 +1,6 @@
 """The manifest: the conditions under which results were produced.
 
-It contains no secrets, and the name of a host only if a run has several hosts.
+It contains no secrets. It contains the name of a host only if the run has several hosts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its zone: without a zone, its age is unknown."""
+"""A time with its zone. Without a zone, the age of the time is unknown."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",
@@ -316,7 +316,7 @@ def describe_python() -> str:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Replace the manifest of a run directory, whole or not at all.
+    """Replace the manifest of a run directory, completely or not at all.
 
     Raises:
         ResultsError: It cannot be written.
@@ -335,7 +335,7 @@ def read_manifest(directory: Path) -> Manifest:
     with cannot(f"read {path}"):
         text = read_file(path)
     try:
-        # First: a newer manifest may lack fields that this version needs.
+        # Check this first: a newer manifest may lack fields that this version needs.
         schema = msgspec.json.decode(text, type=_Version).schema
         if schema > SCHEMA:
             raise ResultsError(
@@ -361,12 +361,12 @@ class _Version(msgspec.Struct):
 
 
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
-    """The reasons why `new` cannot finish `old`: one sentence each, empty if it can.
+    """The reasons why `new` cannot finish `old`, one sentence each; empty if it can.
 
     The cases, their seeds, the models, the bounds of answers and the models of roles must be the
     same. So must the facts that all rows of a run share: mode, currency and storage format. Limits,
     keys, instances, policy and the number of workers may differ: no case depends on them. A new
-    address is allowed, too: a server of your own may move between two sessions.
+    address is also allowed: your own server may move between two sessions.
     """
     differences: list[str] = []
     if set(old.models) != set(new.models):
@@ -398,13 +398,13 @@ def _facts(manifest: Manifest) -> dict[str, str]:
 
 
 def shards_differ(old: str | None, new: str | None) -> str:
-    """A sentence about a run of one shard that is resumed as another shard."""
+    """A sentence for a run of one shard that is resumed as another shard."""
     then, now = (f"shard {one}" if one else "all shards" for one in (old, new))
     return f"the run had {then} and has {now} now (--ultrapar-shard)"
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each common model whose provider has changed."""
+    """A sentence for each model of both runs whose provider has changed."""
     return [
         f"{model} was answered by {old[model]} and is answered by {who} now"
         for model, who in new.items()

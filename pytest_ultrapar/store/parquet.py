@@ -1,6 +1,6 @@
 """Write tables as Parquet files with page checksums, and read them back before use.
 
-Parquet's readers verify checksums only on request, and otherwise treat a flipped byte as a value.
+Parquet's readers verify checksums only on request. Otherwise they accept a flipped byte as a value.
 So the pages are written with checksums, and each file is read back once to verify them.
 """
 
@@ -35,12 +35,12 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 
 def arrow_array(column: Column, values: Iterable[object]) -> pa.Array:
-    """The values of a column."""
+    """Convert values to the type of a column."""
     return pa.array(list(values), _TYPES[column.kind])
 
 
 def field_of(column: Column, records: Iterable[object]) -> pa.Array:
-    """A column with the values of a field of these records."""
+    """Make a column from a field of these records."""
     return arrow_array(column, map(attrgetter(column.field), records))
 
 
@@ -59,12 +59,12 @@ class Rows:
 
     Args:
         columns: The columns of the table.
-        kinds: A row consists of one record of each of these types, in this order.
+        kinds: The types of the records that form a row, one record of each type, in this order.
         simulated: Whether the answers are simulated.
 
     Attributes:
         schema: The schema of the table.
-        n: Rows so far.
+        n: The number of rows so far.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Rows:
         return self.n - 1
 
     def take(self, places: Sequence[int]) -> pa.Table:
-        """The rows at these places, in the order given."""
+        """The rows at these places, in the given order."""
         self.convert()
         # Combine once, not for each call.
         whole = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
@@ -110,7 +110,7 @@ class Rows:
 
 
 class Table:
-    """A table in progress: rows go to a temporary file, which `publish` moves to its place.
+    """A table that is being written to a temporary file; `publish` moves the file to its place.
 
     Attributes:
         path: The final path of the table.
@@ -138,7 +138,7 @@ class Table:
         raise NotImplementedError
 
     def publish(self) -> None:
-        """Replace the earlier file with the finished one; whole or not at all."""
+        """Replace the earlier file with the finished one, completely or not at all."""
         publish(self._temporary, self.path)
 
     def discard(self) -> None:
@@ -148,7 +148,7 @@ class Table:
 
 
 class ParquetTable(Table):
-    """A table as `<name>.parquet`; each `write` makes one row group."""
+    """A table in a file `<name>.parquet`; each `write` makes one row group."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         super().__init__(directory / f"{name}.parquet")

@@ -1,8 +1,8 @@
 """Remove known secrets from all text that is written or shown.
 
-`session.run_config.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
-and summary of a run, the debug log, and pytest's own output (`session.secret_masking`,
-`session.reports`).
+`session.run_config.redactor` collects the secrets. All writers pass their text through a
+`Redactor`: the journal, manifest and summary of a run, the debug log, and pytest's own output
+(`session.secret_masking`, `session.reports`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ bytes as four characters, so each shift has a different base64."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
-"""Before the first character: a whole run of backslashes or, in URLs, its last one."""
+"""The backslashes before the first character: the whole run of them or, in URLs, only the last
+one."""
 _MOST_IN_URL = 32
 """The maximum number of extra backslashes in a URL before a secret that begins with one."""
 _PERCENT = 0x25
@@ -74,7 +75,7 @@ def _first_run(n: int) -> str:
 def base64_core(raw: bytes, shift: int) -> str:
     """The part of `raw`'s base64 that does not depend on other bytes, `shift` of which precede it.
 
-    In the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
+    The result uses the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
     """
     text = base64.b64encode(b"\0" * shift + raw).decode("ascii")
     return text[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6]
@@ -86,7 +87,7 @@ def _escapes(char: str) -> Iterator[str]:
     if char in _LETTER_OF:
         yield _LETTER_OF[char]
     if code >= _ASCII_END:
-        # Before the number of the character, which may equal the number of its first byte.
+        # Yield this before the character's number, which may equal the number of its first byte.
         raw = char.encode("utf-8", "surrogatepass")
         yield f"{_BACKSLASH}++".join(f"x(?i:{byte:02x})" for byte in raw)
     if code < _BYTE_END:
@@ -100,7 +101,7 @@ def _escapes(char: str) -> Iterator[str]:
 
 
 def _spellings(char: str) -> Iterator[str]:
-    """`char` in the forms of URLs, HTML, XML and pytest's JUnit file, and plain.
+    """The forms of `char` in URLs, HTML, XML and pytest's JUnit file, and the plain form.
 
     The plain form comes last: `%` is also the beginning of its own escape `%25`.
     """
@@ -127,8 +128,8 @@ MIN_SECRET_LENGTH = 8
 """Shorter values are not masked: they would also match ordinary words and numbers."""
 PIECE_LENGTH = 12
 """A beginning or end of a secret with at least this length is masked like the whole secret: a
-server or a library may have cut the text. Shorter ones are not masked, since ordinary words would
-disappear if a key begins with one."""
+server or a library may have cut the text. Shorter parts are not masked: if a key begins with an
+ordinary word, that word would disappear."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
 """The minimum length of a beginning or end next to an ellipsis, which shows that text was cut."""
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
@@ -155,13 +156,15 @@ _GAPS = (
 texts with escapes. It is not enough alone: text that looks like an escape may be the end of a path
 before a secret."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
-# One pattern each: a fixed first character is found three times faster than any of three.
+# Use one pattern for each: a fixed first character is found three times faster than any of three
+# characters.
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
 )
 _HEX = "([2-7][0-9a-fA-F])"
 _compiled = cache(re.compile)
-"""For patterns that few texts need: compiling them takes a millisecond of each process's start."""
+"""For patterns that few texts need: compiling them at start would cost each process a
+millisecond."""
 _SPELLED = (
     rf"(?<!\\)\\++(?:(?:x|u00|U0{{6}}){_HEX}|([!-/:-@\[\]-`{{-~])|(?<=\\\\))"
     rf"|%(?:25)*+{_HEX}|%(?:25)++"
@@ -173,7 +176,8 @@ _CHAR_OF = {"quot": '"', "lt": "<", "gt": ">", "apos": "'"}
 _MOST_WAYS = 4
 """The maximum number of nested escapes that are undone: an entity in JSON in a URL has three."""
 _TELLING = rb"(?:2[356]|3[0-9bB]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
-"""Letters, digits, and the first and last characters of escapes: only these can hide a needle."""
+"""Letters, digits, and the first and last characters of escapes: only escapes of these characters
+can hide a needle."""
 _TELLING_NUMBER = rb"0*+(?:3[578]|4[89]|5[0-79]|6[5-9]|[78][0-9]|9[0-27-9]|1[01][0-9]|12[0-2]);"
 _HIDING = (
     (rb"\x", rb"\\x" + _TELLING),
@@ -191,7 +195,7 @@ _PIECE_BYTES, _OVERLAP_BYTES = 1 << 20, 1 << 16
 _LOWER_BYTES = bytes(range(256)).lower()
 _OTHER_BYTES = bytes(set(range(256)) - set(_KEPT) - set(_KEPT.upper()))
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-"""For ASCII only: other letters may become longer."""
+"""Only for ASCII, because other letters may become longer in lower case."""
 
 
 class Redactor:
@@ -202,15 +206,16 @@ class Redactor:
     base64 text such as an `Authorization: Basic` header. Case is ignored. The beginning or end of a
     secret matches, too, if it has at least 12 characters (8 next to an ellipsis). Blanks, control
     characters, invisible characters, combining marks and terminal colours may come between the
-    characters of a secret, even if they are escaped with a backslash or as in URLs. Time is linear
-    in the text. Its `repr` shows nothing, and it cannot be pickled.
+    characters of a secret, even if they are escaped with a backslash or as in URLs. The time is
+    linear in the length of the text. The `repr` of a redactor shows nothing, and a redactor cannot
+    be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         told = {*secrets}
-        # If a secret looks like an escape, search for it in texts whose escapes are undone.
+        # If a secret looks like an escape, also search for it in texts whose escapes are undone.
         odd = [one for one in told if any(char in one for char in "\\%&")]
         told |= {plain for secret in odd for plain, _ in _unescaped(secret)}
         known = sorted(secret for secret in told if len(secret) >= MIN_SECRET_LENGTH)
@@ -225,7 +230,7 @@ class Redactor:
         raise TypeError("a Redactor contains secrets and cannot leave its process")
 
     def bytes(self, data: Utf8) -> Utf8:
-        """UTF-8 `data` without secrets; the same object if it contains none."""
+        """UTF-8 `data` without secrets; the same object if `data` contains none."""
         if not self._needles:  # as on a simulated provider
             return data
         if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
@@ -235,7 +240,7 @@ class Redactor:
         return data if plain is text else plain.encode("utf-8", "surrogateescape")
 
     def text(self, text: str) -> str:
-        """`text` without secrets; the same object if it contains none."""
+        """`text` without secrets; the same object if `text` contains none."""
         if not self._needles:
             return text
         squeezed = _squeezed(text.encode("utf-8", "surrogatepass"))
@@ -247,7 +252,7 @@ class Redactor:
         Args:
             text: The whole text, or the beginning that `apis.failure` takes from it. A text that
                 was cut in another way may end in a part of a secret that is too short to match.
-            most: Longest result in characters, > 0.
+            most: The maximum length of the result in characters, > 0.
         """
         return " ".join(self.text(text).split())[:most]
 
@@ -293,7 +298,8 @@ class _Form:
         self._least = min(len(self._plain), PIECE_LENGTH)
         lower = plain.translate(_LOWER)
         ends = (lower[:_MARKED_LENGTH], lower[-_MARKED_LENGTH:])
-        # Each needle costs time in every text, so the ends of coded forms get none.
+        # Each needle costs time in every text, so there are no needles for the ends of encoded
+        # forms.
         self.needles = tuple(dict.fromkeys(map(_needle, ends[:1] if coded else ends)))
 
     @cached_property
@@ -301,14 +307,14 @@ class _Form:
         return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """The places of the whole form; they may overlap."""
+        """Yield the places of the whole form; they may overlap."""
         match = self._pattern.search(text)
         while match is not None:
             yield match.span()
             match = self._pattern.search(text, match.start() + 1)
 
     def pieces(self, chars: str) -> Iterator[tuple[int, int]]:
-        """The places of its beginning or its end in a lower-case text without gaps."""
+        """Yield the places of the form's beginning or end in a lower-case text without gaps."""
         plain, least = self._plain, self._least
         if len(plain) < MIN_SECRET_LENGTH:
             return
@@ -395,7 +401,7 @@ def _squeezed(data: Utf8) -> str:
 
 
 def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield `text`, then `text` with its ASCII escapes undone, and again if that makes new escapes.
+    """Yield `text`, then `text` with its ASCII escapes undone, as often as there are new escapes.
 
     Each version comes with the places in `text` at which its characters begin, and with the end.
     """
@@ -429,7 +435,7 @@ def _meant(match: re.Match[str]) -> str:
 
 
 def _blanked(text: str) -> str:
-    """`text` with a blank for each character that is invisible or modifies the one before it."""
+    """`text` with a blank for each character that is invisible or modifies the previous one."""
     if text.isascii():
         return text
     return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})

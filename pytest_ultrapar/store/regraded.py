@@ -1,7 +1,7 @@
 """Copy the episodes of an earlier run to the directory of a new run, to grade them again.
 
-The new journal gets the old records of episodes, line by line, without grades. So all figures about
-requests and times belong to the run that measured them, however often it is graded.
+The old records of episodes are copied to the new journal line by line, without grades. So all
+figures about requests and times come from the run that measured them, however often it is graded.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
-    """Copy a run's episodes, and index the one episode of each case that is graded again.
+    """Copy a run's episodes, and index the episode of each case that is to be graded again.
 
     Args:
         run: The earlier run, locked with `run_directory.held`.
         directory: The directory of the new run, with an empty journal.
 
     Returns:
-        The new positions of these episodes, by case id; and the damage of the journal.
+        The new positions of the indexed episodes, by case id, and the damage in the journal.
 
     Raises:
         ResultsError: The journal cannot be read or written.

@@ -1,4 +1,4 @@
-"""The data that a replay needs about the earlier run: its cases and where their episodes are.
+"""The data about the earlier run that a replay needs: its cases and the places of their episodes.
 
 The coordinator looks this up once and writes it to the run's directory. Every process that runs
 cases reads it there. So all processes agree, even if the earlier run was named `latest`.
@@ -57,7 +57,7 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
         option: The option that named the run, for messages.
 
     Returns:
-        Its manifest, and the damage of its journal.
+        The earlier run's manifest, and the damage in its journal.
 
     Raises:
         ConfigError: The run did not store answers.
@@ -92,7 +92,7 @@ def read_replayed(directory: Path) -> ReplayedRun | None:
 
 
 class Origins:
-    """Finds the case of the earlier run that a case takes its answers and its seed from.
+    """Finds the case of the earlier run from which a case takes its answers and its seed.
 
     Args:
         origins: The cases of that run.
@@ -103,10 +103,10 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """The case with the same id, or the single case that differs only in its place.
+        """Return the case with the same id, or the single case that differs only in its place.
 
         Returns:
-            The case; or the reason for a miss, as a sentence without a full stop.
+            The case, or the reason for a miss as a sentence without a full stop.
         """
         if (own := self._by_id.get(case.case_id)) is not None:
             return own
@@ -123,7 +123,7 @@ class Origins:
 
 
 def _what_stays(case: Case) -> bytes:
-    """A case without its place: function, parameters, model and repetition."""
+    """A case without its place: only its function, parameters, model and repetition."""
     function = case.test.partition("::")[2]
     params = {name: [type(value).__name__, value] for name, value in case.params.items()}
     return msgspec.json.encode([function, params, case.model, case.repeat], order="sorted")
@@ -141,7 +141,7 @@ class ReplayedEpisodes:
         self._reader = JournalReader(self.directory / JOURNAL_NAME)
 
     def read(self, origin: Origin) -> EpisodeEnded | str:
-        """The episode of a case, or the reason for a miss, as a sentence without a full stop."""
+        """The episode of a case, or the reason for a miss as a sentence without a full stop."""
         if origin.position is None:
             return "its case has no finished episode"
         try:

@@ -30,14 +30,14 @@ DEFAULT_PARENT = Path(".ultrapar")
 OUT_OPTION = "--ultrapar-out"
 LATEST = "latest"
 COMPACT_LOCK_NAME = "compact.lock"
-"""Held by the process that makes the tables, which may outlive the run's own process."""
+"""Locked by the process that makes the tables. That process may outlive the run's own process."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Do not block if a pipe has the name of a lock."""
+"""Do not block if a file with the name of a lock is a pipe."""
 JOURNAL_NAME = "journal"
 SPENDING_FILE = "spending.log"
-"""A file in the run directory."""
+"""The name of a file in the run directory."""
 SUMMARY_FILE = "summary.json"
-"""Contains the `RunSummary`; written after all tables, each time as a new file."""
+"""The file with the `RunSummary`. It is written after all tables, each time as a new file."""
 
 
 _UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
@@ -69,8 +69,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Entries from before the run that belong to no run; None: the directory did not
-                exist.
+            others: Entries that were there before the run and belong to no run; None: the directory
+                did not exist.
         """
         self._others = others
         self.path = path
@@ -89,10 +89,11 @@ class RunDirectory:
     ) -> Self:
         """Create and lock the directory of a new run.
 
-        If an earlier run stopped before its first episode, its directory is used again.
+        If an earlier run in the directory stopped before its first episode, the directory is used
+        again.
 
         Args:
-            out: The directory itself; None creates a new one in `DEFAULT_PARENT`.
+            out: The directory to use; None creates a new one in `DEFAULT_PARENT`.
             now: The current time with its zone; becomes part of the run's id.
             option: The option that gave `out`, for messages.
             can_be_finished: Whether this kind of run can finish an earlier one.
@@ -110,8 +111,8 @@ class RunDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
                 refuse(
-                    f"{option}: {path} is not empty and contains no run;"
-                    " name an empty or a new directory"
+                    f"{option}: {path} is not empty and contains no run; choose an empty or a new "
+                    "directory"
                 )
             others = frozenset(entry.name for entry in path.iterdir())
             others -= {LOCK_NAME, JOURNAL_NAME, *_UNBEGUN}
@@ -129,7 +130,8 @@ class RunDirectory:
         """Lock the directory of an earlier run, to finish it or to grade it again.
 
         Raises:
-            ConfigError: It contains no run, is in use by another process, or cannot be written.
+            ConfigError: The directory contains no run, is in use by another process, or cannot be
+                written.
         """
         path = path.absolute()
         with _usable(path, "--ultrapar-resume"):
@@ -147,7 +149,7 @@ class RunDirectory:
         return cls(path, run_id, lock_fd, others)
 
     def point_latest(self) -> None:
-        """Let `latest` point here; call it once the run has cases to run, and not before.
+        """Make `latest` point here. Call this when the run has cases to run, and not before.
 
         Otherwise a session that ends during collection would hide the interrupted run that
         `--ultrapar-resume=latest` is meant to find.
@@ -198,7 +200,7 @@ class RunDirectory:
 
 @contextmanager
 def held(run: Path, option: str) -> Iterator[None]:
-    """Lock an earlier run for reading, so that no process writes to it; works on read-only files.
+    """Lock an earlier run, whose files may be read-only, so that no process writes to it.
 
     Args:
         run: The directory of the run.
@@ -316,19 +318,21 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(f"{candidate} is a folder of runs ({len(below)}); name one of them: {named}")
+                refuse(
+                    f"{candidate} is a folder of runs ({len(below)}); specify one of them: {named}"
+                )
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
 
-_NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
+_NAME_ONE = f"specify a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"
 
 
 def new_directory(out: Path | None, now: datetime) -> Path:
     """Create a private directory for several runs, and return its absolute path.
 
     Args:
-        out: The directory itself, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
+        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
         now: The current time with its zone.
 
     Raises:
@@ -340,7 +344,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
             _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
-            refuse(f"--out: {path} is not empty; name an empty or a new directory")
+            refuse(f"--out: {path} is not empty; choose an empty or a new directory")
     return path
 
 

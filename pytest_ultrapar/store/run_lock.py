@@ -1,4 +1,4 @@
-"""The lock file of a run's directory: the run it belongs to, and the last process that held it."""
+"""The lock file in a run's directory. It names the run, and the last process that held the lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def read_holder(path: Path) -> Holder | None:
-    """The content of the lock of a run's directory; None if it is missing or unreadable."""
+    """The content of the lock file in a run's directory; None if it is missing or unreadable."""
     try:
         return msgspec.json.decode(read_file(path / LOCK_NAME), type=Holder)
     except (OSError, *NOT_THAT_JSON):
@@ -41,7 +41,7 @@ def write_holder(lock_fd: int, run_id: str) -> None:
 
 
 def mark_as_run(path: Path, run_id: str) -> None:
-    """Mark a directory that contains all files of a run as a run; call this last.
+    """Mark a directory as a run. Call this last, when the directory contains all files of the run.
 
     Raises:
         OSError: It cannot be written.

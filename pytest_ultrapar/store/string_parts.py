@@ -1,4 +1,4 @@
-"""Store the long strings of a run's exchanges in `parts/`, each once: one file per content.
+"""Store the long strings of a run's exchanges in `parts/`: each content once, in its own file.
 
 Any process of a run may be the first to find an image, so all processes write in the same way. They
 write to a temporary file, which then gets its final name. An unfinished file has a temporary name.
@@ -66,7 +66,7 @@ class PartWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(Disk.open_fd(temporary, flags, 0o600), "wb") as file:
             file.write(content)
-        # Synced later: a sync takes milliseconds, and this thread serves all requests.
+        # Sync later: a sync takes milliseconds, and this thread serves all requests.
         Disk.replace(temporary, path)
         self._unsynced.append(path)
 

@@ -35,9 +35,9 @@ def read_columns(
         run_dir: The run directory.
         name: The name of the table, one of `tables.TABLES`.
         columns: Names of the columns.
-        beginning: Also read all columns whose names begin with this; some runs have no such column.
-        of_cases: Case ids. Only their rows are kept, so a table may be larger than memory; None:
-            all rows. `columns` must contain `case_id`.
+        beginning: Also read all columns whose names begin with this text, if there are any.
+        of_cases: Case ids. Only the rows of these cases are kept, so a table may be larger than
+            memory; None: all rows. `columns` must contain `case_id`.
 
     Raises:
         ResultsError: The table does not exist, cannot be read, or was changed.
@@ -100,7 +100,8 @@ def _refuse_another(path: Path) -> None:
     """Compare a table with its digest in the run's summary.
 
     Raises:
-        ValueError: They differ. JSON, and the last part of Parquet, have no other check.
+        ValueError: They differ. There is no other check for JSON and for the last part of Parquet
+            files.
         OSError: The table cannot be read.
     """
     try:
@@ -129,7 +130,7 @@ def _of_parquet(
         if missing:
             raise KeyError(*missing)
         names = _names(columns, known.names, beginning)
-        # Each filtered batch is compared with all ids: use few, large batches for many ids.
+        # Each filtered batch is compared with all ids, so use a few large batches for many ids.
         size = max(_ROWS_AT_ONCE, len(of_cases or ()))
         groups = [*range(file.num_row_groups)]
         if of_cases is not None:

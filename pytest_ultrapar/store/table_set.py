@@ -1,8 +1,8 @@
-"""The tables of a run, written to temporary files and published together.
+"""Write the tables of a run to temporary files, and publish them together.
 
 Each table is written next to its final place, closed and read back before any table replaces an
-earlier one. So a reader finds whole tables, all from the same compaction. Readers of Parquet treat
-a flipped byte as a value, so its pages have checksums.
+earlier one. So a reader finds whole tables, all from the same compaction. Readers of Parquet accept
+a flipped byte as a value, so the pages have checksums.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""Texts other than the content may be longer than the content."""
+"""All texts of a message count: the other texts may be longer than the content."""
 
 
 class StoredEpisode(NamedTuple):
-    """The kept facts about an episode.
+    """The facts that are kept about an episode.
 
     Attributes:
         position: Its position in the journal.
         row: Its row among the kept episodes.
         requests: The range of its requests in the log of requests.
         attempts: Its rows of `attempts`.
-        messages: Its rows of `transcripts`; None if they are not kept.
-        n_characters: Characters of its conversation.
+        messages: Its rows of `transcripts`; None if these rows are not kept.
+        n_characters: The number of characters in its conversation.
     """
 
     position: Position
@@ -105,7 +105,7 @@ class StoredEpisode(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A case that left records.
+    """A case that has records in the journal.
 
     Attributes:
         number: The number of the planned case; -1 if it is not planned.
@@ -134,7 +134,7 @@ class TableSet:
         params: As given.
         n_maybe_billed: Requests so far that got no answer but may have been billed.
         prices: The cost of requests so far.
-        replayed: How often stored answers were used so far, by `Attempt.replayed`.
+        replayed: How many stored answers were used so far, by `Attempt.replayed`.
         n_resumed: Interrupted conversations so far that continued from their answers.
         n_strayed: Interrupted conversations that then sent other requests.
         roles: The requests to roles so far.
@@ -178,7 +178,7 @@ class TableSet:
         """Add one episode, graded or not.
 
         Args:
-            case: Its case; None if it is not planned any more.
+            case: Its case; None if the case is no longer planned.
             position: Its position in the journal.
             episode: The record of the episode.
             requests: The range of its requests in the log of requests.
@@ -230,7 +230,7 @@ class TableSet:
         said: Sequence[Column],
         read: Callable[[Position], EpisodeEnded | None],
     ) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Rows of some cases in `results`, `attempts` and `transcripts`."""
+        """Return the rows of some cases in `results`, `attempts` and `transcripts`."""
         return (
             self._result_rows(group, said),
             self._attempts.take(
@@ -243,8 +243,8 @@ class TableSet:
         """Keep a substitute for a graded episode, and return its row.
 
         If the case had no episode (skipped by a mark), its times are zero, both timestamps come
-        from its grade, and the names of its lane are empty. If it had an episode whose record
-        cannot be read any more, all these values are null.
+        from its grade, and the names of its lane are empty. If it had an episode whose record can
+        no longer be read, all these values are null.
         """
         spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
         place = placed(self._manifest, grade)
@@ -252,7 +252,7 @@ class TableSet:
 
     def plan(self, cases: Sequence[Case]) -> None:
         """Set the cases that rows refer to by their numbers, from 0."""
-        # In parts, since a text column has at most 2 GiB.
+        # Make several parts, since a text column has at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
 
@@ -268,15 +268,15 @@ class TableSet:
         return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def spent(self, ended: Iterable[Ended]) -> pa.Table:
-        """The kept columns of the graded episodes of those cases that have a result."""
+        """The kept columns of graded episodes, for the cases that have a result."""
         return self._episodes.take([one.row for one in ended if one.grade is not None])
 
     def _result_rows(self, group: Sequence[Ended], said: Sequence[Column]) -> pa.Table:
         own = [one for one in group if one.grade is not None]
         grades = [one.grade for one in own if one.grade is not None]
         values = [*map(grade_values, grades)]
-        # In a resumed run another worker may have graded it; the worker that sent the requests is
-        # shown.
+        # In a resumed run, another worker may have graded the case. Show the worker that sent the
+        # requests.
         rows = by_key(divmod(one.number, CASES_PER_GROUP) for one in own)
         parts = [self._cases[at].take(pa.array(its, pa.int64())) for at, its in rows.items()]
         known = pa.concat_tables(parts or [self._cases[0].slice(0, 0)]), self.spent(own)
@@ -326,7 +326,8 @@ class TableFiles:
         self, run_dir: Path, manifest: Manifest, params: Sequence[Column], said: Sequence[Column]
     ) -> None:
         self._said = said
-        # If one cannot be opened, the next compaction removes the temporary files of the others.
+        # If a file cannot be opened, the next compaction removes the temporary files of the other
+        # tables.
         self._tables = [
             _open_table(run_dir, manifest, "results", results_columns(params, said)),
             _open_table(run_dir, manifest, "attempts", ATTEMPTS_COLUMNS),
@@ -345,7 +346,7 @@ class TableFiles:
         Args:
             rows: The set with the rows.
             cases: In the order of their rows.
-            read: Returns an episode of the journal, or None if it cannot be read any more.
+            read: Returns an episode from the journal, or None if it can no longer be read.
             written: Called before each row group with the number of cases written.
         """
         n_written = 0
@@ -389,7 +390,7 @@ def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
 
 
 def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
-    """Write `limits` and `pauses` of a run if they have rows; return the paths of the written ones.
+    """Write `limits` and `pauses` of a run if they have rows; return the paths of these files.
 
     Raises:
         ResultsError: A table does not contain the written rows.
@@ -424,7 +425,7 @@ def _open_table(run_dir: Path, manifest: Manifest, name: str, columns: Sequence[
 
 
 class _JsonLinesTable(Table):
-    """A table as `<name>.jsonl`; timestamps are ISO 8601 in UTC."""
+    """A table in a file `<name>.jsonl`; timestamps are ISO 8601 in UTC."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

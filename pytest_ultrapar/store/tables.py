@@ -106,7 +106,7 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Insert columns of another record at the place that earlier versions gave them."""
+    """Insert columns of another record at the place that they had in earlier versions."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
@@ -267,7 +267,7 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
     # The duration begins with the first lease and includes the episode's work after the last
-    # answer. An episode that prepared for a long time has given that lease back.
+    # answer. An episode that prepared for a long time has returned that lease.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s
@@ -387,7 +387,7 @@ def case_values(case: Case) -> dict[str, Scalar]:
 
 
 def grade_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """A column for each name in `grade_values` of any grade, sorted by name."""
+    """A column for each name that `grade_values` returns for any grade, sorted by name."""
     kinds: dict[str, Kind] = {"label": "string", "score": "double"}
     return tuple(
         Column(name, kinds[name.partition(".")[0]], nullable=True) for name in sorted({*names})

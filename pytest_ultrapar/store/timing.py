@@ -1,4 +1,4 @@
-"""Decide which requests and cases measured times include; pure."""
+"""Decide which requests and cases are included in measured times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_SERVICE = frozenset({"rate", "unsent"})
 
 
 class Span(NamedTuple):
-    """From an episode's first send to its end, in monotonic seconds of the host."""
+    """The time from an episode's first send to its end, in monotonic seconds of the host."""
 
     first_send_s: float
     end_s: float

@@ -1,4 +1,4 @@
-"""The messages in exchanges: the new messages of each request, each followed by its answer.
+"""Read messages from exchanges: the new messages of each request, followed by its answer.
 
 Requests are read through the fields in which APIs put messages. Whole answers in the form of chat
 completions keep all fields of a message. All other answers, and all streams, are read with the
@@ -92,7 +92,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
     try:
         found = said(exchanges, part)
     except ValueError as error:
-        # Its checksum shows that the record is whole, so it comes from another version.
+        # The checksum shows that the record is complete, so it comes from another version.
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
         turn, role = one.exchange.turn, one.exchange.role
@@ -190,7 +190,7 @@ def _other(message: Fields) -> str | None:
 
 
 def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
-    """A message for each readable choice of an answer."""
+    """Yield a message for each readable choice of an answer."""
     body = _end(one.came) if one.is_stream else _read(one.came)
     choices = body.get("choices") if isinstance(body, dict) else None
     facts: Fields = {"parameters": _parameters(request)}
@@ -267,7 +267,7 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
 
 
 def _end(came: bytes) -> Fields | None:
-    """The last event of a stream that counts the tokens, or simply the last event."""
+    """The last event of a stream that reports token counts; without one, the last event."""
     reader = EventReader()
     last = None
     for event in reversed([*reader.feed(came), *reader.end()]):

@@ -20,7 +20,7 @@ from pytest_ultrapar.system.disk import Disk
 _CLOCK_REALTIME_COARSE = 5
 """A clock of Linux: the time of day, which may lag by up to 10 ms."""
 _fine = _CLOCK_REALTIME_COARSE
-"""`CLOCK_TAI` if the system has it: exact, and a whole number of seconds apart from `REALTIME`."""
+"""`CLOCK_TAI` if the system has it. It is exact, and differs from `REALTIME` by whole seconds."""
 with suppress(OSError):
     clock_gettime(CLOCK_TAI)
     _fine = CLOCK_TAI

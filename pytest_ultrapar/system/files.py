@@ -152,7 +152,7 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
         path: The file.
         kind: The type that the file must contain.
         missing: The value to return if the file does not exist.
-        wrong: The words for other content in the error, such as "is not a summary".
+        wrong: The error message if the file contains something else, such as "is not a summary".
 
     Raises:
         ResultsError: The file cannot be read, is damaged, or contains something else.

@@ -31,7 +31,7 @@ def tell_parent(line: bytes) -> None:
 
 
 def answer_parent(answer: Callable[[], bytes]) -> int:
-    """Print the answer or the error, and return the exit code, in modules that `run_child` runs."""
+    """Print the answer or the error for `run_child` in the parent, and return the exit code."""
     try:
         said = answer()
     except UltraparError as error:

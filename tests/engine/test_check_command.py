@@ -177,15 +177,13 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         found = said_of(lines, lane)
         assert found[0] == word
         assert found[1].startswith(why)
-    dead = (
-        "key lab/key1 (environment CHECK_KEY_1) was refused (401, or words that reject the key): "
-    )
+    dead = "key lab/key1 (environment CHECK_KEY_1) was refused (401, or a message that rejects"
     for model in ("fine", "gone", "busy", "broken"):
         assert said_of(lines, f"lab/{model}/key1")[1].startswith(dead)
     assert lines[-3:] == [
         "1 of 10 lanes ok: 4 auth, 1 connect, 1 malformed, 1 not_found, 1 rate, 1 timeout",
         "failed: lab/broken/key1, lab/busy/key1, lab/fine/key1, lab/gone/key1: key lab/key1 "
-        "(environment CHECK_KEY_1) was refused (401, or words that reject the key): HTTP 401: "
+        "(environment CHECK_KEY_1) was refused (401, or a message that rejects the key): HTTP 401: "
         '{"error":{"message":"Incorrect or no API key provided","type":"invalid_request_error",'
         '"param":null,"code":"invalid_api_key"}}',
         "no lane is ok for the models gone, busy, broken, slow and 1 more",

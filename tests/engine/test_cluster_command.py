@@ -180,7 +180,7 @@ def test_status_shows_how_long_a_new_server_keeps_rows_closed(server, capsys):
     Sharing(server, "one", (5, 2)).renew()
     text = status(capsys)
     assert re.search(
-        r"key:abc:qps = 2: closed for another \d\.\d\d s, since the server restarted", text
+        r"key:abc:qps = 2: closed for another \d\.\d\d s, because the server restarted", text
     )
     assert "one 0 (2 on the way)" in text
 
@@ -308,11 +308,11 @@ def test_a_drained_host_begins_no_more_cases(server, capsys):
     [
         (["drain", "night", "none"], 'run night has no host "none"; its hosts are: one'),
         (["drain", "other", "one"], 'has no run "other"; its runs are: night'),
-        (["forget", "night"], "run night is in progress on one; end or drain its hosts first"),
+        (["forget", "night"], "run night is in progress on one; stop or drain its hosts first"),
         (["forget", "other"], 'has no run "other"'),
         (
             ["reopen", "night", "whole"],
-            "run night is in progress on one; end or drain its hosts first",
+            "run night is in progress on one; stop or drain its hosts first",
         ),
         (["status", "other"], 'has no run "other"'),
         (
@@ -381,7 +381,7 @@ def test_days_stay_closed_while_hosts_may_still_report_their_counts(server, kv, 
     server.renew(msgspec.structs.replace(call, seq=2, epoch=epoch))
     code, text = shown(capsys, "reset-day")
     assert code == 0
-    assert re.match(r"all limits stay closed for another \d\.\d\d s, since the server ", text)
+    assert re.match(r"all limits stay closed for another \d\.\d\d s, because the server ", text)
 
 
 @pytest.mark.cpu_s(3)

@@ -139,7 +139,7 @@ def test_command_ended_by_a_signal_has_a_shells_code_and_missing_requests_are_re
     write_pool(tmp_path)
     done = run(tmp_path, "sh", "-c", script)
     assert done.returncode == code
-    assert "no request came to the gateway: sh and its processes do not read" in done.stderr
+    assert "the gateway received no request: sh and its processes do not read" in done.stderr
     assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
 
 
@@ -269,7 +269,7 @@ def test_requests_of_processes_that_the_command_left_behind_are_counted(tmp_path
     tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
     done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
     assert done.returncode == 3
-    said = "after sh had ended, 2 requests that waited or came later got 503: let it wait"
+    said = "after sh had ended, 2 requests that were waiting or arrived later got 503"
     assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
     answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
     assert sorted(map(int, done.stdout.split())) == answers

@@ -95,7 +95,7 @@ def test_existing_file_is_not_changed(init, tmp_path):
     (tmp_path / "pool.toml").write_text("mine")
     code, said = init("--model", "openai/m")
     assert (code, (tmp_path / "pool.toml").read_text()) == (4, "mine")
-    assert "pool.toml: exists and was not changed; name another" in said
+    assert "pool.toml: exists and was not changed; choose another" in said
 
 
 def test_error_without_any_key_says_what_to_do(init, tmp_path):

@@ -107,7 +107,7 @@ def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys)
     asked(project, "--ultrapar-out=whole")
     asked(project, "--ultrapar-out=again", "--ultrapar-only=unsolved,partial",
           "--ultrapar-only-of=whole")  # fmt: skip
-    note = "the new run has only cases that ended unsolved,partial in an earlier run"
+    note = "the new run contains only cases that ended unsolved,partial in an earlier run"
     for command in (["compare", "whole", "again"], ["gate", "again", "--baseline", "whole"]):
         capsys.readouterr()
         main(command)
@@ -123,7 +123,7 @@ def test_comparison_reports_that_a_run_has_only_last_failed_cases(project, capsy
     capsys.readouterr()
     main(["compare", "whole", "again"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the new run used --lf, which selects cases that did not end well before" in said
+    assert "the new run used --lf, which selects cases that failed before" in said
 
 
 @pytest.mark.parametrize(

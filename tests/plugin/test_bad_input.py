@@ -60,7 +60,7 @@ OPTIONS = {
     ),
     "resume nothing": (
         ["--ultrapar-resume=latest"],
-        "no run found at .ultrapar/latest; name a run directory",
+        "no run found at .ultrapar/latest; specify a run directory",
     ),
     "simulator": (
         ["--ultrapar-simulator=http://127.0.0.1:1"],
@@ -156,7 +156,7 @@ def test_it(answer): pass
     )
     said = refusal(project, workers, in_process=workers == "-n0")
     assert "test_suite.py::test_it[" in said
-    assert "has half a surrogate pair" in said
+    assert "contains half a surrogate pair" in said
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_two_hosts_run_each_case_once_and_a_host_with_another_suite_is_refused(p
     assert sorted(said) == [False, True]
     # Its directories are on one disk, so the last host merged them into one run.
     (whole,) = project.pytester.path.glob("merged-night-*")
-    assert f"run night is merged in {whole}" in outputs[said.index(True)]
+    assert f"run night is merged into {whole}" in outputs[said.index(True)]
     assert len(pq.read_table(whole / "results.parquet")) == N
     manifest = read_manifest(whole)
     assert {one.host for one in manifest.merged.parts} == {"one", "two"}
@@ -137,7 +137,7 @@ def refusal(project, *args):
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
         (["--ultrapar-check"], "it sends requests outside the shared limits"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
-        (["--ultrapar-gate=coverage>=0.5"], "gate the run that ultrapar merge makes"),
+        (["--ultrapar-gate=coverage>=0.5"], "ultrapar gate on the merged run"),
         (["--ultrapar-mode=serial"], "does not work with mode serial"),
         (["--ultrapar-cluster=nowhere"], "must begin with redis://"),
         (["--ultrapar-cluster-host=a b"], "--ultrapar-cluster-host must be 1 to 100 letters"),

@@ -116,7 +116,7 @@ def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
         assert f"{closed}; the run waited 15 s for it" in output
         assert main(["cluster", "status"]) == 0
         said = capsys.readouterr().out
-        assert "ultrapar cluster reset-day opens" in said
+        assert "ultrapar cluster reset-day reopens" in said
         assert f"waits: {closed} until ultrapar cluster reset-day" in said
         assert main(["cluster", "reset-day"]) == 0
         assert "opened" in capsys.readouterr().out

@@ -289,7 +289,7 @@ def test_interrupted_conversations_continue_too(talks):
         running.interrupt()
         running.wait()
     said = talks.resume("-n0")
-    assert re.search(r"[1-9]\d* conversations? cut off: recorded answers come first", said)
+    assert re.search(r"[1-9]\d* conversations? cut off: recorded answers are used first", said)
     asked_once(talks, 0)
     assert {row["n_attempts"] for row in talks.project.rows()} == {N_TURNS}
 

@@ -22,7 +22,7 @@ def test_dead_lanes_are_removed_and_the_other_cases_run(project):
     result = project.run("-n0")
     assert result.ret == 1
     assert project.kinds() == {("solved", None): 40, ("infra", "no_lane"): 40}
-    why = "was refused (401, or words that reject the key)"
+    why = "was refused (401, or a message that rejects the key)"
     key1 = f"key p/key1 (environment TEST_KEY_1) {why}: {REMOVED}"
     where = f"127.0.0.1:{project.server.port}/v1"
     model_n = f"instance p/n ({where}) was not found (404), or does not serve n: {REMOVED}"
@@ -55,7 +55,7 @@ def test_run_with_a_wrong_key_ends_with_the_reason(project):
     verdict, *lines = [line for line in said.replace("\n  ", " ").split("\n")[1:] if line]
     assert verdict == "12 cases: 0 solved, 12 infra; coverage 0.0 %"
     assert lines[0].startswith(
-        "key p/key0 (environment TEST_KEY_0) was refused (401, or words that reject the key): "
+        "key p/key0 (environment TEST_KEY_0) was refused (401, or a message that rejects the key): "
         f"{REMOVED}"
     )
     assert lines[1].startswith(

@@ -116,7 +116,7 @@ def test_gate_without_a_figure_fails_the_run(project, outcome):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-gate=score.rihgt>=0.5")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: *did you mean right?*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot check the rules of *: *did you mean right?*"])
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outc
     project.server.weather = refusing(401, f"{CANARY}-0")
     result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
     said_by(result, 1)
-    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: no case of * was graded*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot check the rules of *: no case of * was graded*"])
 
 
 @pytest.mark.slow
@@ -196,8 +196,8 @@ BAD_RULES = {
     "--ultrapar-gate=solvedrate>=0.5": "did you mean solved_rate?",
     "--ultrapar-gate=solved_rate[model=n]>=0.5": "no case has model 'n'",
     "--ultrapar-gate=solved_rate[promt=a]>=0.5": "promt is not a parameter of a case; did you mean",
-    "--ultrapar-gate-undecided=fail": "--ultrapar-gate-undecided fail has nothing to judge",
-    "--ultrapar-gate=throughput>=-10%": "it needs a baseline: name one",
+    "--ultrapar-gate-undecided=fail": "--ultrapar-gate-undecided fail has no effect without rules",
+    "--ultrapar-gate=throughput>=-10%": "it needs a baseline: specify one",
     "--ultrapar-gate-baseline=nowhere": "--ultrapar-gate-baseline: no run found at nowhere",
 }
 

@@ -40,8 +40,8 @@ def test_dead_key_ends_the_run_before_any_case(project):
     assert (
         "ERROR: --ultrapar-check: the selected cases need 3 lanes, of which 1 failed; "
         "no case was sent:\n"
-        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or words that "
-        "reject the key): HTTP 401: "
+        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, "
+        "or a message that rejects the key): HTTP 401: "
     ) in said
     assert "--ultrapar-check=warn continues without them" in said
     assert sorted(project.server.prompts) == [QUESTION] * 3

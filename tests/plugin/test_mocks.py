@@ -177,7 +177,7 @@ def test_mock_that_cannot_answer_is_refused_before_the_first_request(mocks, way)
     assert "docs/how-to/mocks.md" in said
 
 
-SAID = "did not use that mock but went to the pool's servers; if it should answer an episode"
+SAID = "did not use that mock but went to the pool's servers; if the mock should answer an episode"
 TOOLS = """
 @pytest.fixture(scope="session")
 def tools():

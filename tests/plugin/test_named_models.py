@@ -91,7 +91,7 @@ def test_server_without_exactly_one_model_is_refused(here):
     url = here.server.base_url
     here.server.served = ["a", "b"]
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
-    assert f"{url}/models: has 2 models (a, b); name one: {url}#NAME, or api_name in the" in said
+    assert f"{url}/models: has 2 models (a, b); specify one: {url}#NAME, or api_name in the" in said
     here.server.served = []
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
     assert "has 0 models (none)" in said
@@ -102,7 +102,7 @@ def test_missing_server_is_reported_in_one_sentence(here, workers):
     said = here.refusal(run(here, workers, *given))
     assert said.strip() == (
         "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start it, or "
-        "name one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
+        "specify one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
     )
 
 

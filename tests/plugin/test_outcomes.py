@@ -280,7 +280,7 @@ def test_it(answer, grade, prompt):
     assert told["three"] == "less than half"
     assert told["four"] == "wrong"
     assert "assert" in rows["four"]["error"]
-    assert rows["five"]["error"].endswith("grade() got reason=3; a reason must be a text")
+    assert rows["five"]["error"].endswith("grade() got reason=3; a reason must be a string")
     assert {row["score.length"] for row in rows.values()} == {3.0, None}
 
 

@@ -192,8 +192,7 @@ def test_missing_key_is_only_a_warning(project, planned, monkeypatch):
     monkeypatch.delenv("TEST_KEY_0")
     said = planned("-n0")
     assert (
-        "WARNING: a run would stop at its start: pool.toml: provider[0].keys[0].env names the"
-        in said
+        "WARNING: a run would fail to start: pool.toml: provider[0].keys[0].env names the" in said
     )
 
 
@@ -240,7 +239,7 @@ def test_mark_with_an_invalid_expectation_is_refused(project):
 
 REFUSED = {
     "--ultrapar-resume=latest": "--ultrapar-plan plans a whole run; leave out --ultrapar-resume",
-    "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; name a run",
+    "--ultrapar-plan-from=nowhere": "no run found at nowhere or .ultrapar/nowhere; specify a run",
 }
 
 
@@ -295,7 +294,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert rows(said)["phase"][1].startswith("40.0 s")
     assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), alone needs 7.27 s" in said
+    assert "binding key: p/key0 (workers), time alone 7.27 s" in said
 
 
 def test_collect_only_lists_cases_and_plans(project, planned):

@@ -259,7 +259,7 @@ def answer(llm, model): return llm.chat("x")
 
 def test_it(answer): pass
 """,
-        """test_it: fixture 'answer' takes `llm`, which runs ahead of all fixtures; write
+        """fixture 'answer' uses `llm`, but requests are sent before any fixture runs; write
     @prefetch
     async def answer(llm, model) -> str:
 """,

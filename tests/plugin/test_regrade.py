@@ -130,7 +130,10 @@ def test_value_that_no_longer_fits_is_an_error(project):
         ),
         (("--ultrapar-baseline=5",), "leave one of them out"),
         (("--ultrapar-check",), "leave out --ultrapar-check"),
-        (("--ultrapar-gate=throughput>=1",), "a regraded run (--ultrapar-regrade) measures no"),
+        (
+            ("--ultrapar-gate=throughput>=1",),
+            "a regraded run (--ultrapar-regrade) does not measure",
+        ),
         (("-k", "nothing_at_all"), None),
     ],
 )

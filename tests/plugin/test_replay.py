@@ -236,7 +236,7 @@ NO_SENSE = {
     "--ultrapar-baseline=5": "leave one of them out",
     "--ultrapar-check": "leave out --ultrapar-check",
     "--ultrapar-plan": "leave out --ultrapar-plan",
-    "--ultrapar-gate=throughput>=1": "a replayed run (--ultrapar-replay) measures no speed",
+    "--ultrapar-gate=throughput>=1": "a replayed run (--ultrapar-replay) does not measure speed",
     "--ultrapar-seed=8": "says 8",
     "--ultrapar-out={run}": "name the same run",
 }

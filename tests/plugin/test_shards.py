@@ -181,8 +181,11 @@ ONE = cases(list("abcdefgh"))
         (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merged run"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merged run"),
+        (
+            ["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"],
+            "ultrapar gate on the merged run",
+        ),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "ultrapar gate on the merged run"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
             "policy exclusive of mode ultra makes",
@@ -251,7 +254,7 @@ def test_gate_of_a_shard_is_refused(project, capsys):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run = str(project.directory.resolve())
     assert main(["gate", run, "--rule", "solved_rate>=0"]) == 4
-    said = "is shard 1/2 of a run, but a gate judges whole runs: merge its parts (ultrapar merge)"
+    said = "is shard 1/2 of a run, but a gate checks whole runs: merge its parts (ultrapar merge)"
     assert said in capsys.readouterr().err
 
 

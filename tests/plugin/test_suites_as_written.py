@@ -312,7 +312,7 @@ def test_changed_data_are_refused_and_the_error_says_how_to_continue(project, su
     assert project.run("-n0").ret == 0
     write_data(project, "a", "B", "C", "d")
     said = refused(project.run("-n0", "--ultrapar-resume=latest"))
-    assert f"{CHANGED} {name!r} (the first of 2 such cases); start a new run, or give " in said
+    assert f"{CHANGED} {name!r} (the first of 2 such cases); start a new run, or add " in said
     assert "--ultrapar-keep-changed" in said
     assert len(project.server.prompts) == 3
 
@@ -351,7 +351,7 @@ def test_data_of_cases_without_an_answer_may_change(project):
 def test_keep_changed_needs_a_run_to_resume(project):
     project.suite(cases(1))
     said = project.refusal(project.run("-n0", "--ultrapar-keep-changed"))
-    assert "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN" in said
+    assert "--ultrapar-keep-changed needs a run to resume: add --ultrapar-resume RUN" in said
 
 
 @pytest.mark.slow

@@ -233,14 +233,14 @@ def test_it(answer, prompt, grade): grade({arguments})
     [
         (
             'True, labels={"parts": ["a"]}',
-            "grade() got the label 'parts': ['a']; it must be a text",
+            "grade() got the label 'parts': ['a']; it must be a string",
         ),
-        ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a text or a number"),
+        ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a string or a number"),
         (
             'True, labels="B"',
             "grade() got labels='B'; labels must be a dict such as {'answer': 'B'}",
         ),
-        ("None", "grade() got neither an outcome nor a score; give at least one of them"),
+        ("None", "grade() got neither an outcome nor a score; pass at least one of them"),
     ],
 )
 def test_invalid_label_is_an_error_of_the_case_and_its_answer_is_stored(project, arguments, said):
@@ -261,9 +261,9 @@ def test_it(answer, prompt): pass
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ('{"prompt": 1}', "has the name 'prompt'; use a text that names no column or param"),
-        ('{"model": "x"}', "has the name 'model'; use a text that names no column or param"),
-        ("{1: 2}", "has the name 1; use a text that names no column or parameter"),
+        ('{"prompt": 1}', "has the name 'prompt'; use a string that is not the name of a column"),
+        ('{"model": "x"}', "has the name 'model'; use a string that is not the name of a column"),
+        ("{1: 2}", "has the name 1; use a string that is not the name of a column or parameter"),
         ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
         ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
     ],

@@ -16,7 +16,7 @@ def test_modes_keep_their_order():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is not a mode; allowed are serial, rotate, phase, ultra, each once, with commas"),
+        ("", "'' is not a mode; allowed are serial, rotate, phase, ultra, each at most once, sep"),
         ("serial,", "'' is not a mode"),
         ("serial,ulta", "'ulta' is not a mode;.*did you mean ultra\\?"),
         ("SERIAL", "did you mean serial\\?"),
@@ -32,9 +32,9 @@ def test_invalid_modes_are_refused(text, message):
 @pytest.mark.parametrize(
     ("passed_on", "message"),
     [
-        ([], "name the suite before pytest's options"),
+        ([], "put the suite before pytest's options"),
         (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*with --modes"),
-        (["suite", "--ultrapar-out", "x"], "name the directory with --out DIR"),
+        (["suite", "--ultrapar-out", "x"], "specify the directory with --out DIR"),
         (["suite", "--ultrapar-pool=x"], "--pool is given"),
         *(
             (["suite", f"--{name}"], "with it, pytest runs no case")
@@ -58,7 +58,7 @@ def test_own_options_and_options_for_pytest_may_be_mixed():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("bench", "ultrapar bench: error: name the suite"),
+        ("bench", "ultrapar bench: error: put the suite"),
         ("bench a --modes x", "'x' is not a mode"),
         ("bench a --ultrapar-out=b", "--ultrapar-out cannot be used"),
         ("simulate --pool p.toml --what", "error: unrecognized arguments: --what"),

@@ -135,7 +135,7 @@ def test_server_that_may_evict_keys_is_refused(policy):
                 "CLUSTERDOWN Hash slot not served",
             )
         ),
-        ("MOVED 7 10.0.0.1:6379", "without the keys {ultrapar:default}:*: name the node"),
+        ("MOVED 7 10.0.0.1:6379", "without the keys {ultrapar:default}:*: use the URL of the node"),
         ("NOPERM User x has no permissions to run", "denies a required permission"),
         ("ACL failure in script: User x has no permissions", "denies a required permission"),
         ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),

@@ -268,7 +268,7 @@ def test_refusal_of_a_running_run_does_not_advise_to_resume_it(refused, runs):
         err = refused("compare", "base", "killed")
     finally:
         going_on.close()
-    assert "killed is still running; compare it after its end" in err
+    assert "killed is still running; compare it when it has finished" in err
     assert "resume" not in err
 
 
@@ -325,8 +325,8 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
     [
         ((), "no rule is given: add --rule RULE, or --baseline RUN"),
         (("--rule", "speed>=3"), "speed is not a metric; did you mean speedup?"),
-        (("--rule", "throughput>=-10%"), "it needs a baseline: name one"),
-        (("--rule", "same_answers"), "it needs a baseline: name one"),
+        (("--rule", "throughput>=-10%"), "it needs a baseline: specify one"),
+        (("--rule", "same_answers"), "it needs a baseline: specify one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
         (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),

@@ -48,7 +48,7 @@ def test_rule_is_parsed(text, metric, filters, bound, form):
         ("throughput=5", "unknown comparison =; write throughput>=BOUND"),
         ("throughput>=", "the bound '' is not a number"),
         ("throughput>=-10", None),
-        ("throughput>=10%", "10% needs a sign, since a per cent bound is relative to the baseline"),
+        ("throughput>=10%", "10% needs a sign, because a bound in % is relative to the baseline"),
         ("changed<=5%", "already compares both runs; changed is compared with a share such as"),
         ("throughput>=5s", "the unit s does not fit throughput"),
         ("latency.p95<=2.5", "the bound has no unit; latency.p95 is compared with 2.5s, 300ms"),

@@ -85,6 +85,6 @@ def test_no_line_is_wider_than_the_terminal(folder):
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):
-    with pytest.raises(ConfigError, match=r"is a folder of runs \(2\); name one") as refused:
+    with pytest.raises(ConfigError, match=r"is a folder of runs \(2\); specify one") as refused:
         find_measured_run(str(folder))
     assert str(folder / "worse") in str(refused.value)

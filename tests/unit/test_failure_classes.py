@@ -16,7 +16,7 @@ LANE = {
 }
 DOUBTS = {"bad_request": "stays; if it is the lane's first answer: checked, then "}
 TRIES = {
-    "free": "while a lane is left",
+    "free": "as long as a lane remains",
     "attempts": "up to the maximum",
     "once": "one more time",
     "reconnect": "on a new connection",
@@ -41,7 +41,8 @@ def row(outcome, each):
     if each.removes is not None:
         lane = f"{DOUBTS.get(outcome, 'checked, then ' * (outcome in DOUBTED))}{LANE[each.removes]}"
     elif each.breaker is not None:
-        lane = f"breaker, after {each.breaker.after}"
+        after = each.breaker.after
+        lane = f"opens its breaker after {after} failure{'s' * (after > 1)}"
     else:
         lane = "pauses" if each.pauses else "stays"
     same = "no"
@@ -52,7 +53,7 @@ def row(outcome, each):
     return (
         f"`{outcome}`",
         lane,
-        "once elsewhere" if outcome in DOUBTED else TRIES[each.again],
+        "once, on another lane" if outcome in DOUBTED else TRIES[each.again],
         same,
         "no" if each.again == "never" else "yes",
         said(each.costs_attempt),

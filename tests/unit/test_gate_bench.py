@@ -127,14 +127,14 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another mode, and its modes are phase, ultra"),
-        (("alone", RULE), "and its modes are serial. Run ultrapar bench"),
+        (("unmeasured", RULE), "a time and another mode, but its modes are phase, ultra"),
+        (("alone", RULE), "but its modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench", "--rule=speedup[flaw=order]>=3"),
             "speedup takes only the filters model and suite",
         ),
-        (("bench/benchmark.json", RULE), "is a file; name the directory of a"),
+        (("bench/benchmark.json", RULE), "is a file; pass the directory of a"),
         (("bench", "--baseline=unmeasured", "--rule=speedup>=-10%"), "runs one case at a"),
     ],
 )

@@ -46,7 +46,7 @@ def test_demand_that_has_ended_expires():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--cluster"], "set the environment variable ULTRAPAR_CLUSTER, or give --cluster URL"),
+        (["--cluster"], "set the environment variable ULTRAPAR_CLUSTER, or pass --cluster URL"),
         (["--cluster", "nowhere"], "--cluster must begin with redis://"),
         (["--cluster", "redis://:secret@db"], "--cluster contains a password"),
         (["--cluster", "redis://127.0.0.1:1"], "redis://127.0.0.1:1/0 does not answer"),

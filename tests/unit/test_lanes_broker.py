@@ -94,7 +94,8 @@ def test_removal_of_the_last_lane_refuses_waiting_and_later_requests():
     later = play.ask()
     assert set(play.refused) == {waiting, turn, later}
     why = (
-        "key p/k0 was refused (401, or words that reject the key): removed for the rest of the run"
+        "key p/k0 was refused (401, or a message that rejects the key): removed for the rest "
+        "of the run"
     )
     assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0

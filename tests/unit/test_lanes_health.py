@@ -115,7 +115,7 @@ def test_answer_resets_the_back_off(answer):
 @pytest.mark.parametrize(
     ("outcome", "scope", "why"),
     [
-        ("auth", "key", "key p/key0 was refused (401, or words that reject the key)"),
+        ("auth", "key", "key p/key0 was refused (401, or a message that rejects the key)"),
         ("forbidden", "key_model", "key p/key0 may not use the model m, or there is no such model"),
         ("not_found", "instance", "instance p/dep-1 was not found (404), or does not serve m"),
         ("tls", "instance", f"instance p/dep-1 presented a certificate {UNTRUSTED}"),

@@ -189,7 +189,7 @@ def test_merged_run_cannot_be_a_part(tmp_path, ultrapar):
     merged(tmp_path / "two", runs[0], runs[2])
     said = refusal(ultrapar, tmp_path / "w", tmp_path / "two", runs[1])
     ids = ", ".join(sorted(read_manifest(run).run_id for run in (runs[0], runs[2])))
-    assert f"is a merged run: name the runs it was merged from ({ids})" in said
+    assert f"is a merged run: pass the runs that it was merged from ({ids})" in said
 
 
 def test_merged_run_next_to_all_its_parts_is_left_out(tmp_path, ultrapar):
@@ -467,7 +467,7 @@ def test_resumed_part_is_measured_as_a_whole(tmp_path):
 
 
 def test_merge_without_a_run_is_refused(tmp_path, ultrapar):
-    assert "no run is named" in refusal(ultrapar, tmp_path / "w")
+    assert "no run is given" in refusal(ultrapar, tmp_path / "w")
     assert "no run found at" in refusal(ultrapar, tmp_path / "w", tmp_path / "none")
     a = part(tmp_path / "a", [0])
     (a / FILE_NAME).unlink()

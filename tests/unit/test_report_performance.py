@@ -150,7 +150,9 @@ def test_code_that_made_the_run_client_bound_is_named_once():
     )
     stood = msgspec.structs.replace(MEASURED, stalls=places, client_bound=said)
     (line,) = [one for one in lines(stood, lane()) if "fetched" in one]
-    assert line.startswith("CLIENT-BOUND: code of the suite blocked the loop of all episodes for 3")
+    assert line.startswith(
+        "CLIENT-BOUND: code of the suite blocked the event loop of all episodes for 3"
+    )
     busy = msgspec.structs.replace(stood, client_bound="cores are short")
     told = [one.partition(":")[0] for one in lines(busy, lane())]
     assert {"CLIENT-BOUND", "BLOCKED"} <= {*told}

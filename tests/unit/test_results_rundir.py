@@ -202,7 +202,7 @@ def planned(*models, n=2):
         ),
         (
             [msgspec.structs.replace(one, case_id="f" * 16) for one in planned("a", "b")],
-            "though their names are: the run seed",
+            "although their names are the same: the run seed",
         ),
         (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): use"),
     ],

@@ -103,7 +103,9 @@ def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, 
 def test_more_workers_are_not_suggested_if_cores_are_short():
     spent = [engine(cpu=0.2, waited=0.9, name="gw1"), engine(cpu=0.4, waited=0.5)]
     said = client_bound(with_client(3.0), spent, 0.001)
-    assert "(gw0) used 40% CPU and waited for a CPU 50% of the time: too few cores" in said
+    assert (
+        "(gw0) used 40% CPU and waited for a CPU 50% of the time: there are too few cores" in said
+    )
     assert "share its work" not in said
 
 
@@ -141,7 +143,8 @@ def test_suite_code_that_blocks_the_loop_is_reported_as_the_bound():
     )
     said = client_bound(with_client(0.0), [engine(), stood], 0.001)
     assert said == (
-        "code of the suite blocked the loop of all episodes for 1.1 s, most of it in g (b.py:2): "
+        "code of the suite blocked the event loop of all episodes for 1.1 s, "
+        "most of it in g (b.py:2): "
         "await llm.run(function) instead"
     )
     little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})

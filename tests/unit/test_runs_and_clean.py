@@ -138,7 +138,7 @@ def test_wrong_folder_is_refused_in_one_sentence(folder, ultrapar, command):
     for run in ("whole", "latest"):
         (folder / "latest").unlink(missing_ok=True)
         (folder / "latest").symlink_to("whole")
-        said = f"ultrapar {name}: error: runs/{run} is a run; name the folder that contains it\n"
+        said = f"ultrapar {name}: error: runs/{run} is a run; pass the folder that contains it\n"
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
 
 
@@ -147,7 +147,7 @@ def test_empty_folder_name_is_refused(folder, refused, monkeypatch, command):
     # As with a shell variable that is not set.
     monkeypatch.chdir(folder)
     name, *rest = command
-    assert "FOLDER is empty" in refused(name, "", *rest)
+    assert "FOLDER is an empty string" in refused(name, "", *rest)
     assert (folder / "whole").is_dir()
 
 
@@ -296,7 +296,7 @@ def test_run_that_cannot_be_removed_is_named_and_removed_next_time(folder, ultra
             (
                 ("--older-than", age),
                 f"--older-than: {age!r} is not an age; "
-                "write hours, days or weeks as 12h, 30d or 8w",
+                "write hours, days or weeks, such as 12h, 30d or 8w",
             )
             for age in ("30", "1m", "", "1.5d", "99999w")
         ],

@@ -233,7 +233,7 @@ def test_messages_cannot_control_the_terminal(show, tmp_path):
     ("words", "sentence"),
     [
         (("r", "tset[6]"), "no case of {r} matches 'tset[6]'; did you mean test[6]?"),
-        (("r", ""), "CASE is empty: give a case's id or a part of its node id"),
+        (("r", ""), "CASE is empty: pass a case's id or a part of its node id"),
         (
             ("r", "test_x"),
             "'test_x' matches 7 cases of {r}: "
@@ -243,8 +243,8 @@ def test_messages_cannot_control_the_terminal(show, tmp_path):
         (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one case"),
         (
             ("nowhere",),
-            "no run found at nowhere or .ultrapar/nowhere; name a run directory, the id of a run in"
-            " .ultrapar, or latest",
+            "no run found at nowhere or .ultrapar/nowhere; specify a run directory, the id of a "
+            "run in .ultrapar, or latest",
         ),
     ],
 )

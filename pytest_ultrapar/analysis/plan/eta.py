@@ -1,11 +1,11 @@
-"""Estimate when a run in progress ends; pure.
+"""Estimate when a run in progress ends. All functions are pure.
 
-The remaining requests load the limits as in a plan (`load.limit_loads`). The limit that needs the
-longest time decides, if it continues to be used as it was recently.
+The remaining requests load the limits as in a plan (`load.limit_loads`). The run ends when the
+slowest limit is done, assuming that the limit continues to be used as it was recently.
 
-The coordinator computes this twice a second while cases run. So the estimator is written out here:
-scipy has survival functions, but loading it would delay the first cases by up to a second and take
-50 MB.
+The coordinator computes this twice a second while cases run. So the estimator is implemented here.
+scipy has survival functions, but loading scipy would delay the first cases by up to a second and
+take 50 MB.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Survival:
     would a mean that treats requests in flight as if they ended now.
 
     Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
-    the longest observed length, lengths are assumed to end at the mean rate of all, and to be at
-    most as long again. This limit helps if all lengths are similar, because at first few have
-    ended.
+    the longest observed length, lengths are assumed to end at the overall mean rate, and to be at
+    most twice as long. This maximum helps if all lengths are similar, because few have ended at
+    first.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
@@ -63,7 +63,7 @@ class Survival:
             n_left -= ended.get(length, 0) + under_way.get(length, 0)
 
     def rest(self, reached: float = 0.0) -> float:
-        """Return the mean remaining length of a length that has reached `reached`."""
+        """Return the mean of what remains of a length that has already reached `reached`."""
         still, at, area = 1.0, reached, 0.0
         begun = 1.0
         for length, share in self._steps:
@@ -136,7 +136,7 @@ class Used(msgspec.Struct, frozen=True):
 
 
 MOST_LOOKS = 32
-"""The most looks at the second half of a run so far."""
+"""The maximum number of samples from the second half of a run so far."""
 
 
 class UseSamples(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class UseSamples(msgspec.Struct, frozen=True):
     Attributes:
         started_s: The last moment at which no lease had been granted.
         used: The uses, oldest first, over slightly more than the second half of the run so far. The
-            pace changes because models end, limits are found, and lanes come and go.
+            pace changes when models end, limits are found, and lanes come and go.
     """
 
     started_s: float
@@ -153,11 +153,11 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, now_s: float) -> UseSamples:
-        """Return the look before the first lease."""
+        """Return the sample before the first lease."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> UseSamples:
-        """Add a later look, and drop looks that are too old or too close together."""
+        """Add a later sample, and drop samples that are too old or too close together."""
         if not any(lane.granted for lane in status.lanes):
             return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
@@ -170,7 +170,7 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> Used:
-        """The look from which the pace is measured."""
+        """The sample from which the pace is measured."""
         return self.used[0]
 
 
@@ -232,7 +232,7 @@ class _Left(NamedTuple):
     Attributes:
         requests: How many requests are not yet sent.
         service_s: The mean time of a request, in seconds.
-        in_flight_s: The total seconds that requests in flight still take.
+        in_flight_s: How long requests in flight still take, in seconds in total.
         longest_s: The remaining seconds of the longest open episode.
         episode_s: The mean total time of an episode's requests, in seconds.
     """
@@ -392,10 +392,11 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """Return how much equal limits were used since then, 0 to 1.
+    """Return how much equally slow limits were used since that time, 0 to 1.
 
-    Even the use of seats is measured by the number of requests. The first requests set the
-    estimated time, and are often longer than later ones; by real times, seats would seem unused.
+    Even the use of seats is measured by the number of requests. The first requests determine the
+    estimated time, and they often take longer than later ones. Measured by real times, seats would
+    seem unused.
     """
     elapsed_s = now.now_s - since.now_s
     taken = offered = 0.0

@@ -22,10 +22,10 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         model: The model of these requests.
-        services_s: The seconds from send to answer of each request that used the model, in order;
-            there is at least one.
-        tokens_in: The sum over all its requests; None if no answer contained a number.
-        tokens_out: The same for the answers.
+        services_s: For each request that used the model, the seconds from sending to the answer, in
+            order; there is at least one.
+        tokens_in: The input tokens of all its requests; None if no answer contained a number.
+        tokens_out: The output tokens, in the same way.
         test: The node id of its test function, as in `Case.test`.
         role: The model's role; empty for the case's own model.
     """
@@ -64,7 +64,7 @@ episode, only the hints of the pool and the suite are used (`hint`)."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
 """Bases that contain measurements of similar cases."""
 ASSUMED_WITHIN = 2.0
-"""An assumed value means the range from half of it to twice of it. This is a convention."""
+"""An assumed value stands for the range from half to twice that value. This is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Hint(msgspec.Struct, frozen=True):
     Attributes:
         turns: The mean number of requests in an episode, >= 1.
         latency: The latency of one request.
-        is_assumed: Whether the latency was not set either.
+        is_assumed: Whether the latency was not set and is only assumed.
         tokens_in: The mean tokens of all prompts of an episode; None if not set.
         tokens_out: The mean tokens of all its answers; None if not set.
     """
@@ -90,8 +90,8 @@ class Expected(msgspec.Struct, frozen=True):
 
     Attributes:
         model: The model of these requests.
-        services_s: The seconds from send to answer of each request, in order; there is at least
-            one.
+        services_s: For each request, the seconds from sending to the answer, in order; there is at
+            least one.
         basis: The source of the expectation.
         test: The node id of the test function whose earlier episode it resembles, if any.
         role: The model's role; empty for the case's own model.
@@ -193,7 +193,7 @@ def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
 
 
 def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
-    # Draw a whole number of turns whose mean is the assumed one.
+    # Draw a whole number of turns so that the mean is the assumed number.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
     median_s, sigma = hint.latency.median_s, hint.latency.sigma
@@ -253,8 +253,8 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         return
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
-        f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
-        "modes do, and assume that each request has the mean tokens of its episode"
+        f"the lower bound ignores tokens ({metered[0]}{more}); the times of the modes include "
+        "them, and assume that each request has the mean number of tokens of its episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
@@ -262,8 +262,8 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         cases = "case" if n_cases == 1 else "cases"
         yield (
             f"tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
-            "tokens_in and tokens_out in the mark ultrapar(expect=...), or name a run with "
-            "--ultrapar-plan-from"
+            "tokens_in and tokens_out in the mark ultrapar(expect=...), or pass an earlier run "
+            "with --ultrapar-plan-from"
         )
 
 

@@ -1,4 +1,4 @@
-"""Forecast the time of a run: the real broker plays it in virtual time."""
+"""Forecast the time of a run: the real broker simulates the run in virtual time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Forecast:
         makespan_s: The time from the first send to the last answer.
         peak_in_flight: The largest number of requests in flight at the same time.
         refused: The ids of cases that no lane can ever serve.
-        lanes: The load of each lane; lanes without requests are missing.
+        lanes: The load of each lane; lanes without requests are left out.
         longest_s: The time of the longest episode, from its first lease to its last answer.
     """
 
@@ -98,8 +98,8 @@ def forecast(
 ) -> Forecast:
     """Simulate a run with all its episodes in virtual time.
 
-    Workers are left out: a worker with work takes over idle seats, so homes determine who sends,
-    but not when. The same arguments give the same forecast.
+    Workers are left out, because a worker that has cases takes over idle seats: homes determine who
+    sends, but not when. The same arguments give the same forecast.
 
     Args:
         pool: The lanes and limits as declared; rates get the same headroom as in runs.
@@ -196,7 +196,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted request take its time; a refusal ends its case."""
+        """Let each granted request take the time that it needs; a refusal ends its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

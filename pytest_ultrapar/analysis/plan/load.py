@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""How many requests per second one process sends to one key, at most one for each of its workers.
+"""How many requests per second one process sends to one key, but not more than one per worker.
 
 Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
 processes.
@@ -62,9 +62,9 @@ def key_load(
 ) -> tuple[KeyLoad, ...]:
     """Return the load on each key under an assignment, in the order of the pool file.
 
-    It is exact for groups that wait for each other; groups with the same `exclusive` lock are put
-    in a possible order. Delays are ignored: a process that starts 15 s later runs at the same time.
-    A process has the seats of its lanes on the key.
+    It is exact for groups that wait for each other. Groups with the same `exclusive` lock are put
+    in one of the possible orders. Delays are ignored: a process that starts 15 s later runs at the
+    same time. A process has the seats of its lanes on the key.
 
     Args:
         pool: The pool with the limits of the keys.
@@ -92,7 +92,7 @@ def key_load(
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
-        # One entry for each request per second finds the heaviest set instead of the largest.
+        # With one entry for each request per second, the largest set is the one that sends most.
         sends = [
             group
             for (group, _), used in own.items()
@@ -125,7 +125,7 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """Return the largest number of groups, one entry per process, that do not wait for each other.
+    """Return the largest number of entries (one per process) whose groups can run at the same time.
 
     By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
     matches entries with entries that come after them.
@@ -162,8 +162,8 @@ class Resource(msgspec.Struct, frozen=True):
         limit: The limit's name.
         kind: The word of the number.
         per_s: The number of seats, or of requests per second, > 0.
-        burst: How many additional requests a rate allows: any window, and also the first moment,
-            may contain the limit's number of requests, rounded up.
+        burst: How many additional requests a rate allows: any window, including the first moment,
+            may contain as many requests as the limit's number, rounded up.
     """
 
     limit: str
@@ -173,12 +173,12 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether each request counts as one; if not, its service time counts."""
+        """Whether each request counts as one; otherwise its service time counts."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """Return all numbers that bind, in the order of the limits, except numbers of tokens.
+    """Return all numbers that can bind, except numbers of tokens, in the order of the limits.
 
     Daily limits are left out, because they do not slow down a run that ends on its first day.
     Without them, the bound of a longer run is lower, but still valid.
@@ -267,7 +267,7 @@ def limit_loads(
         all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
             asked = all_asked[kind.counts]
-            # If a run has no tokens, they are unknown, and not 0.
+            # If a run has no token counts, the tokens are unknown, not 0.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
                 if kind.is_daily:

@@ -33,7 +33,7 @@ class RequestClass(msgspec.Struct, frozen=True):
 
     Attributes:
         model: The model; any of its lanes may answer.
-        service_s: The shortest service in the class, >= 0.
+        service_s: The shortest service time in the class, in seconds, >= 0.
         n: How many requests there are, >= 1.
     """
 
@@ -47,7 +47,8 @@ BUCKET = 1.01
 class are assigned its shortest time, so the bound remains valid. On average, the bound loses half
 of the factor, 0.5 %, and only if seats bind."""
 _INSTANT_S = 1e-9
-"""Requests with shorter services form one class, which has the shortest time of them all."""
+"""Requests with shorter service times form one class, which is assigned the shortest of these
+times."""
 
 
 def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
@@ -135,10 +136,10 @@ def group_similar(
 ) -> tuple[Numbers, Numbers]:
     """Return the class of each lane and of each resource; interchangeable ones share a class.
 
-    This is colour refinement: begin with the properties of each, and separate the ones that meet
-    different classes, until nothing changes. Prices that are equal within a class are as good as
-    any others, because the mean of optimal prices over a symmetry is also optimal. 300 lanes of 3
-    models become 3 classes.
+    This is colour refinement: begin with the properties of each lane and resource, and separate
+    those that meet different classes, until nothing changes. Prices that are equal within a class
+    are as good as any others, because the mean of optimal prices over a symmetry is also optimal.
+    300 lanes of 3 models become 3 classes.
 
     Args:
         lanes: All lanes.
@@ -159,7 +160,7 @@ def group_similar(
 
 
 def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
-    """Separate classes by the classes that they meet, and how often; `meets` is by pair."""
+    """Split classes by which classes they meet, and how often; `meets` has one entry per pair."""
     # A sum of random 64-bit numbers represents a set: sums differ even for 10,000 sets.
     codes = np.random.default_rng(0).integers(2**63, size=meets.max(initial=0) + 1)
     sums = np.zeros(len(own), np.int64)
@@ -179,7 +180,7 @@ _ALIKE = 1e-10
 
 
 class _Program:
-    """Divides each model's requests over lanes so that all requests are answered soonest.
+    """Divides each model's requests over lanes, so that all are answered as soon as possible.
 
     With variables for each class, 300 lanes make 90,000 variables and take 1.4 s. But if the
     classes of a model are sorted by service time, the cheapest lane changes only a few times. So
@@ -195,7 +196,8 @@ class _Program:
         lane_of, part_of = on_paths(lanes, parts)
         of_lane, self._of_part = group_similar(lanes, parts, lane_of, part_of)
         first = np.sort(np.unique(of_lane, return_index=True)[1])
-        # A class counts twice if a lane's key and its pool have the same limits and share a class.
+        # If a lane's key and its pool have the same limits, they share a class, which then counts
+        # twice.
         paths = np.zeros((len(first), self._of_part.max() + 1), np.int64)
         for row, at in enumerate(first):
             np.add.at(paths[row], self._of_part[part_of[lane_of == at]], 1)
@@ -238,8 +240,9 @@ class _Program:
         )
         n = len(loads)
         if n == n_groups:
-            # Each model has only one way, for example if all keys are equal. The fullest resource
-            # then sets the bound. Most short runs are like this, and do not load the solver.
+            # Each model can be divided in only one way, for example because all keys are equal. The
+            # fullest resource then sets the bound. Most short runs are like this, and do not load
+            # the solver.
             seconds = (loads.sum(axis=0) - self._given) / self._per_s
             fullest = seconds.argmax()
             return seconds[fullest], np.eye(len(seconds))[fullest]
@@ -271,7 +274,7 @@ class _Model:
         self._begins = np.array([0])
 
     def groups(self, is_rate: NDArray[np.bool_]) -> Floats:
-        """Return by group, lane and resource the load if the whole group used this lane."""
+        """Return the load by group, lane and resource if the whole group used this lane."""
         n = np.add.reduceat(self._n, self._begins)[:, None]
         seconds = np.add.reduceat(self._n * self._service_s, self._begins)[:, None]
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths
@@ -280,7 +283,8 @@ class _Model:
         """Return the lowest cost of all requests at these prices, and whether this split groups."""
         costs = (self._paths @ send)[:, None] + np.outer(self._paths @ second, self._service_s)
         least = costs.min(axis=0)
-        # If costs are equal within rounding, take the first, or groups are split at random.
+        # If costs are equal apart from rounding, take the first; otherwise groups would be split at
+        # random.
         lane = (costs <= least + _ALIKE * costs.max()).argmax(axis=0)
         begins = np.union1d(self._begins, np.flatnonzero(np.diff(lane)) + 1)
         was_split = len(begins) > len(self._begins)

@@ -63,7 +63,7 @@ def calls(one: EpisodeLike) -> float:
 
 
 def service_s(one: EpisodeLike) -> float:
-    """Return for how many seconds an episode uses its model."""
+    """Return how many seconds an episode uses its model."""
     return math.fsum(one.services_s)
 
 
@@ -79,13 +79,13 @@ def amount(
     variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier draws.
     Variances of different functions and models add up. The upper end is 1.96 standard deviations
     above the sum. The lower end is the sum divided by the same factor, because amounts are
-    positive. A case that ran before repeats more closely, so the interval tends to be too wide. It
+    positive. A case that ran before varies less, so the interval tends to be too wide. It
     does not allow for changes at the provider. Values from another function's cases or from hints
     may be off by the factor `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
-        earlier: All episodes that the expectations are from.
+        earlier: All episodes from which the expectations were made.
         value_of: Returns the value of an episode, or None if it is unknown.
 
     Returns:
@@ -121,7 +121,7 @@ def amount(
 
 def _variance(n: int, sample: Sequence[float]) -> float:
     m = len(sample)
-    # A single draw does not show the spread, which may be as large as the value.
+    # A single draw does not show the spread, so assume that it is as large as the value.
     own = statistics.variance(sample) if m > 1 else sample[0] ** 2
     return own * (n + n * n / m)
 
@@ -132,7 +132,7 @@ _MTOK = 1_000_000
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
 ) -> dict[str, tuple[float, float]]:
-    """Return by model the price of a million tokens, in and out; omit models without a price.
+    """Return by model the prices of a million input and output tokens; omit models without a price.
 
     If several providers serve a model, prices are weighted by the providers' shares of the
     requests, and all of these providers need a price.
@@ -196,8 +196,8 @@ def cost(
 
 REFUSED_ABOVE = 10.0
 """The largest accepted number of seats for each seat that the rates keep busy. Latencies vary and
-sends come in bursts, so a few times as many seats make sense, and more are wasted. With ten times
-as many, one of the numbers is wrong."""
+sends come in bursts, so a few times as many seats make sense, and more are wasted. If there are ten
+times as many, one of the numbers is wrong."""
 
 
 def contradictions(
@@ -326,8 +326,8 @@ class RunPlan:
     Attributes:
         mode: The run's mode.
         calls: How many requests the run sends.
-        tokens_in: The tokens of all prompts; None if unknown for any case.
-        tokens_out: The tokens of all answers; None if unknown for any case.
+        tokens_in: The tokens of all prompts; None if they are unknown for any case.
+        tokens_out: The tokens of all answers; None if they are unknown for any case.
         service_s: The seconds that all requests take, one after another.
         bases: How many cases have an estimate with each basis.
         bound: The lower bound of the makespan in any mode.
@@ -377,8 +377,8 @@ def make_plan(
         lanes: All lanes of the run; lanes of models without requests are left out.
         expected: The run's episodes (at least one) in the order of sending, each with its requests
             to roles.
-        earlier: The run that the expectations are from; it has no episodes if they are only from
-            hints.
+        earlier: The run from which the expectations were made; it has no episodes if they come only
+            from hints.
         ways: The modes to compare.
         mode: The run's mode, which must be one of the modes of `ways`.
     """
@@ -491,7 +491,8 @@ def _as_known(
 ) -> Amount:
     """Return a makespan with the interval of the load on its binding limits, or of the whole load.
 
-    Each of these limits may turn out to be the slowest, so each end is the highest of all of them.
+    Any of these limits may turn out to be the slowest, so each end is the highest one of all these
+    limits.
     """
     parts = {
         (

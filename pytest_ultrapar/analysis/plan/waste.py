@@ -55,7 +55,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def useful(self) -> int:
-        """The same number, rounded up to whole seats, >= 1."""
+        """`busy` rounded up to whole seats, >= 1."""
         return max(1, math.ceil(self.busy - _ROUNDING))
 
     @property
@@ -73,7 +73,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """Return the limits whose lanes are bounded by seats and by rates, the most lanes first.
+    """Return limits whose lanes are bounded by both seats and rates, the most lanes first.
 
     Args:
         pool: The pool with the limits.
@@ -112,8 +112,8 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 
 WASTE_ABOVE = 3.0
-"""If there are more seats than this for each seat that the rates keep busy, they are wasted. The
-keys of the quick start have 1.7 and need them."""
+"""If there are more seats than this for each seat that the rates keep busy, seats are wasted. The
+keys of the quick start have 1.7 and need all of them."""
 _SHOWN = 3
 
 

@@ -25,15 +25,16 @@ _TROUBLE_WEIGHT = 0.05
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
-"""A server's report about its queue is ignored after this many seconds: by then, five newer reports
-are missing."""
+"""A server's report about its queue is ignored after this many seconds: five newer reports should
+have arrived by then."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
-"""The minimum interval between sends is the time of an answer divided by the seats, times `SPREAD`.
-While more requests are in flight than ever before, it is this time times `TRY_SPREAD`. Intervals
-shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only cost wake-ups."""
+"""The minimum interval between sends is the duration of an answer divided by the number of seats,
+times `SPREAD`. While more requests are in flight than ever before, the factor is `TRY_SPREAD`.
+Intervals shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only cost
+wake-ups."""
 QUEUED = 0.5
-"""If a refusal took at least this share of the time of an answer, the request waited in a queue
-first. A provider with a queue limits seats."""
+"""If a refusal took at least this share of the duration of an answer, the request first waited in a
+queue. A provider with a queue limits seats."""
 WARY, MOST_WARY_S = 2.0, 1.0
 """At the start and after refusals, the interval between sends is this many times the duration of a
 refusal (but at most `MOST_WARY_S` seconds), until a request is served. If the first one is refused,
@@ -43,20 +44,22 @@ LEAST_STORM_S, STORM_S = 0.45, 10.0
 shortest time although no other request is in flight. A provider that allows two requests per second
 or more would have accepted this request."""
 CALM_S = 60.0
-"""The shortest time between two storms, in seconds. Earlier refusals come from a limit."""
+"""The shortest time between two storms, in seconds. Refusals that come sooner after a storm are
+attributed to a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
 """Smaller relative changes of the rate are not recorded in the history."""
 OF_STATED = 0.95
-"""The share of a stated rate that is used. The rest is for sends that are spaced exactly but arrive
-less evenly."""
+"""The share of a stated rate that is used. The rest is a margin for sends that are spaced exactly
+but arrive less evenly."""
 
 
 class AdaptiveController:
-    """Estimates how many requests in flight, and how many per second, a provider allows. Pure.
+    """Estimates how many requests, in flight and per second, a provider allows. Does no I/O.
 
-    There is one controller for all processes of a run. If there were several for one limit, each
-    would try more than the limit, and a late one would never get its share from the others.
+    There is one controller for all processes of a run. If several controllers estimated one limit,
+    each would try more than the limit, and one that started late would never get its share from the
+    others.
 
     There are three searches, and the evidence chooses between them. Until the first refusal, seats
     double as long as that increases the answers per second (`SeatSearch`). When it no longer does,
@@ -74,14 +77,14 @@ class AdaptiveController:
         seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
             search for the number of seats above which more bring no gain. `queue`: the search that
             is used if the server reports its queue.
-        heeds_headers: Whether the limits that answers state apply to all lanes of this controller.
-            They do if all its lanes are of one model.
+        heeds_headers: Whether limits that are stated in answers apply to all lanes of this
+            controller. They do if all its lanes are of one model.
         n_cuts: How often a refusal lowered the seats or the rate.
         forgiven_s: When a storm last ended and its cuts were undone.
         pause_s: How long the lanes should pause after the last refusal if the provider does not say
             how long. 0 if the lower limit is enough, because requests were served until then. A
-            moment if the last cut is too recent to have an effect. None for a back-off, because no
-            requests are served.
+            short time if the last cut is too recent to have an effect. None for a back-off, because
+            no requests are served.
     """
 
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
@@ -139,7 +142,7 @@ class AdaptiveController:
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def served_before(self, n: int, service_s: float) -> None:
-        """Record how many requests were served before the search, and their total seconds."""
+        """Record how many requests were served before the search, and their total duration."""
         self.seats.service_s = service_s / max(1, n)
         self.pace.accepted.was_any_served = n > 0
 
@@ -240,7 +243,7 @@ class AdaptiveController:
         return "seats grow" if step and self.seats.served(seen, step) else ""
 
     def _compare(self, seen: Observation) -> str:
-        """Learn from an answer or a time-out what more requests in flight gain."""
+        """Learn from an answer or a time-out whether more requests in flight pay."""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
@@ -258,7 +261,8 @@ class AdaptiveController:
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_alone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
-            # The requests that were sent before growth was seen to end show how much is allowed.
+            # Requests were sent until the end of the growth was noticed. Their number shows how
+            # much is allowed.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
             self.plateau = PlateauSearch(self.seats.ceiling)
         if seen.granted_s < self._cut_s:

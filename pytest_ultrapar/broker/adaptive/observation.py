@@ -50,7 +50,7 @@ class Observation:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it failed, perhaps through overload: a reason neither to cut nor to grow."""
+        """Whether it failed, perhaps through overload. The limit then neither shrinks nor grows."""
         return self._says("pause_growth")
 
     @property

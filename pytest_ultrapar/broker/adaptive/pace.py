@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
-"""If all accepted sends were within less than this time, they may have been a burst."""
+"""If all accepted sends were made in less than this time, they may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
 """`ENOUGH` sends in the long span are enough to show a rate. If the rate was at least `LEAST_FLOW`
-per second, a sudden stop shows a storm."""
+per second, a sudden stop means that there is a storm."""
 
 
 class AcceptedRate:
-    """Counts the sends of each second that were not refused. Pure.
+    """Counts the sends of each second that were not refused. Does no I/O.
 
     Attributes:
         was_any_served: Whether the provider has served a request yet. Before that, it is unknown
@@ -86,7 +86,7 @@ class AcceptedRate:
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """Accepted sends per second: the higher rate of the last two and the last ten seconds.
+        """The higher of two rates, in accepted sends per second: of the last two and ten seconds.
 
         The rate of the short span follows growth, and the rate of the long span does not fall in a
         pause. If even the long span contains few sends, the rate of the last minutes is used. The
@@ -118,8 +118,8 @@ CUT = 0.95
 LOWEST = 1 / 60.0
 FIRST_STEP = 0.02
 SETTLES_S = 1.0
-"""Providers count a rate over a second or more, so an earlier refusal after a cut shows nothing
-new."""
+"""Providers count a rate over a second or more, so a refusal sooner than this after a cut shows
+nothing new."""
 STEP_S = 1.0
 """The step doubles after a second without refusals (or the time of five sends, if longer)."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
@@ -132,7 +132,7 @@ LEAST_IN_STORM = 0.5
 
 
 class PaceSearch:
-    """Controls the rate of sends with AIMD, in epochs as in `SeatSearch`. Pure.
+    """Controls the rate of sends with AIMD, in epochs as in `SeatSearch`. Does no I/O.
 
     The rate is unbounded until the first cut, which sets it to the recently accepted rate.
 
@@ -163,11 +163,11 @@ class PaceSearch:
 
     @property
     def settles_s(self) -> float:
-        """From when requests give information about the rate after the last cut."""
+        """The time from which requests give information about the rate after the last cut."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:
-        """Use the rate that the provider states as a ceiling."""
+        """Set the ceiling to the rate that the provider states."""
         self._ceiling = max(LOWEST, rate)
         # If there are no refusals, the provider's statement is the only evidence.
         self.rate = self._ceiling if self._curve is None else min(self.rate, self._ceiling)
@@ -181,7 +181,7 @@ class PaceSearch:
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
-            # If a rate is not used, this does not show that it is accepted.
+            # A success at a lower rate does not show that this rate is accepted.
             return False
         before = self.rate
         if not self._curve.is_over(seen.now_s):

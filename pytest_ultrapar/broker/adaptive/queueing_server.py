@@ -28,10 +28,11 @@ PAYS = 0.5
 """Twice the seats must bring 2 ** 0.5 times the answers per second. Otherwise doubling ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
 """Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it may go up to `AHEAD`
-times the seats that are known to pay, because the answers for those are still to come."""
+times the number of seats that is known to pay. The answers that show whether even more seats pay
+are still to come."""
 MOST_GROWTH = 1.5
 """An answer is evidence about the time when its request was sent. So above `UNPROVEN` seats, it
-counts only if the seats have grown by less than this factor since then."""
+counts only if the number of seats has grown by less than this factor since then."""
 UP, DOWN = 2.0, 0.8
 """The factors of a try with more seats and of a try with fewer. With twice the seats, the effect
 shows soon. A try with fewer seats costs some answers."""
@@ -39,9 +40,9 @@ SPARE, LONGER = 1.1, 1.25
 """The sufficient number of seats is exceeded by a tenth, so that the server always has work. If
 answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
-"""How long the seats stay the same after a try that did not pay, and how old a level may be for a
-comparison. Both are multiples of the time of an answer. There is a maximum age because tasks
-change, and long tasks look like a queue."""
+"""How long the number of seats stays the same after a try that did not pay, and how old a level may
+be for a comparison. Both are multiples of the duration of an answer. There is a maximum age because
+tasks change, and long tasks look like a queue."""
 LATE, FEW_LOST = 0.5, 3
 """Answers are late if they take this share of their time-out. They are also late if at least this
 many requests time out and these are at least a tenth of the answers. Fewer requests in flight are
@@ -91,7 +92,7 @@ class _Level:
 
     @property
     def per_s(self) -> float:
-        """Answers (or tokens) per second by Little's law. Comparable between levels."""
+        """Answers (or tokens) per second, by Little's law, so that levels can be compared."""
         if not self.n:
             return 0.0
         answered = self.took_s / (self.took_s + self.lost_s)
@@ -115,20 +116,20 @@ class _Level:
 
 
 def _enough(low: _Level, high: _Level) -> float:
-    """The fewest requests in flight that bring as many answers as the higher of two levels."""
+    """The minimum in flight that brings as many answers per second as the higher of two levels."""
     gain = high.per_s / low.per_s if low.per_s else math.inf
     return min(high.mean_at_once, low.mean_at_once * max(1.0, gain))
 
 
 class PlateauSearch:
-    """Finds the fewest requests in flight that bring the most answers per second. Pure.
+    """Finds the smallest number of requests in flight that brings the most answers per second.
 
-    By Little's law this number is the answers per second times the duration of an answer without
-    waiting. Two levels show both: the higher level shows the answers per second, and the lower one
-    the duration of an answer. While the seats double, the answers at each level are compared with
-    those at a lower level. When a doubling does not pay, this search takes over the seats. After a
-    while it tries twice as many seats, or fewer if answers take longer than necessary. It computes
-    the sufficient number from both levels.
+    According to Little's law, this is the number of answers per second times the duration of an
+    answer without waiting. The number of answers per second is known from a higher level, and the
+    duration from a lower one. The search does no I/O. While the seats double, the answers at each
+    level are compared with those at a lower level. When a doubling does not pay, this search sets
+    the seats from then on. After a while it tries twice as many seats, or fewer if answers take
+    longer than necessary. It computes the sufficient number from both levels.
 
     A time-out takes up a seat but does not count as an answer. All durations are multiples of the
     observed duration of an answer. Longer answers are only a reason to try fewer seats, not a
@@ -159,7 +160,7 @@ class PlateauSearch:
         return self.seats is not None
 
     def step(self, seats: float, seen: Observation) -> float:
-        """How many seats an answer adds while they double; more if they lag behind the evidence."""
+        """How many seats an answer adds during doubling; more if they lag behind the evidence."""
         # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
         is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
@@ -174,7 +175,7 @@ class PlateauSearch:
             Whether doubling no longer pays, so that this search sets the seats from now on.
         """
         power = ((seen.at_grant + seen.in_flight) // 2).bit_length() - 1
-        # For the next two doublings, this is an answer at the lower level.
+        # This answer also counts as one at the lower level of the next two doublings.
         level, *_ = [self._counted((power + above, min(above, 1)), seen) for above in range(3)]
         low = self._doublings.get((power, 1))
         if low is None or seen.now_s - low.since_s > OLD * level.mean_s:
@@ -264,7 +265,7 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """Try so few requests in flight that answers are in time, if load made them late."""
+        """If load made answers late, try few enough requests in flight for them to be in time."""
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 
@@ -286,7 +287,7 @@ GROWTH = 1.25
 
 
 class QueueSearch:
-    """Keeps a server busy and its queue nearly empty. Pure.
+    """Keeps a server busy and its queue nearly empty. Does no I/O.
 
     Attributes:
         seats: The number of seats that it sets; None before the server's first report.

@@ -19,7 +19,8 @@ REQUESTS_PER_TRY = 80
 """The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
 refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
-"""With the first factor, the pauses that a provider asks for also stay below 2.5 % of the time."""
+"""A provider may ask for a pause when it refuses a try. The time to the next try includes the first
+factor times this pause, so that these pauses also stay below 2.5 % of the time."""
 LONGEST_SPAN_S = 300.0
 
 
@@ -77,8 +78,8 @@ class SeatSearch:
     between cuts, a limit that is far too high would cause refusals for too long. If the n-th
     request in flight is refused, the limit may be n - 1. After a quiet time the limit is cut to
     that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays there,
-    and then tries higher values. The first step above is small, and the step doubles after each
-    round without refusals.
+    and then tries higher values. The first step above the old limit is small, and the step doubles
+    after each round without refusals.
 
     If no request was served since the last cut, there is a storm or an outage. Refusals then give
     no information about the limit, and the curve returns to the old limit.
@@ -119,7 +120,7 @@ class SeatSearch:
 
     @property
     def settles_s(self) -> float:
-        """From when requests give information about the limit after the last cut."""
+        """The time from which requests give information about the limit after the last cut."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property

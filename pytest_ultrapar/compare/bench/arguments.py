@@ -1,4 +1,4 @@
-"""Check the arguments of `ultrapar bench` before the first mode runs; pure."""
+"""Check the arguments of `ultrapar bench` before the first mode runs. All functions are pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
 _NOTHING_RUNS = "with it, pytest runs no case; use it with pytest itself"
 _ONE_FILE = "each mode would overwrite the file of the mode before"
-_ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
+_ONE_RUN = "a gate checks one run: use ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
-    "--ultrapar-mode": "name the modes with --modes",
-    "--ultrapar-out": "name the directory with --out DIR; each mode gets its own below it",
+    "--ultrapar-mode": "specify the modes with --modes",
+    "--ultrapar-out": "specify the directory with --out DIR; each mode gets a subdirectory of it",
     **dict.fromkeys(
         (
             *("--collect-only", "--collectonly", "--co", "--ultrapar-plan", "--setup-plan"),
@@ -28,8 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that bench sets itself, or with which pytest runs no case. Their names are as on the
-command line, without `=VALUE`."""
+"""Options that bench sets itself, or with which pytest runs no case. Their names are written as on
+the command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -66,12 +66,11 @@ def parse_modes(text: str) -> tuple[str, ...]:
         if mode not in MODES:
             refuse(
                 f"--modes {text!r}: {mode!r} is not a mode; allowed are {', '.join(MODES)}, each "
-                "once,"
-                f" with commas between them{did_you_mean(mode.lower(), MODES)}"
+                f"at most once, separated by commas{did_you_mean(mode.lower(), MODES)}"
             )
     twice = next((mode for mode in modes if modes.count(mode) > 1), None)
     if twice is not None:
-        refuse(f"--modes {text!r} names {twice} twice; name each mode once")
+        refuse(f"--modes {text!r} names {twice} twice; list each mode once")
     return modes
 
 
@@ -88,8 +87,8 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
         refuse(
-            f"name the suite before pytest's options ({found}), such as: "
-            "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
+            f"put the suite before pytest's options ({found}), such as: ultrapar bench "
+            "bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
     refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool is given"} if has_pool else {})
     for argument in passed_on:

@@ -191,7 +191,7 @@ def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> 
 
 
 def _check(commands: dict[str, list[str]]) -> int:
-    """Check that every mode can run, before mode serial takes hours and a later mode is refused.
+    """Check every mode first, so that no mode is refused after mode serial has run for hours.
 
     If there is only one mode, pytest itself reports an error.
     """

@@ -39,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         default=_MODES,
         metavar="MODES",
-        help="the modes to run, in this order, with commas between them: serial, rotate, phase, "
-        "ultra; speed-ups are over serial, or over rotate without serial, or else estimated "
+        help="the modes to run, in this order, separated by commas: serial, rotate, phase, "
+        "ultra. Speed-ups are relative to serial or, without serial, to rotate; without "
+        "both, they are estimated "
         "(default: %(default)s)",
     )
     parser.add_argument(

@@ -146,7 +146,8 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
-"""The best mode first: with fewer requests in flight, the estimate of a serial run is better."""
+"""The modes from which a serial run can be estimated, best first: with fewer requests in flight,
+the estimate is better."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:

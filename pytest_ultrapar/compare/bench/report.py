@@ -1,4 +1,4 @@
-"""The report of `ultrapar bench` as plain text; pure."""
+"""The report of `ultrapar bench` as plain text. All functions are pure."""
 
 from __future__ import annotations
 

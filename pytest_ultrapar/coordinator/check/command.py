@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATTERN",
         help="check only lanes of models whose names match, such as 'qwen*'; may be repeated "
-        "(default: all models of the pool). Without a pool, name a model: openai/gpt-5-mini",
+        "(default: all models of the pool). Without a pool, specify a model, such as "
+        "openai/gpt-5-mini",
     )
     parser.add_argument(
         "--timeout",
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     if timeout_s is not None and not 0 < timeout_s <= _LONGEST_S:
         refuse(f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})")
     if arguments.pool is None and not arguments.model:
-        refuse("name what to check: --pool FILE or --model VENDOR/NAME")
+        refuse("specify what to check: --pool FILE or --model VENDOR/NAME")
     WAIT_FOR_SERVERS.check(Location("--wait-for-servers"), arguments.wait_for_servers)
     try:
         from pytest_ultrapar.coordinator.check.pool_check import check_pool  # noqa: PLC0415 - light `--help`

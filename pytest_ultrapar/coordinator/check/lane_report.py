@@ -102,7 +102,7 @@ def in_short(redacted: str) -> str:
 
 
 def _word(failure: Failure) -> Word:
-    """Choose the word for a failure. No connection is `failed`: a run soon gives up such a lane."""
+    """Choose the word for a failure. No connection is `failed`: a run soon removes such a lane."""
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
         return "limited"
@@ -171,7 +171,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones. The user decides."""
+    """Lines about limits in headers that differ from the declared ones; the user decides."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -181,7 +181,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """Lines about limits that a run with the same models estimated, next to the declared ones."""
+    """Lines about limits that a run with the same models estimated, and the declared limits."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
@@ -195,7 +195,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """The found limits that are not declared, and how to declare them; empty if none differ."""
+    """The limits that were found but not declared, and how to declare them; may be empty."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
@@ -238,7 +238,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models whose lanes all have an answer that is not ok, if another model has a lane left."""
+    """Models whose lanes were all checked and are not ok, if another model has a lane left."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

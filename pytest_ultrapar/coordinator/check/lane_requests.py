@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
-"""The largest answer, more than enough. All lanes are checked at the same time: without this limit,
-servers that never stop sending could use 5 GB of memory for 300 lanes."""
+"""The largest allowed answer, which is more than a check needs. All lanes are checked at the same
+time: without this limit, servers that never stop sending could use 5 GB of memory for 300 lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class LaneRequests:
         endpoints: The endpoint of each lane.
         days: The daily limits.
         wait_s: How long to wait for servers that are unavailable, in seconds.
-        away: By lane, the last error of an unavailable server for which the check waits.
+        away: For each lane that waits for an unavailable server, the last error of that server.
     """
 
     pool: Pool

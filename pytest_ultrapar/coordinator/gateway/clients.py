@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "its client disconnected, or was turned away, before its answer arrived"
+_LEFT = "its client disconnected, or was turned away, before the answer arrived"
 _MOST = 80
 """The maximum number of characters that are stored of a text from a client."""
 
@@ -111,7 +111,8 @@ class GatewayClients:
             name = msgspec.json.decode(body, type=_Model).model or name
         except UNREADABLE as error:
             raise BadRequestError(
-                f"the gateway takes a JSON object that names a model (got something else: {error})"
+                "a request to the gateway must be a JSON object that names a model (got "
+                f"something else: {error})"
             ) from None
         if name not in self._lanes:
             found = "no model" if name is None else f"the model {name!r}"
@@ -160,7 +161,7 @@ def _prompt(messages: Messages) -> str:
 async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
     """Run the episode of one request: send it, pass the answer on, and wait until it is read."""
     if came.done():
-        # The client left, or got an error when the case was interrupted: it waits no longer.
+        # The client left, or got an error when the case was interrupted, so it no longer waits.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
     # If the client disconnects, cancel its request but not its episode, which must be recorded.

@@ -14,15 +14,15 @@ NAME = "gateway"
 SUMMARY = "serve a pool at one address, within its limits, to harnesses that are not pytest"
 DESCRIPTION = """\
 Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
-(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it, and names a model in each request.
+(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it. Each request names a model.
 The gateway chooses keys and instances, stays within all limits, and repeats failed requests if
-that may help. It records each request as a case of a run, and writes tables and a summary at the
-end.
+that may help. It records each request as a case of a run, and writes tables and a summary when
+it ends.
 
     ultrapar gateway --pool pool.toml --port 8080
 
     export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
-    export OPENAI_API_KEY=...            # the token that the gateway prints at its start
+    export OPENAI_API_KEY=...            # the token that the gateway prints when it starts
 
 The gateway can also set these and similar variables and run a command. It ends when the command
 ends:
@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on; needs --allow if not a loopback address (default: %(default)s)",
+        help="address to listen on; requires --allow unless it is a loopback address (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--allow",
@@ -89,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="share the limits of keys and instances with all runs and gateways that use this "
         "Redis or Valkey server. If the URL contains a password, set it in ULTRAPAR_CLUSTER and "
-        "give no URL here. Needs the extra 'cluster'",
+        "give no URL here. Requires the 'cluster' extra",
     )
     parser.add_argument(
         "--cluster-run",

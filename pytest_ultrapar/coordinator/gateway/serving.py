@@ -89,9 +89,10 @@ _SAID_S = 3
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command, which also gets the signals.
+    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command.
 
-    A second Ctrl-C cancels requests in flight. While the tables are written, it ends the process.
+    The command gets these signals, too. A second Ctrl-C cancels requests in flight, or ends the
+    process if the tables are being written.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -368,19 +369,19 @@ class Serving:
         self._wait()
         self.code = self._child.end()
         if self._gateway.n_served:
-            # By then, clients that end with the command have disconnected.
+            # Give clients that end with the command time to disconnect.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._child = None
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
-                f"no request came to the gateway: {command[0]} and its processes do not read "
-                f"{names}; set address and key in the configuration of its clients"
+                f"the gateway received no request: {command[0]} and its processes do not read "
+                f"{names}; set the address and the key in the configuration of its clients"
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal to end. While the command is running, pass the signal on to it."""
+        """Handle a termination signal. While the command is running, pass the signal on to it."""
         if self._early is not None:
             self._early.append(number)
         elif self._child is None:
@@ -429,8 +430,9 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"after {command[0]} had ended, {counted(n, 'request')} that waited or came later "
-                "got 503: let it wait for its background processes (in a shell: wait)"
+                f"after {command[0]} had ended, {counted(n, 'request')} that were waiting or "
+                "arrived later got 503: let this command wait for its background processes (in a "
+                "shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"

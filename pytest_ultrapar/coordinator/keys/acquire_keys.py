@@ -105,8 +105,8 @@ class KeptKeys:
     """The run's keys, from `keep_keys` to `give_back`.
 
     Attributes:
-        fds: File descriptors that a process that grants leases inherits: the keys stay locked until
-            it ends.
+        fds: File descriptors that the process that grants leases inherits. The keys stay locked
+            until that process ends.
         waited_s: How long this run waited until it held the keys and could send, in seconds.
         waited_for: The key and the other run that this run waited for; empty if it did not wait.
     """

@@ -6,7 +6,7 @@ coordinator and its broker, so no other run starts while leases may still be gra
 does not work here: such a lock cannot be shared with the broker, and it is released when any
 library opens and closes the same file.
 
-**Groups.** Some runs share a key's limits without communicating, such as the shards of one run.
+**Groups.** Some runs, such as the shards of one run, share a key's limits without communicating.
 They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
 own and a shared lock on the key's file. A run writes to the key's file only while its lock on that
 file is exclusive. Therefore a run is a member if it has the shared lock and the key's file names

@@ -170,7 +170,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         rows.append(("run again", visible(rerun_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
-        # A text of several lines starts below its name, so that tracebacks keep their layout.
+        # A text of several lines starts on the line below its name, so that tracebacks keep their
+        # layout.
         yield from (
             [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
             if "\n" in text

@@ -26,7 +26,7 @@ SUMMARY = "remove runs that are old, interrupted or surplus; lists them first"
 DESCRIPTION = """\
 Show the runs of a folder that match all given rules, and their size; --yes removes them. This
 command never removes runs in use, benches in the folder, other files, runs that contain other runs,
-and targets of symbolic links. To remove runs of a bench, name the bench as the folder.
+or targets of symbolic links. To remove runs of a bench, pass the bench as the folder.
 
     ultrapar clean --keep 10
     ultrapar clean --older-than 30d --keep 3 --yes
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--older-than",
         metavar="AGE",
         type=_age,
-        help="only runs that were started or resumed longer than AGE ago: 12h, 30d, 8w",
+        help="only runs last started or resumed more than AGE ago; AGE is, for example, 12h, "
+        "30d or 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
     parser.add_argument("--yes", action="store_true", help="remove these runs")
@@ -61,7 +62,7 @@ def _age(text: str) -> timedelta:
     age = int(match[1]) * _UNITS[match[2]] if match else None
     if age is None or age > _LONGEST:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not an age; write hours, days or weeks as 12h, 30d or 8w"
+            f"{text!r} is not an age; write hours, days or weeks, such as 12h, 30d or 8w"
         )
     return age
 

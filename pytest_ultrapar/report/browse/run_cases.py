@@ -43,7 +43,7 @@ class RunCase(NamedTuple):
 
     Attributes:
         case: The planned case.
-        history: The journal's records of the case.
+        history: The records of the case in the journal.
         state: Its outcome. For a case without a grade: `running`, `waiting`, `not graded` (its
             episode has ended), `interrupted` or `never ran`.
     """
@@ -67,12 +67,12 @@ class RunCase(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether it counts as failed: it was not solved, scored or skipped, or its test failed."""
+        """Whether it counts as failed: neither solved, scored nor skipped, or its test failed."""
         return self.state not in _NO_FAILURE or self.test_failed
 
     @property
     def shown_state(self) -> str:
-        """The state, with its kind or the failed test if there is one."""
+        """The state, with its kind if it has one, or with the test that failed."""
         grade = self.history.grade
         if grade is None:
             return self.state
@@ -115,7 +115,7 @@ class RunCases(NamedTuple):
             ConfigError: No case matches, or several do.
         """
         if not name:
-            refuse("CASE is empty: give a case's id or a part of its node id")
+            refuse("CASE is empty: pass a case's id or a part of its node id")
         whole = [one for one in self.cases if name in {one.case.case_id, one.case.nodeid}]
         found = whole or [
             one

@@ -34,8 +34,8 @@ class Counts(msgspec.Struct, frozen=True):
 
     Attributes:
         planned: Planned cases.
-        final: Planned cases with a row in `results`.
-        graded: Final cases that scores include.
+        final: Planned cases that have a row in `results`.
+        graded: Final cases that are included in scores.
         solved: Graded cases that were solved.
         scored: Graded cases that were graded only by scores.
     """
@@ -83,7 +83,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """The solved share of the cases with a solved rate; None if there are no such cases."""
+        """The share of solved cases among those with a solved rate; None without such cases."""
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
@@ -113,7 +113,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
-        refuse(f"{folder} is a run; name the folder that contains it")
+        refuse(f"{folder} is a run; pass the folder that contains it")
     with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 

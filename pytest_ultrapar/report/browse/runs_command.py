@@ -60,10 +60,12 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder(name: str) -> Path:
-    # `Path("")` is the current folder: an unset shell variable must not clean it.
+    # `Path("")` is the current folder. Refuse it, so that an unset shell variable does not clean
+    # it.
     if not name:
         raise argparse.ArgumentTypeError(
-            "FOLDER is empty; leave it out for .ultrapar, or write . for the current folder"
+            "FOLDER is an empty string; leave it out for .ultrapar, or pass . for the current "
+            "folder"
         )
     return Path(name)
 

@@ -1,1 +1,1 @@
-"""HTML pages that show runs; each page is a single file that needs no others: `report.html`."""
+"""HTML pages that show runs, such as `report.html`; each page is one file that needs no others."""

@@ -1,4 +1,7 @@
-"""The two times of a case: its time in the queue, and the time from its begin to its end; pure."""
+"""The two times of a case: its time in the queue, and the time from its start to its end.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ def case_times(
 ) -> tuple[list[float], dict[str, list[float]]]:
     """Return the two times of each case, and the parts of the second time.
 
-    `service_s` is the part of the duration for answers. The rest, minus the back-off, was waits or
-    refused requests. The time in the queue is the total wait minus the waits after the start.
+    `service_s` is the part of the duration for answers. The rest of the duration, minus the
+    back-off, is waits and refused requests. The time in the queue is the total wait minus the waits
+    after the start.
 
     Args:
         results: Rows of `results`.
@@ -44,7 +48,7 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # The first lease is older than the request that uses it: that request did not wait.
+    # A case's first lease is older than the request that uses it, so that request did not wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:

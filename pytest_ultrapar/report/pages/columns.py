@@ -48,7 +48,7 @@ def rounded(numbers: Floats, digits: int) -> list[float]:
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """Say for each row whether its text is one of these."""
+    """Return for each row whether its text is one of these."""
     return places(column, sorted(values)) >= 0
 
 

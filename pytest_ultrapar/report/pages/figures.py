@@ -1,4 +1,4 @@
-"""The figures on a run's page, read from the run's tables; pure data that a test can recompute."""
+"""The figures on a run's page, read from the run's tables, as data that a test can recompute."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Curve(msgspec.Struct, frozen=True):
     """The distribution of a time.
 
     Attributes:
-        p50_s: The median, interpolated between two values as in the summary; so is `p95_s`.
+        p50_s: The median. Like `p95_s`, it is interpolated between two values, as in the summary.
     """
 
     model: str
@@ -248,7 +248,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     }
     answers_s = floats(results["service_s"])
     first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
-    # A role has a different model.
+    # A role uses a different model than its case.
     own_ok = mask(attempts["outcome"], ["ok"]) & mask(attempts["role"], [""])
     # The appended -1 is for requests whose case is not here.
     model_of = np.where(own_ok & ~np.isnan(first_s), np.append(model_at, -1)[case_of], -1)
@@ -296,12 +296,12 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """Make the lane name of a case that sent nothing empty: all three parts of it are empty."""
+    """If a case sent nothing, make its lane name empty: all three parts of the name are empty."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """Return all cases as one dimension, and each dimension with 2 to `MOST_VALUES` sorted values.
+    """Return all cases as one dimension, and the dimensions with 2 to `MOST_VALUES` sorted values.
 
     Args:
         found: The dimensions, and their values in the cases.

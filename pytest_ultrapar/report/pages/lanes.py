@@ -24,7 +24,7 @@ _REFUSED = frozenset({"rate", "congestion", "overload"})
 
 
 Spans = Sequence[tuple[float, float]]
-"""The begin and the end of each span, in seconds."""
+"""The start and the end of each span, in seconds."""
 
 
 class LaneUse(msgspec.Struct, frozen=True):
@@ -35,13 +35,13 @@ class LaneUse(msgspec.Struct, frozen=True):
         slice_s: The length of a slice, in seconds.
         in_flight: The mean number of requests in flight in each slice.
         refused_at_s: The times of refusals, in seconds after the run's first request.
-        n: How many requests it got.
+        n: How many requests were sent to it.
         pauses: How often it paused.
         paused_s: The total time of its pauses, in seconds.
         n_opened: How often its circuit breaker opened.
         pauses_at_s: When pauses began and ended, in seconds after the run's first request. Pauses
             that are closer together than a slice are joined.
-        opened_at_s: The same for the times when its circuit breaker was open.
+        opened_at_s: When its circuit breaker opened and closed, in the same form.
     """
 
     lane: str
@@ -122,7 +122,7 @@ class Sent(NamedTuple):
 
 
 def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
-    """Return those rows of `attempts` whose requests were sent and have ended."""
+    """Return the rows of `attempts` whose requests were sent and have ended."""
     names = lane_names(attempts)
     lanes = names.unique().to_pylist()
     tokens = [np.nan_to_num(floats(attempts[name])) for name in ("tokens_in", "tokens_out")]
@@ -212,7 +212,7 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """Return for each end the total weight of the requests that were sent up to then."""
+    """Return for each end time the total weight of the requests that were sent up to that time."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
@@ -263,7 +263,7 @@ def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """Return for each edge the total of the seconds since all earlier times."""
+    """Return for each edge the sum of the seconds that have passed since each earlier time."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

@@ -29,7 +29,7 @@ class ModelCost(msgspec.Struct, frozen=True):
     Attributes:
         cost: The cost of its cases with a known cost, in the run's currency.
         n_unknown: How many cases sent requests of unknown cost.
-        n_solved: How many of all its cases are solved.
+        n_solved: How many of its cases are solved, whether their cost is known or not.
     """
 
     model: str

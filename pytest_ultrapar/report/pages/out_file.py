@@ -24,16 +24,23 @@ def out_file(text: str, option: str) -> Path:
             name is not the name of a page.
     """
     if not text:
-        refuse(f"{option} is empty; name a file")
-    # A link such as /dev/stdout may lead to a pipe without a name: check the kind of the link.
+        refuse(f"{option} is empty; pass the name of a file")
+    # A link such as /dev/stdout may lead to a pipe without a name: check what the link leads to.
     named, path = Path(text), Path(os.path.realpath(text))
     if named.exists() and not named.is_file():
-        refuse(f"{option} {text} is {'a folder' if named.is_dir() else 'not a file'}; name a file")
+        refuse(
+            f"{option} {text} is {'a folder' if named.is_dir() else 'not a file'}; choose a file"
+        )
     if not path.parent.is_dir():
         refuse(f"{option} {text}: directory {path.parent} does not exist; create it")
     run = next((one for one in path.parents if run_id_of(one) is not None), None)
     if run is not None:
-        refuse(f"{option} {text} is in the run {run}, which must not change; name a file elsewhere")
+        refuse(
+            f"{option} {text} is in the run {run}, which must not change; choose a file elsewhere"
+        )
     if path.exists() and path.stat().st_size and path.suffix.lower() not in _PAGES:
-        refuse(f"{option} {text} exists and is not a page; name a new file, or one named *.html")
+        refuse(
+            f"{option} {text} exists and is not a page (.html, .md or .txt); choose a new file, "
+            "or one named *.html"
+        )
     return path

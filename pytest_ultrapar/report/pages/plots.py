@@ -1,4 +1,4 @@
-"""The plots of a page: tables in which one column is a drawing; pure data."""
+"""The plots of a page, as data: tables in which one column is a drawing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plot(msgspec.Struct, frozen=True):
 
     Attributes:
         key: Its id on the page.
-        note: A description of the plot, which screen readers read, too.
+        note: A description of the plot; screen readers read it, too.
         header: The table's header; above the drawings it contains their axis.
         rows: Names, drawings (`drawn`) and their figures.
     """
@@ -191,7 +191,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
         curves: The distributions.
         key: The plot's id.
         title: The plot's title.
-        what: A sentence that describes what the time is.
+        what: A sentence that describes the time.
     """
     scale = up_to(one.p95_s for one in curves)
     rows = []

@@ -1,4 +1,4 @@
-"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
+"""Make tables for a run that is in progress or was killed: its own tables are missing or outdated.
 
 The tables are made from a temporary copy of the run's files, and are removed with the copy.
 """

@@ -1,4 +1,4 @@
-"""Small drawings in the table cells of a page, as SVG that fits any width; pure.
+"""Small drawings in the table cells of a page, as SVG that fits any width. All functions are pure.
 
 The row also shows the numbers of its drawing, so screen readers skip the drawing. A tooltip shows
 the value under the pointer.
@@ -23,13 +23,13 @@ _HEIGHT = 100
 
 
 class Scale(NamedTuple):
-    """The values at the left and the right end of a column; they differ."""
+    """The values at the left and the right end of a column; the two values are different."""
 
     low: float
     high: float
 
     def at(self, value: float) -> str:
-        """Return the position of a value, in per cent of the width."""
+        """Return the position of a value, as a percentage of the width."""
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
     def ticks(self) -> list[float]:
@@ -91,7 +91,7 @@ def strip(
         tip: The subject of the strip.
         slice_s: The length of a slice, in seconds.
         ticks: The slices that get a mark.
-        spans: Periods that get a mark below the strip: a CSS class, the begin and the end in
+        spans: Periods that get a mark below the strip: a CSS class, and the start and the end in
             seconds.
     """
     n = len(values)

@@ -39,8 +39,8 @@ MOST_CHARACTERS = 200_000_000
 """The largest total size of the unpacked parts, in bytes: packing can make repetitive text 1,000
 times smaller."""
 _LEVEL = 4
-"""The level of compression: it takes a third of the time of level 6, and for prose 3 % more
-space."""
+"""The level of compression. It takes a third of the time of level 6, and 3 % more space for
+prose."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000

@@ -96,7 +96,7 @@ def corrected(
 def _due(
     steps: Sequence[CallTool], answered: Sequence[Answered], patience: int
 ) -> tuple[int, list[Answered]]:
-    """The index of the step that is due, and the failures of this step so far."""
+    """The index of the step that is due, and the calls of this step that have failed so far."""
     due = 0
     failures: list[Answered] = []
     for answer in answered:
@@ -177,7 +177,7 @@ def _chosen(clause: str, situation: Situation, skill: float) -> str | None:
     hits = [hit.tool for hit in situation.hits[clause]]
     if not hits:
         return None
-    # The doubt is the same at every turn: a choice must not change during the conversation.
+    # The doubt is the same at every turn, so that a choice does not change during a conversation.
     doubt = zlib.crc32(clause.encode()) / 2**32
     if len(hits) > 1 and doubt < _DOUBT * (1 - skill):
         return hits[1]

@@ -117,7 +117,7 @@ class Chat(openai.OpenAi):
         return _encode({**head, "choices": choices, "usage": _usage(completion.usage)})
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Write the chunks, one choice after the other; a chunk without choices has the usage."""
+        """Write the chunks, one choice after the other. The usage has its own chunk."""
         head = _head("chat.completion.chunk", request, completion)
         none = {"usage": None} if request.include_usage else {}
         events = []
@@ -176,7 +176,7 @@ def _usage(usage: Usage) -> dict[str, object]:
 
 
 def _deltas(reply: PersonaReply) -> Iterator[dict[str, object]]:
-    """Yield the deltas of a message: role, text, and for each call its head and its arguments."""
+    """Yield the deltas of a message: role, text, and the head and arguments of each call."""
     calls = reply.tool_calls
     if calls and not reply.content:
         # A message with calls alone has no text, and its role comes with the first call.
