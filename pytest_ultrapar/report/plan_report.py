@@ -38,7 +38,7 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
     """
     lines = [
         "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
-        f"{QPS_PER_PROCESS} (in this run, limits apply to all processes together)"
+        f"{QPS_PER_PROCESS} QPS per process (in this run, limits apply to all processes together)"
     ]
     for load in loads:
         if load.processes:

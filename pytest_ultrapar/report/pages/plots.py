@@ -85,7 +85,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "lanes",
         "Lanes over time",
         "Requests in flight on each lane, as a share of its seats if all seats are known. Red marks"
-        " are refusals. The line below is grey while a lane paused, and red while its circuit"
+        " are refusals. The line below is grey while the lane was paused, and red while its circuit"
         " breaker was open.",
         rows,
     )
