@@ -141,7 +141,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_replayed: How many answers were replayed, including those in ungraded episodes.
         n_ambiguous: How many replayed answers were the first of several different ones that fit.
         n_resumed: How many interrupted conversations continued from their stored answers.
-        n_strayed: How many of these then sent a different request, and continued live.
+        n_strayed: How many others sent a different request, and continued live from there.
         asked_by_others: Whether the cases are requests of a gateway's clients.
         n_requests: How many requests the run sent, including requests of ungraded episodes.
         n_without_request: How many graded cases sent no request through `llm`, not even to a role.
