@@ -78,7 +78,7 @@ class LaneBroker:
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls at the same times return the same
     actions. If a time is earlier than in the previous call, the time of the previous call is used
-    again, so that a clock that goes backwards never admits more.
+    again, so that a clock that goes backwards never admits more requests.
 
     Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
     reserved for their home workers, seats reserved for cases with a place (`places`), and times
@@ -111,7 +111,7 @@ class LaneBroker:
             days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
             late_s: The initial estimate of how late requests are sent.
             budgets: Counts the money spent; None if there is no budget.
-            shared: The rows that hosts share, by limit and word. They are closed until the first
+            shared: The rows that hosts share, by limit and kind. They are closed until the first
                 call of `share`.
 
         Raises:
@@ -443,7 +443,7 @@ class LaneBroker:
         `HeldUnits.spent` since then.
 
         Args:
-            shares: Units by limit and word.
+            shares: Units, by limit and kind.
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more

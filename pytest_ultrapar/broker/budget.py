@@ -177,7 +177,7 @@ class Cases:
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets above a lane. Lanes of a model with the same budgets allow the same cases."""
+        """The budgets of a lane. Lanes of a model with the same budgets allow the same cases."""
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:

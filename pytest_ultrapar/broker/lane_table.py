@@ -756,7 +756,7 @@ class LaneTable:
         return sorted(pauses, key=lambda pause: pause.t_s)
 
     def settle(self, now_s: float) -> None:
-        """Update the lanes whose limits became full or free through the events at `now_s`.
+        """Update the lanes whose limits became full or free because of the events at `now_s`.
 
         This runs once per event, not once per seat. Under load, a seat that is given back is
         usually granted again at the same time, which changes nothing.

@@ -321,7 +321,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         limit: The name of the limit.
-        word: The kind of the limit, named as the pool's field.
+        word: The kind of limit: the name of its field in the pool.
         share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
             means two per second.
         whole: The amount that all hosts together may use.

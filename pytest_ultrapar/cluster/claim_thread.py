@@ -263,7 +263,7 @@ class Claiming:
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. Wait as long as the server is silent or a host of this name may be alive.
+        """Join the run. Wait while the server is silent or a host with this name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
@@ -271,7 +271,7 @@ class Claiming:
                 reason.
 
         Raises:
-            ConfigError: The other hosts run something else, a host of this name is alive, or the
+            ConfigError: The other hosts run something else, a host with this name is alive, or the
                 server cannot be used.
         """
         self._identity = identity.text()

@@ -111,7 +111,7 @@ class Match(NamedTuple):
     """The stored answer for a request.
 
     Attributes:
-        number: Which of the request's wordings fits.
+        number: The index of the request's wording that fits.
         is_ambiguous: Whether other stored requests, with different answers, fit as well.
     """
 
@@ -471,7 +471,7 @@ class _Wanted(msgspec.Struct):
 
 
 class NoBroker(BrokerInterface):
-    """The broker's port in a run that sends no requests and asks for no leases."""
+    """The broker's interface in a run that sends no requests and asks for no leases."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """Never called."""

@@ -85,11 +85,11 @@ class Tries:
         return True
 
     def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:
-        """Whether the lane refused the request because of the request itself, not for its load.
+        """Whether the lane refused the request because of the request itself, not because of load.
 
         This is so if the lane has refused the request before, and since then has served at least as
         many other requests as it has refused. With a token limit, which lets small requests pass,
-        it must have refused none. Call this once per refusal.
+        it must have refused no other request. Call this once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False

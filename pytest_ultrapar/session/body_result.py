@@ -191,7 +191,7 @@ async def run_body(
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """The first error of a group that contains only wrong answers; any other error itself."""
+    """The first error of a group that contains only wrong answers; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error

@@ -158,7 +158,7 @@ def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> i
 
     Args:
         metafunc: The `Metafunc` of the test, when all parameters are known.
-        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty text.
+        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty string.
 
     Returns:
         The number of items left.

@@ -35,7 +35,7 @@ class Runtime:
     """The run in one process, from the end of collection to the end of the session.
 
     Attributes:
-        config: pytest's.
+        config: pytest's configuration.
         options: Settled settings.
         directory: The run's directory.
         worker: `gw0`, ...; without xdist `main`.

@@ -354,7 +354,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     run.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         items: The selected items; changed in place.
     """
     options, _ = run_config.settings(config)
