@@ -461,7 +461,7 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Set when this host's claims end: from then until the next call, no lease is granted.
+        """Set when this host's claims end. After that, no lease is granted until the next call.
 
         Other hosts may have taken over the cases by then. Before the first call all cases belong to
         this host. Requests in flight continue. A lease that is not used by `until_s` ends
@@ -511,10 +511,10 @@ class LaneBroker:
 
         Args:
             now_s: Now, monotonic seconds.
-            unclaimed: By model, the number of cases outside groups that any host could claim now.
-            bears: By lane, the maximum number of requests in flight that this host's client can
-                handle. A lane that is not listed has no maximum.
-            in_groups: By group, the number of its cases that any host could claim now.
+            unclaimed: The number of cases outside groups that any host could claim now, by model.
+            bears: The maximum number of requests in flight that this host's client can handle, by
+                lane. A lane that is not listed has no maximum.
+            in_groups: The number of cases in groups that any host could claim now, by group.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -544,7 +544,7 @@ class LaneBroker:
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """When to call `tick` if no other call comes first; None if no call is necessary."""
+        """The time to call `tick`, if no other call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:

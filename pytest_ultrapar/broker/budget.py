@@ -55,7 +55,7 @@ class BudgetBalance:
 
     @property
     def left(self) -> int:
-        """The units that can still be reserved. Below 0 if requests cost more than was reserved."""
+        """The units that can still be reserved; below 0 if requests cost more than was reserved."""
         left = self.left_of_all
         return left if self.tranche is None else min(left, self.tranche.usable)
 
@@ -108,7 +108,7 @@ class OpenCase:
         model: The case's own model.
         parts: The units used, by the model that received the requests.
         taken: The units used and reserved, by limit.
-        ways: By model, the budgets that the last request to this model was charged to.
+        ways: The budgets that the last request to each model was charged to, by model.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:

@@ -86,9 +86,9 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
             that it has not spent.
         want: The units that it could use, including `held`, >= 0. For counted rows: the units that
             it could spend within a few seconds, in addition to those already spent.
-        unit: The smallest useful share, >= 1. The next grant is either 0 or at least this. For
-            seats this is 1, because a single seat is useful. The larger this number is, the fewer
-            hosts get any units.
+        unit: The smallest useful share, >= 1. The next grant is either 0 or at least this. A single
+            seat is useful, so 1 is right for seats. The larger this number is, the fewer hosts get
+            any units.
         spent: For counted rows: all units that it has spent in this incarnation, including debts.
         told: For counted rows: `RowShare.told` of the last answer, in any epoch.
     """

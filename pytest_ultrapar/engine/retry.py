@@ -44,7 +44,7 @@ class Tries:
         stays: As in `LeaseRequest`: no other lane needs to confirm the refusal.
         wrong: The error in the request and the answer that reports it, while a check decides
             whether the request or its lane is to blame.
-        n_own: How often a lane refused it for a limit, as congested or as loading, although the
+        n_own: How often a lane refused it because of a limit, congestion or loading, although the
             request itself was the reason.
         was_own: Whether this was so at the last such refusal.
     """

@@ -488,7 +488,7 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease; raise if another request of the case has failed in the meantime.
+        """Return the next lease; raise if another request of the case has failed permanently.
 
         The result of the case is then already lost, and sending this request would be a waste.
         """

@@ -438,7 +438,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """Yield a table of all cases, then one for each test; a single test's only if it adds facts."""
+    """Yield a table of all cases, then one for each test (a single one only if it adds facts)."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []

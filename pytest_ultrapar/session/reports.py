@@ -302,7 +302,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case: no other interrupted case gets a report."""
+    """Whether another host has the case. Other interrupted cases get no report."""
     return state.ended is not None and state.ended.ending == "interrupted"
 
 

@@ -196,7 +196,7 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Find out which shard this is from the environment, if the option leaves that open.
+    """Read from the environment which shard this is, if the option leaves that open.
 
     Raises:
         ConfigError: The environment does not name a shard.

@@ -158,7 +158,7 @@ class AdaptiveController:
         self.pace.accepted.sent(now_s)
 
     def observe(self, seen: Observation) -> None:
-        """Learn from a lease that was given back. This may change the cap and the interval."""
+        """Learn from a returned lease. This may change the cap and the interval."""
         reason = ""
         if self.queue.seats is not None and seen.now_s > self._load_s + LOAD_HOLDS_S:
             # The server stopped reporting: continue from the last limit.
