@@ -406,13 +406,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force. It may replace an earlier one.
+        """Apply an assignment. It may replace an earlier one.
 
         A later assignment changes the rules, but not cases that are open or have ended.
         `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: This pool does not allow the assignment. The earlier one stays in force.
+            ConfigError: This pool does not allow the assignment. The earlier one stays in effect.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)

@@ -109,8 +109,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """The possible requests in flight, and the maximum tokens and money of a request, all by
-    model."""
+    """The possible requests in flight, and the most tokens and money of a request, by model."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()

@@ -252,7 +252,7 @@ class LaneHealth:
         return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """End the wait for a probe or check. A pause requested by a rate limit stays in force."""
+        """End the wait for a probe or check. A pause because of a rate limit continues."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf

@@ -506,7 +506,7 @@ class LaneTable:
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Pause the lane until the lease just granted, which is a check of it, is given back.
+        """Pause the lane until the lease just granted, which is for a check, is given back.
 
         This also pauses lanes that have never answered and that a failed check would remove
         together with this lane.

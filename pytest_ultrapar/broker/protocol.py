@@ -38,7 +38,7 @@ class KnownLane(msgspec.Struct, frozen=True):
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True):
-    """Information about an answer besides its outcome. None means unknown.
+    """Information about an answer in addition to its outcome. None means unknown.
 
     Attributes:
         retry_after_s: How many seconds to wait, finite and > 0.

@@ -511,7 +511,7 @@ class Homes(Timer):
         self._has_begun = self._is_over = False
 
     def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> None:
-        """Put homes in force."""
+        """Apply the homes of an assignment."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }

@@ -601,7 +601,7 @@ def dead_host_message(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """Return the text that `ultrapar cluster status` shows for a host, besides its counts."""
+    """Return the text that `ultrapar cluster status` shows for a host next to its counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -106,8 +106,8 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         name: The subject, which the ledger does not interpret. If several notices have the same
             name, the last one applies.
-        reason: A text, which the ledger does not interpret either. A notice with an empty reason
-            revokes the earlier one.
+        reason: A sentence, which the ledger does not interpret either. A notice with an empty
+            reason revokes the earlier one.
         for_ms: How long the notice applies from now on; 0 means until the ledger has not been used
             for a week.
         run: Only hosts of this run receive it; empty means all hosts.

@@ -586,8 +586,9 @@ class Sender:
         """Send one attempt; `tries` contains the earlier attempts of this turn.
 
         Raises:
-            TooLateError: The lease was too old to send on. A patient request is sent as soon as it
-                has a connection, however late, if this host's share is still valid.
+            TooLateError: The lease was too old to send on. If `is_patient` is true, the request is
+                sent as soon as it has a connection, however late, if this host's share is still
+                valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()

@@ -145,7 +145,7 @@ def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]])
 
 
 def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Say why this host sends nothing during the run; empty if it sends, or soon will.
+    """Say why this host sends nothing during the run; empty if it sends, or is about to.
 
     Args:
         whole: The known state of the run.

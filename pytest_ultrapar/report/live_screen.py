@@ -170,7 +170,7 @@ def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Tex
 
 
 def _plain(text: str) -> str:
-    """Put a text on one line and escape control characters; a `Text` parses no markup."""
+    """Put a string on one line and escape control characters; a `Text` parses no markup."""
     return " ".join(visible(text).split())
 
 

@@ -82,7 +82,7 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, bidi controls and unpaired surrogates in a text: `\x1b`.
+    r"""Escape control characters, bidi controls and unpaired surrogates in a string: `\x1b`.
 
     Tabs and line feeds stay. Backslashes are not doubled, because the text is only for human
     readers.

@@ -40,7 +40,7 @@ _MOST_FRAMES = 50
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """One place of a traceback.
+    """One place in a traceback.
 
     Attributes:
         file: File of the code.
@@ -91,7 +91,7 @@ class Raised(msgspec.Struct, frozen=True):
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """Recreate the exception, with its own class if that exists or with a class of that name.
+        """Recreate the exception, with its own class if that exists, or a class with the same name.
 
         Its arguments and its cause are lost.
         """

@@ -380,7 +380,8 @@ class CaseState:
 
     Attributes:
         prefetched: The function of its episode.
-        calling: Whether the test's body is running; reports made meanwhile belong to subtests.
+        calling: Whether the test's body is running; reports made during this time belong to
+            subtests.
         subtest_error: The error of a failed subtest; an error in the suite takes precedence.
         n_subtests_failed: The number of failed subtests.
         case_id: The case.

@@ -137,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Note that a test's body is running: reports made meanwhile belong to its subtests."""
+        """Note that a test's body is running: until it ends, reports belong to its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)

@@ -210,7 +210,7 @@ def _settle_shard(options: Options) -> None:
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:
-    """The policy in force: the given one, or the mode's default.
+    """The policy in effect: the given one, or the mode's default.
 
     Args:
         given: The option's value; None if it was not given.
