@@ -101,7 +101,7 @@ class Stored(NamedTuple):
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether a client can read it that expects a stream, one body, or either (None)."""
+        """Whether it suits a client that can read a stream, one body, or both (None)."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream

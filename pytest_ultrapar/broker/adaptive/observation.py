@@ -74,7 +74,7 @@ class LimitChange(msgspec.Struct, frozen=True):
         limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
         t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
         workers: How many requests in flight are allowed from then on.
-        qps: How many sends per second are allowed from then on; None if any number is allowed.
+        qps: How many sends per second are allowed from then on; no value if any number is allowed.
         in_flight: How many requests were in flight at that time.
         reason: The reason for the change, in a few words.
     """
