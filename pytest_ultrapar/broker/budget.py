@@ -108,7 +108,7 @@ class OpenCase:
         model: The case's own model.
         parts: The units used, by the model that received the requests.
         taken: The units used and reserved, by limit.
-        ways: The budgets that the last request to each model was charged to, by model.
+        ways: For each model, the budgets that the last request to the model was charged to.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
@@ -297,7 +297,8 @@ class Budgets:
         """Start with the spending of earlier sessions.
 
         Args:
-            pool: The pool with the limits and prices. Each lane below a budget must have a price.
+            pool: The pool with the limits and prices. Each lane that a budget applies to must have
+                a price.
             file: The spending file of the run; None for simulations and tests, which record no
                 spending.
         """

@@ -433,7 +433,7 @@ class SharedDays:
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """Like `DayLedger.ready_at_s`. Infinity also if the tranche is too small."""
+        """Like `DayLedger.ready_at_s`. It is also infinity if the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)

@@ -179,7 +179,7 @@ class Claiming:
         lanes: The lanes that the run may use.
         directory: The host's run directory.
         patience_s: How long to wait for an answer from the server, or for closed limits to open.
-        status: Returns the broker's present status; callable in any thread.
+        status: Returns the broker's present status; callable from any thread.
         said: The server's last answer; None before `join`.
         n_claimed: How many cases this host claimed, not counting cases that it gave up again.
     """

@@ -4,9 +4,9 @@ The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_
 stores all rows and hosts of one installation.
 
 **Invariant.** For each row, at any time, the sum of the following units is not more than the
-amount. First, for each host, the units that it last reported as held, or, if they are more, the
-units of its last grant. Second, the units that requests of dead hosts may still use. Third, for
-counted rows, the units spent in the window.
+amount. First, for each host, the larger of two numbers: the units that it last reported as held,
+and the units of its last grant. Second, the units that requests of dead hosts may still use. Third,
+for counted rows, the units spent in the window.
 
 **Time.** The ledger has its own time. It follows the server's time, but between two calls it
 advances only as far as the caller's boot clock confirms (`SKIP_MS` there), and never goes

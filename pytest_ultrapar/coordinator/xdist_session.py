@@ -339,7 +339,7 @@ class ControllerSession:
     # -- helpers of these methods ------------------------------------------------------------------
 
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
-        """Whether tests are being dispatched, and this collection is a different one."""
+        """Whether this collection differs from the tests that are being dispatched."""
         return self._dispatch is not None and list(collection) != self._collection
 
     def _stop(self, why: str) -> None:

@@ -63,8 +63,8 @@ class TokenEstimates:
         """Start without observations.
 
         Args:
-            least: The smallest token limit of the lanes of each model. No tokens are reserved for
-                models that are not in it.
+            least: For each model, the smallest token limit among its lanes. No tokens are reserved
+                for models that are not in it.
             bounds: For each model with a budget, the maximum tokens of an answer if the suite does
                 not set any; None means unlimited. `least` must contain these models, too.
         """

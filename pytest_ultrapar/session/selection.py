@@ -273,7 +273,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 
 
 class SelectedCases(NamedTuple):
-    """The selection of `--ultrapar-only`: case ids of an earlier run, made with its seed."""
+    """The selection of `--ultrapar-only`: case ids of an earlier run, made with that run's seed."""
 
     run_id: str
     seed: int
