@@ -53,7 +53,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         cache_write_tokens: How many tokens of the prompt were written to a cache.
         is_own: Whether the request itself caused the refusal: its lane serves other requests.
         left_out: Unknown fields of the answer, each with its value.
-        words: A number that identifies the server's message of a `bad_request`. Equal messages have
+        words: A number that identifies the server's message in a `bad_request`. Equal messages have
             equal numbers.
         is_cut: Whether the answer ended because it reached its token limit.
     """

@@ -506,7 +506,7 @@ class Run:
     def _key_group(self) -> KeyGroup | None:
         """The group with which this run shares its keys; None if it shares them with no other run.
 
-        For a shard, these are the shards of the same cases and limits.
+        For a shard, the group consists of the shards of the same cases and limits.
         """
         shard = self.options.shard
         if self.cluster is not None:

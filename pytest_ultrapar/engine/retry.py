@@ -106,9 +106,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """How often to try one turn, according to the table of failure classes.
 
     Attributes:
-        max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
-            malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
-            not even after a 429, except after failures that may affect only one key.
+        max_attempts: The number of failures of the request itself (transport, time-out, 5xx,
+            malformed) in a turn after which the case becomes `infra`, >= 1. With 1, no request is
+            sent again, not even after a 429, except after failures that may affect only one key.
     """
 
     max_attempts: int = 3

@@ -110,7 +110,7 @@ class _Product:
 
 
 class _Kept(list[Any]):
-    """`_calls` that are true even if empty.
+    """A list of `_calls` that is true even if it is empty.
 
     Otherwise pytest would make an item without parameters.
     """

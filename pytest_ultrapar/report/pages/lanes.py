@@ -183,7 +183,7 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """Return the use of the most used limits except daily ones, at most `MOST_LANES`.
+    """Return the use of the most used limits, at most `MOST_LANES`; daily limits are left out.
 
     Args:
         sent: The requests of the run.
