@@ -209,7 +209,7 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
 def _barring(
     whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
 ) -> list[ShareStatus]:
-    """Return a limit without a share here, for each required lane; empty if one lane is free.
+    """Return, for each required lane, a limit without a share here; empty if one lane is free.
 
     If a lane has several such limits, take the closed one. If all are open, take the smallest: it
     cannot be divided, and the others depend on it.

@@ -717,8 +717,7 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the kinds of cases, and a line on failed requests, so that these do not look like
-    cases."""
+    """Yield the kinds of cases, and a line on failed requests, which are not cases."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)

@@ -165,7 +165,7 @@ async def run_body(
 
     Args:
         function: The body.
-        arguments: By name.
+        arguments: Its arguments, by name.
         llm: The case's client.
         result: Receives the call of `grade`.
         keep: Called with the exception of the body.
