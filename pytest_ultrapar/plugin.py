@@ -267,7 +267,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options exclude or other suites contain. Runs after all other plugins."""
+    """Deselect cases of other suites and cases that options exclude, after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415

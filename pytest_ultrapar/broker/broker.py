@@ -78,7 +78,7 @@ class LaneBroker:
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls at the same times return the same
     actions. If a time is earlier than in the previous call, the time of the previous call is used
-    again, so that a clock that goes backwards never admits more.
+    again, so that a clock that goes backwards never admits more requests.
 
     Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
     reserved for their home workers, seats reserved for cases with a place (`places`), and times
@@ -111,7 +111,7 @@ class LaneBroker:
             days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
             late_s: The initial estimate of how late requests are sent.
             budgets: Counts the money spent; None if there is no budget.
-            shared: The rows that hosts share, by limit and word. They are closed until the first
+            shared: The rows that hosts share, by limit and kind. They are closed until the first
                 call of `share`.
 
         Raises:
@@ -406,13 +406,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force. It may replace an earlier one.
+        """Apply an assignment. It may replace an earlier one.
 
         A later assignment changes the rules, but not cases that are open or have ended.
         `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: This pool does not allow the assignment. The earlier one stays in force.
+            ConfigError: This pool does not allow the assignment. The earlier one stays in effect.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -443,7 +443,7 @@ class LaneBroker:
         `HeldUnits.spent` since then.
 
         Args:
-            shares: Units by limit and word.
+            shares: Units, by limit and kind.
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
@@ -461,7 +461,7 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Set when this host's claims end: from then until the next call, no lease is granted.
+        """Set when this host's claims end. After that, no lease is granted until the next call.
 
         Other hosts may have taken over the cases by then. Before the first call all cases belong to
         this host. Requests in flight continue. A lease that is not used by `until_s` ends
@@ -511,10 +511,10 @@ class LaneBroker:
 
         Args:
             now_s: Now, monotonic seconds.
-            unclaimed: By model, the number of cases outside groups that any host could claim now.
-            bears: By lane, the maximum number of requests in flight that this host's client can
-                handle. A lane that is not listed has no maximum.
-            in_groups: By group, the number of its cases that any host could claim now.
+            unclaimed: The number of cases outside groups that any host could claim now, by model.
+            bears: The maximum number of requests in flight that this host's client can handle, by
+                lane. A lane that is not listed has no maximum.
+            in_groups: The number of cases in groups that any host could claim now, by group.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -544,7 +544,7 @@ class LaneBroker:
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """When to call `tick` if no other call comes first; None if no call is necessary."""
+        """The time to call `tick`, if no other call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:

@@ -55,7 +55,7 @@ class BudgetBalance:
 
     @property
     def left(self) -> int:
-        """The units that can still be reserved. Below 0 if requests cost more than was reserved."""
+        """The units that can still be reserved; below 0 if requests cost more than was reserved."""
         left = self.left_of_all
         return left if self.tranche is None else min(left, self.tranche.usable)
 
@@ -108,7 +108,7 @@ class OpenCase:
         model: The case's own model.
         parts: The units used, by the model that received the requests.
         taken: The units used and reserved, by limit.
-        ways: By model, the budgets that the last request to this model was charged to.
+        ways: For each model, the budgets that the last request to the model was charged to.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
@@ -177,7 +177,7 @@ class Cases:
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets above a lane. Lanes of a model with the same budgets allow the same cases."""
+        """The budgets of a lane. Lanes of a model with the same budgets allow the same cases."""
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
@@ -297,7 +297,8 @@ class Budgets:
         """Start with the spending of earlier sessions.
 
         Args:
-            pool: The pool with the limits and prices. Each lane below a budget must have a price.
+            pool: The pool with the limits and prices. Each lane that a budget applies to must have
+                a price.
             file: The spending file of the run; None for simulations and tests, which record no
                 spending.
         """

@@ -85,7 +85,8 @@ class DayLedger:
     Attributes:
         amount: Units per day.
         trouble: A sentence that says why the last write of the file failed; empty if it succeeded.
-        failing_since_s: Since when this failure alone has blocked grants; infinity if it does not.
+        failing_since_s: The time since which only this failure blocks grants; infinity if it blocks
+            none.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class DayLedger:
         return f"resets at {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
-        """When this many units become free, if other hosts have used up the rest of the day.
+        """When this many units become free, if other hosts have used up the day's remaining units.
 
         Without a zone this is when the first units of this host become free. Units of other hosts
         may become free earlier.

@@ -118,7 +118,7 @@ class GroupBook:
         return self._groups.get(name)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
-        """Put an assignment in force, and open the gates that it allows to open.
+        """Apply an assignment, and open the gates that it allows to open.
 
         Open episodes and ended cases stay counted. A later assignment, which is made when a worker
         is replaced with one that has a new name, changes only rules.

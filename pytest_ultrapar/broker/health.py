@@ -122,7 +122,7 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """The problem of the server that the lane waits for, and for how long; empty if none."""
+        """The problem of the server that the lane waits for, and the maximum wait; may be empty."""
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
@@ -196,7 +196,7 @@ class LaneHealth:
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Do not count a time in which no request could be sent as the lane's silence."""
+        """Exclude a period from the lane's silence, because no request could be sent in it."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -204,7 +204,7 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """Pause until the time that the provider stated to another host.
+        """Pause until the time that the provider gave to another host.
 
         Returns:
             None if the lane already pauses until then or longer.
@@ -244,7 +244,7 @@ class LaneHealth:
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
-        """Pause until then, while a check is in flight. `resume` or an answer ends the pause."""
+        """Pause until `until_s`, during a check. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
             f"lane {self.lane.lane_id} is paused while a check shows whether it still works"
@@ -252,7 +252,7 @@ class LaneHealth:
         return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """End the wait for a probe or check. A pause requested by a rate limit stays in force."""
+        """End the wait for a probe or check. A pause because of a rate limit continues."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf

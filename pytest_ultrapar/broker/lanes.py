@@ -260,7 +260,7 @@ class LaneState(Timer):
         return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose daily quota is used up until then (`LimitState.is_spent`)."""
+        """A limit on its path whose daily quota is used up until `until_s`."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
@@ -273,7 +273,7 @@ class LaneState(Timer):
         return self.tariff.most(request.most)
 
     def pays(self, request: LeaseRequest) -> bool:
-        """Whether the money left is now enough for a request, on all its limits."""
+        """Whether each budget on its path has enough money left for a request now."""
         units = self.units(request)
         return all(units <= purse.left for purse in self.purses)
 

@@ -250,7 +250,7 @@ def _read_variables(settings: BrokerSettings) -> set[str]:
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
-    """The variables that Python needs and those in `also`. API keys are left out as unnecessary."""
+    """The variables that Python needs and those in `also`; the process needs no API keys."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -163,7 +163,7 @@ class Scheduler:
     def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set can serve a request in an episode's time, and the kind of reason.
+        """Why no lane of a set can serve a request within an episode, and the kind of reason.
 
         None if a lane may serve it.
         """
@@ -511,7 +511,7 @@ class Homes(Timer):
         self._has_begun = self._is_over = False
 
     def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> None:
-        """Put homes in force."""
+        """Apply the homes of an assignment."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }

@@ -179,7 +179,7 @@ class Claiming:
         lanes: The lanes that the run may use.
         directory: The host's run directory.
         patience_s: How long to wait for an answer from the server, or for closed limits to open.
-        status: Returns the broker's present status; callable in any thread.
+        status: Returns the broker's present status; callable from any thread.
         said: The server's last answer; None before `join`.
         n_claimed: How many cases this host claimed, not counting cases that it gave up again.
     """
@@ -263,7 +263,7 @@ class Claiming:
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. Wait as long as the server is silent or a host of this name may be alive.
+        """Join the run. Wait while the server is silent or a host with this name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
@@ -271,7 +271,7 @@ class Claiming:
                 reason.
 
         Raises:
-            ConfigError: The other hosts run something else, a host of this name is alive, or the
+            ConfigError: The other hosts run something else, a host with this name is alive, or the
                 server cannot be used.
         """
         self._identity = identity.text()
@@ -601,7 +601,7 @@ def dead_host_message(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """Return the text that `ultrapar cluster status` shows for a host, besides its counts."""
+    """Return the text that `ultrapar cluster status` shows for a host next to its counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -181,7 +181,7 @@ def _seats(n: int | None) -> str:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[str]:
-    """Lines about the run's directory, its workers' homes, its cases, and its limits per day."""
+    """Lines about the run's directory, its workers' homes, its cases, and its daily limits."""
     yield f"results in {run.directory.path}"
     declared = answered_by(run_config.settings(run.config)[1])
     for model, who in answered_by(run.pool).items():
@@ -351,7 +351,7 @@ def most_in_flight(seats: int | None, n_cases: int) -> int:
 def pool_hints(pool: Pool) -> dict[str, Hint]:
     """Return what the pool states about a request to each model.
 
-    If several providers serve a model, this is the slowest of them.
+    If several providers serve a model, this is the hint for the slowest of them.
     """
     found: dict[str, Hint] = {}
     for provider in pool.providers:

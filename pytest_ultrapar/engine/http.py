@@ -231,7 +231,7 @@ class HttpClient:
         return answer
 
     def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
-        """Return a session: one that makes new connections if kept connections may be dead."""
+        """Return a session. It makes new connections if the kept connections may be dead."""
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept

@@ -318,7 +318,7 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
-    """Collect the elements of a field of all manifests, grouped by these attributes."""
+    """Collect the elements of one field from all manifests, grouped by the given attributes."""
     every = (each for one in manifests for each in getattr(one, field))
     return by_key((attrgetter(*names)(each), each) for each in every).values()
 

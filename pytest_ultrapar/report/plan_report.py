@@ -31,7 +31,7 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Show for each key which processes of the original scripts share it, and their load.
+    """Show which processes of the original scripts share each key, and their load.
 
     Returns:
         A heading and a line for each key, in the pool's order; empty if no key has a process.

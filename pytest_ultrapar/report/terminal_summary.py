@@ -294,7 +294,7 @@ def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
 
 
 def _rates(table: ResultsOfTest) -> bool:
-    """Whether the table shows solved rates: not if all its cases have only scores."""
+    """Whether the table shows solved rates. It does not if all its cases have only scores."""
     return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
 
 

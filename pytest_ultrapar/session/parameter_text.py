@@ -1,4 +1,4 @@
-"""Record a parameter as a text or number for display, and as a digest of its content.
+"""Record a parameter as a string or number for display, and as a digest of its content.
 
 Equal data give equal records in every process and every run: memory addresses and the order of sets
 do not matter. The code of a function counts as data, and differs between versions of Python.

@@ -196,7 +196,7 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Find out which shard this is from the environment, if the option leaves that open.
+    """Read from the environment which shard this is, if the option leaves that open.
 
     Raises:
         ConfigError: The environment does not name a shard.
@@ -210,7 +210,7 @@ def _settle_shard(options: Options) -> None:
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:
-    """The policy in force: the given one, or the mode's default.
+    """The policy in effect: the given one, or the mode's default.
 
     Args:
         given: The option's value; None if it was not given.

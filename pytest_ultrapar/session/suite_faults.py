@@ -1,4 +1,4 @@
-"""Tests and fixtures that cannot run ahead, and how to write them instead."""
+"""Tests and fixtures that cannot be prefetched, and how to write them instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
 
     Args:
         item: One of the test's items.
-        found: The functions that run ahead for it.
+        found: The prefetched functions of the test.
     """
     if not found:
         return [*filter(None, [_near_miss(item)])]
@@ -115,7 +115,7 @@ def _near_miss(item: pytest.Item) -> str | None:
 
 
 def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
-    """The reason why a function that runs ahead cannot have this argument, and the remedy."""
+    """The reason why a prefetched function cannot have this argument, and the remedy."""
     if name in {"llm", "case", ANSWERS}:
         return None
     if name == "self" and (own := getattr(item, "cls", None)) is not None:

@@ -44,7 +44,7 @@ def add_figures(
     """Compute the suite's figures and store them in the run's summary.
 
     Args:
-        config: pytest's, with the suite's conftests loaded.
+        config: pytest's configuration, with the suite's conftests loaded.
         run_dir: A run with tables.
         summary: The summary in that directory.
 

@@ -171,7 +171,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones; the user decides."""
+    """Lines about limits in headers that differ from the declared ones, for the user to check."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():

@@ -32,7 +32,7 @@ class Plot(msgspec.Struct, frozen=True):
     Attributes:
         key: Its id on the page.
         note: A description of the plot; screen readers read it, too.
-        header: The table's header; above the drawings it contains their axis.
+        header: The table's header; in the column of drawings it contains their axis.
         rows: Names, drawings (`drawn`) and their figures.
     """
 
