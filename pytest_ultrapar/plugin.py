@@ -68,7 +68,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
-    """Start no workers for a plan. xdist's hook, which comes first (in 3.8.0), has read `-n`."""
+    """Start no workers for a plan.
+
+    xdist's hook, which is marked `tryfirst` (as of 3.8.0), has already read `-n`.
+    """
     if not options.plans(config):
         return
     if not options.is_active(config):

@@ -211,7 +211,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Words that name the session that measured speed and limits; empty for only one."""
+        """Words for the session that measured speed and limits; empty if there was only one."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
