@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """Return the merged runs whose parts are also in `parts`, so that they add nothing."""
+    """Return the merged runs that add nothing, because all their parts are also in `parts`."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
