@@ -472,7 +472,7 @@ def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, .
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
-                f"allowed are {', '.join(known)}"
+                f"allowed: {', '.join(known)}"
             )
             return ()
     return tuple(summary)

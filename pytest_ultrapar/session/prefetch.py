@@ -190,7 +190,7 @@ class Prefetched:
 
     def _annotation_fault(self) -> str | None:
         allowed = (
-            "allowed are a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
+            "allowed: a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
             "number; the type decides how the episode is stored and read back"
         )
         try:

@@ -45,7 +45,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
         used = [name for mark in item.iter_markers("usefixtures") for name in mark.args]
         faults = [
             f"{found[0].place}: argument {name!r} of {found[0].title} is not allowed: {reason}; "
-            f"allowed are parametrised values, llm, model, case, {'grade, ' * found[0].is_test}"
+            f"allowed: parametrised values, llm, model, case, {'grade, ' * found[0].is_test}"
             "and session-scoped, unparametrised, synchronous fixtures"
             for name in (*found[0].arguments, *used * found[0].is_test)
             if (reason := _argument_fault(item, name, is_test=found[0].is_test))
