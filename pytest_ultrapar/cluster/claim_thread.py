@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim ahead for lines that are kin. The first number applies before any case
-has begun. The second is the minimum after that."""
+"""How many cases to claim ahead for lines that are kin (see `lanes_in_common`). The first number
+applies before any case has begun. The second is the minimum after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: first while there are cases to claim, then otherwise."""
+"""Seconds between two looks: the first while there are cases to claim, the second otherwise."""
 RECENT = 5
-"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts:
-if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
-times as long as on one host."""
+"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts.
+In a measurement in which only the last look counted, 2.5 cases began per second, and phase 5.3 on
+three hosts took 1.04 times as long as on one host."""
 SOON_S = 0.02
 """Seconds until the next look if a case has ended here that other cases may be waiting for."""
 STILL_S, STUCK_S = 5.0, 60.0
@@ -104,11 +104,11 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 
 
 class ClaimSize:
-    """Decides how many cases of each line to claim. Does no I/O. Each call of `wants` is a look.
+    """Decides how many cases of each line to claim. Does no I/O.
 
-    If kin lines were not counted together, five models that share their keys would have ten cases
-    waiting on each host at the end of a run. Phase 5.3 on three hosts then took 1.05 times as long
-    as on one host.
+    Each call of `wants` counts as one look. If kin lines were not counted together, five models
+    that share their keys would have ten cases waiting on each host at the end of a run. In a
+    measurement of this, phase 5.3 on three hosts took 1.05 times as long as on one host.
 
     Args:
         kin: See `lanes_in_common`.

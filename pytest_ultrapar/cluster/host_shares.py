@@ -68,7 +68,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""All rows are closed at the start of an epoch. Only rows with lost amounts stay closed longer."""
+"""How long all rows are closed at the start of an epoch. Only rows with lost amounts stay closed
+longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
