@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""After this many answers, the longest one is used as the longest time that a request may take. If
-requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
+"""After this many answers, the time of the slowest one is used as the longest time that a request
+may take. If requests are similar, the probability that the next answer takes longer is at most 1 in
+21."""
 
 
 @dataclass(eq=False)

@@ -50,8 +50,8 @@ def unfreeze_at_end(config: pytest.Config) -> None:
     """Make `config` unfreeze, at its very end, the objects that `spare_items` froze.
 
     Called before any plugin is configured, because the cleanup that is added first runs last: after
-    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second among
-    50,000 items.
+    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second
+    with 50,000 items.
     """
 
     def thaw() -> None:
