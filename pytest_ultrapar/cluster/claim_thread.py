@@ -79,7 +79,7 @@ SAID_S = 3.0
 
 
 class _TakenError(UltraparError):
-    """The run continues without this host."""
+    """Raised if the run continues without this host."""
 
 
 def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
