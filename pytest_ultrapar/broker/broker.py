@@ -255,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Withdraw a waiting request. Does nothing if the request does not wait."""
+        """Withdraw a waiting request. Does nothing if the request is not waiting."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)

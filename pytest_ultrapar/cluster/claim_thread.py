@@ -65,8 +65,8 @@ AT_ONCE = 20_000
 them, and 300,000 in one call would block it for a second."""
 MOST_UNGRADED = 2_000
 """The maximum number of answered cases that wait for their tests. With more, a host claims no more
-cases. Otherwise, if answers arrive faster than tests run, one host would take all cases: other
-hosts could not help, and all the answers would be lost if it died."""
+cases. Otherwise, if answers arrive faster than tests run, one host would take all cases. Other
+hosts could not help with these cases, and all of them would be lost if it died."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """The maximum length of a host's name in a message."""

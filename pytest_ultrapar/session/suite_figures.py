@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""No more than two digits of an interval's bounds need, because computing a figure once may take a
-second."""
+"""This is just enough for two digits of an interval's bounds, because computing a figure once may
+take a second."""
 _LEAST_RESAMPLES = 0.9
 """The figure must exist for at least this share of the resamples: missing ones would bias the
 interval."""
