@@ -255,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Withdraw a waiting request. Does nothing if the request is not (or no longer) waiting."""
+        """Withdraw a waiting request. Does nothing if the request is not waiting."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -267,7 +267,7 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back. Does nothing if the worker does not (or no longer) hold it.
+        """Give a lease back. Does nothing if the worker does not hold it.
 
         A lease that is not given back ends automatically when its request can no longer be in
         flight. Sends that were counted against a rate stay counted, regardless of the outcome.
@@ -349,8 +349,7 @@ class LaneBroker:
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
         """Report that a request was sent `late_s` after its grant. Later sends make up for it.
 
-        Call it when the request is sent. Does nothing if the worker does not (or no longer) hold
-        the lease.
+        Call it when the request is sent. Does nothing if the worker does not hold the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -866,8 +865,9 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
     """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker judged by the state of the instance when the request was sent. Since then the
-    instance has answered a request, or it may still answer others of its first requests.
+    The worker judged by the state of the instance when the request was sent. That was
+    wrong if the instance has answered a request recently, or if it is still starting and may answer
+    other requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

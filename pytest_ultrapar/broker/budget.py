@@ -1,4 +1,6 @@
-"""Budgets: the money that a run may spend in all its sessions. Enforced like any other limit.
+"""Budgets: the money that a run may spend in all its sessions.
+
+They are enforced like any other limit.
 
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
 as long as no request costs more than was reserved for it. The cost of a request has an upper bound
@@ -98,7 +100,7 @@ class Part:
 
 
 Way = tuple[str, ...]
-"""Those limits above a lane that have a budget."""
+"""The limits above a lane that have a budget."""
 
 
 class OpenCase:

@@ -57,7 +57,8 @@ dated further into the future than this are also dropped."""
 _BLOCKS = 50
 """The number of blocks in the amount of a day."""
 _CELL_S = 300
-"""In all current time zones, midnight falls on a quarter of an hour, and so between two cells."""
+"""A span consists of whole cells, each with this many seconds. In all current time zones, midnight
+falls on a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
 """Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
 _RETRY_S = 5.0

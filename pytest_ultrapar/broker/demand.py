@@ -34,7 +34,8 @@ SOON_S = 10.0
 LOOKED_FOR = 2
 """An estimated limit may grow by this factor before the next renewal."""
 PAUSED_S = 2.0
-"""A lane that pauses for longer has no demand: shares are renewed before the pause ends."""
+"""A lane that pauses for longer than this has no demand: shares are renewed before its pause
+ends."""
 
 
 class LaneDemand(msgspec.Struct, frozen=True):

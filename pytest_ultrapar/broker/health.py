@@ -43,8 +43,9 @@ _LATE_S = 5.0
 """If a process wakes this much later than the end of a pause, it was suspended or the clock has
 jumped."""
 _HOPELESS_COUNT = 5
-"""Fewer failures or refusals in a row than this never remove a lane, however long they took: the
-requests may be the cause. The breaker's own threshold is `failure_classes.FAILURES.after`."""
+"""A lane is never removed for fewer failures or refusals in a row than this, however long they
+took: the requests may be the cause. The breaker's own threshold is
+`failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
@@ -574,7 +575,7 @@ class _Recent:
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether the failures are enough to judge: at least half of the number in flight."""
+    """Whether there are enough failures to judge: at least half as many as requests in flight."""
     return 2 * n_failed >= pending
 
 

@@ -938,7 +938,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """When the sends of a later run can no longer exceed a limit together with this run's sends.
+    """The time after which a later run cannot exceed a limit together with this run's sends.
 
     A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
     for two runs in sequence, if the last send of one and the first send of the other are just as

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""After this many answers, the longest one is used as the longest time that a request may take. If
-requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
+"""After this many answers, the time of the slowest one is used as the longest time that a request
+may take. If requests are similar, the probability that the next answer takes longer is at most 1 in
+21."""
 
 
 @dataclass(eq=False)
@@ -361,8 +362,8 @@ class LaneState(Timer):
 
 
 ANSWERING_S = 10.0
-"""An instance that has answered a request this recently is running. If it then refuses a request
-without `Retry-After`, it is congested. A silent instance that does so has failed."""
+"""An instance that answered a request within this many seconds is running. If it then refuses a
+request without `Retry-After`, it is congested. A silent instance that does so has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
 """After `TELLING_CUTS` cuts of its limit, an instance is judged by blocks of `BLOCK` requests. If
 the share `UNRELIEVED` of a block is still refused, the load is not the reason. While limits are

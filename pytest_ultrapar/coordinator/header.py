@@ -371,7 +371,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the expected duration of a request to each model, or else the one in the pool."""
+    """Return the expected duration of a request to each model; if unknown, the one in the pool."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

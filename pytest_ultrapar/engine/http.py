@@ -60,7 +60,7 @@ _HEADERS = {
 }
 _ACCEPTED = "gzip, deflate"
 _REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
-"""Read before any test runs, since a test may replace it with a mock."""
+"""The method as it was before any test ran, since a test may replace it with a mock."""
 CONNECT_SHARE = 0.9
 """The share of a request's deadline within which it must get a connection. A request that has no
 connection by then was not sent, and cannot have been billed."""

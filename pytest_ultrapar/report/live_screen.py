@@ -170,7 +170,10 @@ def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Tex
 
 
 def _plain(text: str) -> str:
-    """Put a string on one line and escape control characters; a `Text` parses no markup."""
+    """Put a string on one line and escape its control characters.
+
+    Markup need not be escaped, because a `Text` parses none.
+    """
     return " ".join(visible(text).split())
 
 
@@ -193,7 +196,7 @@ def _cell(name: str, width: int) -> str:
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """Return `used/most`; each has its own format."""
+    """Return `used/most`; each of the two numbers has its own format."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:

@@ -644,9 +644,9 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations resumed, and how many of these then sent a different request.
+    """State how many conversations were resumed, and how many of these sent a different request.
 
-    Empty if no conversation resumed.
+    Empty if no conversation was resumed.
     """
     if summary.n_resumed or summary.n_strayed:
         strayed = f"; {summary.n_strayed:,} sent a different request and continued live from there"

@@ -55,7 +55,7 @@ _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
-"""The width of these two columns, in characters."""
+"""The width of the columns `n` and `solved` together, in characters."""
 _WITH_INTERVAL = 24
 """The width of a mean with its interval, in characters, if no case has a solved rate."""
 _SHARE = re.compile(r"\b(\d+)%")

@@ -34,9 +34,10 @@ _OUTCOMES = {
     f"{kind.__module__}:{kind.__qualname__}": kind
     for kind in (pytest.fail.Exception, pytest.xfail.Exception)
 }
-"""pytest's outcomes by `module:name`: pytest sets the module of some to `builtins`."""
+"""pytest's exceptions for outcomes, by `module:name`. pytest sets the module of some of them to
+`builtins`."""
 _MOST_FRAMES = 50
-"""The number of frames that are stored from the start of a traceback, and as many from its end."""
+"""This many frames are stored from the start of a traceback, and as many from its end."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):

@@ -647,9 +647,10 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Enter a context while a test may write directly to the terminal; return the undo function.
+    """Make each period in which a test may write directly to the terminal run inside a context.
 
-    `capsys.disabled()` and similar functions use `CaptureManager.global_and_fixture_disabled`.
+    Returns a function that undoes this. `capsys.disabled()` and similar functions use
+    `CaptureManager.global_and_fixture_disabled`.
     """
     manager = config.pluginmanager.getplugin("capturemanager")
     disabled = getattr(manager, "global_and_fixture_disabled", None)

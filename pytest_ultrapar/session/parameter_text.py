@@ -157,7 +157,7 @@ class ContentDigests:
 
 
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
-    """The parts that distinguish an object from others of its type."""
+    """The parts that distinguish an object from other objects of its type."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         yield value.__name__
         for part in ("__code__", "__defaults__", "__kwdefaults__"):

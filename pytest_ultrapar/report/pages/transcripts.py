@@ -185,6 +185,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Return the texts; if a text has a role of the pool, it begins with the role."""
+    """Return the texts; a text of a request to a role begins with the name of the role."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
