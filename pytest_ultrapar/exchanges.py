@@ -59,8 +59,8 @@ class Said(NamedTuple):
 
     Attributes:
         exchange: The record in the journal.
-        sent: The request's body, with parts in their places.
-        came: The answer's body, with parts in their places; empty if there was no answer.
+        sent: The request's body, with the content of its parts.
+        came: The answer's body, with the content of its parts; empty if there was no answer.
     """
 
     exchange: Exchange

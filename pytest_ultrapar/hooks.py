@@ -57,8 +57,8 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     Called once, in the main thread of the controller (without xdist: of the pytest process), after
     collection and before the first request. The scheduler and the broker follow the first result
     that is not None; the shipped policies (--ultrapar-policy) come last. Not called in modes
-    `serial` and `rotate`, which define their own assignment. Your function needs to name only the
-    arguments that it uses.
+    `serial` and `rotate`, which define their own assignment. Your function may omit arguments that
+    it does not use.
 
     Args:
         config: pytest's; read a conftest's own options with `getoption`.

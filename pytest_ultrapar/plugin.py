@@ -68,7 +68,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
-    """Start no workers for a plan. Called after xdist's hook (tryfirst, 3.8.0) has read `-n`."""
+    """Start no workers for a plan.
+
+    xdist's hook, which is marked `tryfirst` (as of 3.8.0), has already read `-n`.
+    """
     if not options.plans(config):
         return
     if not options.is_active(config):
@@ -126,7 +129,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check all input before anything starts. Then register the plan, listing or run."""
+    """Check all input before anything starts. Then register the plan, the list or the run."""
     from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Do this before the imports below: they create enough objects for many garbage collections.
@@ -267,7 +270,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options exclude or other suites contain. Runs after all other plugins."""
+    """Deselect cases of other suites and cases that options exclude, after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415

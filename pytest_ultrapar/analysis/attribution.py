@@ -6,9 +6,9 @@ A makespan is longer than its lower bound because a limit was not always used fu
 why, this module cuts the run into slices of equal length. In each slice, a limit's idle seats are
 divided among the requests and episodes that could have used them. These are requests that waited
 for a rate or a seat, requests in back-off, and episodes between two turns or before their start.
-Those that were closest to being sent come first. Idle seats that remain belong to the uneven end.
-The parts of the run are a mean of the binding limits' parts, weighted by the limits' shares of the
-bound's prices.
+Those that were closest to being sent come first. Idle seats that remain count as the end of the
+run, when too few episodes are left. The parts of the run are a mean of the binding limits' parts,
+weighted by the limits' shares of the bound.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Parts(msgspec.Struct, frozen=True):
         misrouted_s: Only for a run: the time used by requests that a lane with lower prices could
             have served. It delayed requests that had no other lane. For a limit it is 0, because
             `used_s` includes this time. Its name in files is `detour_s`.
-        other_s: The rest, because the bound treats requests of nearly the same length as equal.
+        other_s: The rest. It arises because the bound treats requests of nearly the same length as
+            equal.
     """
 
     used_s: float

@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of this machine; other programs need 0.2 s for it."""
+    """Return pytest-benchmark's description of this machine; waits 0.2 s for other programs."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of the current commit; git needs 0.04 s for it."""
+    """Return pytest-benchmark's description of the current commit; waits 0.04 s for git."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 
@@ -132,7 +132,7 @@ def benchmark_json(
 
 
 def note_tables_s(file: dict[str, Any], tables_s: float | None) -> None:
-    """Add the time of the tables to a whole file, because it is unknown while the file is made."""
+    """Add the time of the tables to a whole file; it is not known before the file is made."""
     for told in (file["ultrapar"]["runs"][0], file["benchmarks"][0]["extra_info"]):
         if "tables_s" in told:
             told["tables_s"] = tables_s

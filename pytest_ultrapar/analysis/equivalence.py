@@ -211,7 +211,10 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure 
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Return each pair's cluster: its cell, if that has repetitions. Only rules use marks."""
+    """Return each pair's cluster: its cell, if that has repetitions.
+
+    Clusters that a suite's mark names are ignored here; only rules use them.
+    """
     rows = [base for base, _ in pairs]
     return [
         cluster if row.cluster is None else row.case_id

@@ -108,7 +108,7 @@ class JournalScan:
         return Counter((case.suite, case.model) for case in self.cases)
 
     def said(self) -> set[str]:
-        """Return the names in `grade_values` of final grades; with slices, of all grades."""
+        """The names that `grade_values` returns for final grades; with slices, for all grades."""
         if self._slices is not None:
             return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
@@ -205,7 +205,7 @@ class JournalScan:
     def ended(self) -> list[Ended]:
         """Return the cases with records: planned ones in their order, then the others.
 
-        The other cases and unfinished episodes were sent, too, and may have been paid for.
+        The other cases and unfinished episodes sent requests, too, which may have been paid for.
         """
         for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
             self._take(at, open_one)

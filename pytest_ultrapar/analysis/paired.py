@@ -62,10 +62,11 @@ def mean_interval(
     both ends move up.
 
     Grades are often equal. If more than half of the values are equal, their spread does not show
-    rare other values: that none of 60 cases failed does not prove that 30 more would succeed. If
-    `ends` is given, one more value at each end is then included, and the interval is Student's
-    interval of all these values. Without `ends`, the interval missed a drop by 1 in 3 % of the
-    cases in 70 of 100 samples of 10, and in 40 of 100 samples of 30.
+    rare other values: for example, 60 cases without a failure do not prove that 30 more would
+    succeed. If `ends` is given, one more value at each end is then included, and the interval is
+    Student's interval of all these values. When the values of 3 % of the cases dropped by 1, the
+    interval without `ends` missed this in 70 of 100 samples of 10 cases, and in 40 of 100 samples
+    of 30.
 
     Args:
         values: Differences of pairs, or any sample, in any order.

@@ -177,8 +177,10 @@ def mean_interval_of(
 
     Returns:
         An infinite interval for fewer than two values. If all values are 0 or one other value, the
-        interval is computed from the share of that value. It never goes beyond 0. It stays within
-        the observed range if, at this confidence, that range contains the mean.
+        interval is computed from the share of that value. If no value is negative, the lower end is
+        not negative either; if no value is positive, the upper end is not positive either. If there
+        are enough values to say, at this confidence, that the observed range contains the mean, the
+        interval stays within that range.
     """
     ends = possible_range(values)
     is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and the other
@@ -474,7 +476,7 @@ def _interval_of_one(
 
 
 def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
-    """Whether repetitions with new draws determine the interval: k may be at most half of n."""
+    """Whether repetitions with new draws suffice for an interval: k must be at most half of n."""
     k = repetitions_of(figure)
     return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 

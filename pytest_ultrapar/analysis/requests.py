@@ -256,7 +256,7 @@ def audit(
 ) -> tuple[LimitAudit, ...]:
     """Audit each limit that has requests, in the given order, and then every other key.
 
-    If the pool lists a key more than once, it is one key.
+    If the pool lists a key more than once, it counts as one key.
 
     Requests from workers that died are not recorded, so they are left out.
 

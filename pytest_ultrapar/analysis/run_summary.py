@@ -141,7 +141,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_replayed: How many answers were replayed, including those in ungraded episodes.
         n_ambiguous: How many replayed answers were the first of several different ones that fit.
         n_resumed: How many interrupted conversations continued from their stored answers.
-        n_strayed: How many of these then sent a different request, and continued live.
+        n_strayed: How many other interrupted conversations sent a request that differs from the
+            stored one, and got new answers from there on.
         asked_by_others: Whether the cases are requests of a gateway's clients.
         n_requests: How many requests the run sent, including requests of ungraded episodes.
         n_without_request: How many graded cases sent no request through `llm`, not even to a role.
@@ -210,7 +211,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Words that name the session which measured speed and limits; empty for one session."""
+        """Words for the session that measured speed and limits; empty if there was only one."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
@@ -357,7 +358,7 @@ class Ends:
     """Counts how the cases of a run ended, slice by slice.
 
     Attributes:
-        kinds: As in `RunSummary`; the other attributes are, too.
+        kinds: As in `RunSummary`, like all other attributes.
     """
 
     def __init__(self) -> None:

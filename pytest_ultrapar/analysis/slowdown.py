@@ -1,7 +1,7 @@
 """Find out whether answers took longer with more requests in flight. All functions are pure.
 
 A server that batches answers is slower under load, and so are servers that share a machine. Then
-the sum of the answer times is not the time of a serial run. A run shows this effect if it had few
+the sum of the response times is not the time of a serial run. A run shows this effect if it had few
 requests in flight at some times and many at others.
 """
 
@@ -48,7 +48,7 @@ still useful. With 3 instead, 68 of those runs would have a figure."""
 
 
 class Slowdown(msgspec.Struct, frozen=True):
-    """The ratio of the answer times with many requests in flight to the times with few.
+    """The ratio of the response times with many requests in flight to the times with few.
 
     Attributes:
         few: How many requests were in flight during the least loaded answers of the run.

@@ -187,7 +187,10 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the periods with an episode in progress: fewer rows than episodes save time."""
+    """Return the periods with an episode in progress.
+
+    There are fewer of these than episodes, which saves time.
+    """
     import numpy as np  # noqa: PLC0415
 
     if not len(edges):

@@ -21,10 +21,11 @@ _SLOW_S = 120.0
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
     """Return the limits in `x-ratelimit-*`, or None if there is no usable limit.
 
-    Both limits are per minute. For OpenAI's lower tiers and some gateways, the same names contain
-    limits on requests per day or per several hours. Only the time until the limit is full again
-    shows this; then the limit per minute is unknown. A value that is negative, unreadable, not
-    finite, repeated or 0 also counts as unknown; Azure sends 0 or -1 for an unknown limit.
+    Both limits are per minute. For OpenAI's lower tiers and some gateways, the same headers contain
+    limits on requests per day or per several hours. Only the time until the whole limit is
+    available again shows this; the limit per minute is then unknown. A value that is negative,
+    unreadable, not finite, repeated or 0 also counts as unknown; Azure sends 0 or -1 for an unknown
+    limit.
 
     Args:
         headers: Response headers with lower-case lookup.

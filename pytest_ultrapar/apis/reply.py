@@ -47,7 +47,8 @@ class Reply:
         tokens_in: Prompt tokens as counted by the API; None if not reported.
         tokens_out: Completion tokens as counted by the API; None if not reported.
         lane: The lane that answered: `provider/instance/key`.
-        latency_s: The time from send to last byte of the attempt that succeeded, in seconds.
+        latency_s: The time from the sending to the last byte of the attempt that succeeded, in
+            seconds.
         refusal: The model's refusal, if the API sends it separately; otherwise None.
         reasoning_tokens: How many of the `tokens_out` were used for reasoning; None if not
             reported.

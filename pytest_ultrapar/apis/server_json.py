@@ -179,7 +179,7 @@ def has_too_many_objects(content: bytes) -> bool:
 
 
 def _has_more(content: bytes, sign: bytes, most: int) -> bool:
-    """Whether a text contains a sign more than `most` times; always False for a small text."""
+    """Whether a text contains `sign` more than `most` times; always False for a small text."""
     if len(content) <= _SMALL_BYTES or content.count(sign) <= most:
         return False
     # Strings may contain code with braces, so count only braces outside strings. Go through the

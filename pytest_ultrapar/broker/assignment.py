@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Cases that are scheduled with the same rule.
+    """Cases that are scheduled by the same rule.
 
     A group ends when the episodes of all its cases have ended. Pytest may report them later.
 
@@ -55,7 +55,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def is_restricted(self) -> bool:
-        """Whether a rule may keep an episode from a free lane of its model."""
+        """Whether a rule may prevent an episode from using a free lane of its model."""
         return any(
             group.lanes is not None
             or group.after

@@ -54,7 +54,7 @@ class BlockingBrokerClient:
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 
     def assign(self, assignment: Assignment) -> None:
-        """Put an assignment in force.
+        """Apply an assignment.
 
         Raises:
             ConfigError: The broker's pool does not allow it.

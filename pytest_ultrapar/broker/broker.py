@@ -78,7 +78,7 @@ class LaneBroker:
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls at the same times return the same
     actions. If a time is earlier than in the previous call, the time of the previous call is used
-    again, so that a clock that goes backwards never admits more.
+    again, so that a clock that goes backwards never admits more requests.
 
     Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
     reserved for their home workers, seats reserved for cases with a place (`places`), and times
@@ -111,7 +111,7 @@ class LaneBroker:
             days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
             late_s: The initial estimate of how late requests are sent.
             budgets: Counts the money spent; None if there is no budget.
-            shared: The rows that hosts share, by limit and word. They are closed until the first
+            shared: The rows that hosts share, by limit and kind. They are closed until the first
                 call of `share`.
 
         Raises:
@@ -255,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Withdraw a waiting request. Does nothing if the request is not (or no longer) waiting."""
+        """Withdraw a waiting request. Does nothing if the request is not waiting."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -267,7 +267,7 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back. Does nothing if the worker does not (or no longer) hold it.
+        """Give a lease back. Does nothing if the worker does not hold it.
 
         A lease that is not given back ends automatically when its request can no longer be in
         flight. Sends that were counted against a rate stay counted, regardless of the outcome.
@@ -349,8 +349,7 @@ class LaneBroker:
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
         """Report that a request was sent `late_s` after its grant. Later sends make up for it.
 
-        Call it when the request is sent. Does nothing if the worker does not (or no longer) hold
-        the lease.
+        Call it when the request is sent. Does nothing if the worker does not hold the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -406,13 +405,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force. It may replace an earlier one.
+        """Apply an assignment. It may replace an earlier one.
 
         A later assignment changes the rules, but not cases that are open or have ended.
         `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: This pool does not allow the assignment. The earlier one stays in force.
+            ConfigError: This pool does not allow the assignment. The earlier one stays in effect.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -443,7 +442,7 @@ class LaneBroker:
         `HeldUnits.spent` since then.
 
         Args:
-            shares: Units by limit and word.
+            shares: Units, by limit and kind.
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
@@ -461,7 +460,7 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Set when this host's claims end: from then until the next call, no lease is granted.
+        """Set when this host's claims end. After that, no lease is granted until the next call.
 
         Other hosts may have taken over the cases by then. Before the first call all cases belong to
         this host. Requests in flight continue. A lease that is not used by `until_s` ends
@@ -511,10 +510,10 @@ class LaneBroker:
 
         Args:
             now_s: Now, monotonic seconds.
-            unclaimed: By model, the number of cases outside groups that any host could claim now.
-            bears: By lane, the maximum number of requests in flight that this host's client can
-                handle. A lane that is not listed has no maximum.
-            in_groups: By group, the number of its cases that any host could claim now.
+            unclaimed: The number of cases outside groups that any host could claim now, by model.
+            bears: The maximum number of requests in flight that this host's client can handle, by
+                lane. A lane that is not listed has no maximum.
+            in_groups: The number of cases in groups that any host could claim now, by group.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -544,7 +543,7 @@ class LaneBroker:
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """When to call `tick` if no other call comes first; None if no call is necessary."""
+        """The time to call `tick`, if no other call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
@@ -866,8 +865,9 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
     """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker judged by the state of the instance when the request was sent. Since then the
-    instance has answered a request, or it may still answer others of its first requests.
+    The worker judged by the state of the instance when the request was sent. That was
+    wrong if the instance has answered a request recently, or if it is still starting and may answer
+    other requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

@@ -1,4 +1,6 @@
-"""Budgets: the money that a run may spend in all its sessions. Enforced like any other limit.
+"""Budgets: the money that a run may spend in all its sessions.
+
+They are enforced like any other limit.
 
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
 as long as no request costs more than was reserved for it. The cost of a request has an upper bound
@@ -55,7 +57,7 @@ class BudgetBalance:
 
     @property
     def left(self) -> int:
-        """The units that can still be reserved. Below 0 if requests cost more than was reserved."""
+        """The units that can still be reserved; below 0 if requests cost more than was reserved."""
         left = self.left_of_all
         return left if self.tranche is None else min(left, self.tranche.usable)
 
@@ -98,7 +100,7 @@ class Part:
 
 
 Way = tuple[str, ...]
-"""Those limits above a lane that have a budget."""
+"""The limits above a lane that have a budget."""
 
 
 class OpenCase:
@@ -108,7 +110,7 @@ class OpenCase:
         model: The case's own model.
         parts: The units used, by the model that received the requests.
         taken: The units used and reserved, by limit.
-        ways: By model, the budgets that the last request to this model was charged to.
+        ways: For each model, the budgets that the last request to the model was charged to.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
@@ -177,7 +179,7 @@ class Cases:
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets above a lane. Lanes of a model with the same budgets allow the same cases."""
+        """The budgets of a lane. Lanes of a model with the same budgets allow the same cases."""
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
@@ -297,7 +299,8 @@ class Budgets:
         """Start with the spending of earlier sessions.
 
         Args:
-            pool: The pool with the limits and prices. Each lane below a budget must have a price.
+            pool: The pool with the limits and prices. Each lane that a budget applies to must have
+                a price.
             file: The spending file of the run; None for simulations and tests, which record no
                 spending.
         """

@@ -91,7 +91,7 @@ def counted_days(
             provider that the run starts itself are left out: their counts end with the run.
         directory: The directory of the files.
         shard: The part of the limits that this pool contains, such as `2/4`, or the name of a
-            cluster; empty if the pool contains the whole limits.
+            cluster; empty if the pool contains the undivided limits.
     """
     found: dict[DailyLimit, None] = {}
     for lane in lanes:

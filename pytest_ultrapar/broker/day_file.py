@@ -47,7 +47,8 @@ class DayRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         shown: The counted units and their limit, for messages.
-        sent: The start, the end and the units of each span. Each 5 minutes add a few entries.
+        sent: The start, the end and the units of each span. Every 5 minutes, a few entries are
+            added.
     """
 
     shown: str

@@ -57,7 +57,8 @@ dated further into the future than this are also dropped."""
 _BLOCKS = 50
 """The number of blocks in the amount of a day."""
 _CELL_S = 300
-"""In all current time zones, midnight falls on a quarter of an hour, and so between two cells."""
+"""A span consists of whole cells, each with this many seconds. In all current time zones, midnight
+falls on a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
 """Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
 _RETRY_S = 5.0
@@ -85,7 +86,8 @@ class DayLedger:
     Attributes:
         amount: Units per day.
         trouble: A sentence that says why the last write of the file failed; empty if it succeeded.
-        failing_since_s: Since when this failure alone has blocked grants; infinity if it does not.
+        failing_since_s: The time since which only this failure blocks grants; infinity if it blocks
+            none.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class DayLedger:
         return f"resets at {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
-        """When this many units become free, if other hosts have used up the rest of the day.
+        """When this many units become free, if other hosts have used up the day's remaining units.
 
         Without a zone this is when the first units of this host become free. Units of other hosts
         may become free earlier.

@@ -34,7 +34,8 @@ SOON_S = 10.0
 LOOKED_FOR = 2
 """An estimated limit may grow by this factor before the next renewal."""
 PAUSED_S = 2.0
-"""A lane that pauses for longer has no demand: shares are renewed before the pause ends."""
+"""A lane that pauses for longer than this has no demand: shares are renewed before its pause
+ends."""
 
 
 class LaneDemand(msgspec.Struct, frozen=True):
@@ -109,7 +110,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """By model: possible requests in flight, and the most tokens and money that a request needs."""
+    """The possible requests in flight, and the most tokens and money of a request, by model."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
@@ -152,13 +153,13 @@ def _add_groups(
     of_model: Counter[str],
     of_lane: dict[LaneState, int],
 ) -> Counter[str]:
-    """Add the demand of groups to their own lanes only; return the demand by model.
+    """Add the demand of each group to its own lanes only; return the demand by model.
 
     Args:
         table: All lanes.
         workers: All workers.
-        groups: By group, how many of its cases could be claimed now.
-        of_model: By model, requests that could be in flight, including open and waiting cases.
+        groups: The number of cases that could be claimed now, by group.
+        of_model: The requests that could be in flight, by model, including open and waiting cases.
         of_lane: The same numbers by lane. This function changes them.
     """
     demand = of_model.copy()
@@ -229,7 +230,7 @@ def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneSt
 
 
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
-    """How many requests all lanes of a limit could have in flight, up to each model's demand."""
+    """How many requests all lanes of a limit could have in flight, within each model's demand."""
     by_model: Counter[str] = Counter()
     for lane in limit.lanes:
         by_model[lane.model.name] += lanes[lane]

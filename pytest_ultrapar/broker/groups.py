@@ -118,7 +118,7 @@ class GroupBook:
         return self._groups.get(name)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
-        """Put an assignment in force, and open the gates that it allows to open.
+        """Apply an assignment, and open the gates that it allows to open.
 
         Open episodes and ended cases stay counted. A later assignment, which is made when a worker
         is replaced with one that has a new name, changes only rules.
@@ -179,7 +179,7 @@ class GroupBook:
             self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
-        """Release the lock if the group has no waiting request and does not (or no longer) run."""
+        """Release the lock if the group has no waiting request and is not running."""
         is_running = group.has_opened and (group.n_left or group.n_open)
         if not group.lines and not is_running:
             self._release_lock(group, now_s)

@@ -44,9 +44,9 @@ REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
 """Spare time after a refusal, as shares of the window. The first share applies for the rest of the
 run. If there is a refusal while the first share applies, the second applies for a while."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
-"""The second share applies for this many windows: by then, the reason for late sends is gone, such
-as fifteen starting processes. If the provider still refuses after the second share was used this
-many times, it allows less than declared."""
+"""The second share applies for this many windows. By then, the reason for late sends is gone, for
+example fifteen processes that start at the same time. If the provider still refuses after the
+second share was used this many times, it allows less than declared."""
 SLICE_S = 1.0
 """The shortest slice in which a provider may count. After a refusal, the promise is no longer than
 the first share of this slice."""

@@ -43,8 +43,9 @@ _LATE_S = 5.0
 """If a process wakes this much later than the end of a pause, it was suspended or the clock has
 jumped."""
 _HOPELESS_COUNT = 5
-"""Fewer failures or refusals in a row than this never remove a lane, however long they took: the
-requests may be the cause. The breaker's own threshold is `failure_classes.FAILURES.after`."""
+"""A lane is never removed for fewer failures or refusals in a row than this, however long they
+took: the requests may be the cause. The breaker's own threshold is
+`failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
@@ -122,7 +123,7 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """The problem of the server that the lane waits for, and for how long; empty if none."""
+        """The problem of the server that the lane waits for, and the maximum wait; may be empty."""
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
@@ -196,7 +197,7 @@ class LaneHealth:
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Do not count a time in which no request could be sent as the lane's silence."""
+        """Exclude a period from the lane's silence, because no request could be sent in it."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -204,7 +205,7 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """Pause until the time that the provider stated to another host.
+        """Pause until the time that the provider gave to another host.
 
         Returns:
             None if the lane already pauses until then or longer.
@@ -244,7 +245,7 @@ class LaneHealth:
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
-        """Pause until then, while a check is in flight. `resume` or an answer ends the pause."""
+        """Pause until `until_s`, during a check. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
             f"lane {self.lane.lane_id} is paused while a check shows whether it still works"
@@ -252,7 +253,7 @@ class LaneHealth:
         return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """End the wait for a probe or check. A pause requested by a rate limit stays in force."""
+        """End the wait for a probe or check. A pause because of a rate limit continues."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf
@@ -574,7 +575,7 @@ class _Recent:
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether the failures are enough to judge: at least half of the number in flight."""
+    """Whether there are enough failures to judge: at least half as many as requests in flight."""
     return 2 * n_failed >= pending
 
 

@@ -18,9 +18,9 @@ ANSWER_TOKENS = 1000
 class HighQuantile:
     """A high quantile of the last values. Does no I/O.
 
-    It is the `quantile` of the last `REMEMBERED` values. With the default, this is the largest
-    value if there are up to 20. With fewer than `FEW` values it is never below `supposed`, the
-    initial estimate.
+    It is the `quantile` of the last `REMEMBERED` values. With the default quantile, this is the
+    largest value if there are at most 20 values. With fewer than `FEW` values it is never below
+    `supposed`, the initial estimate.
     """
 
     def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:

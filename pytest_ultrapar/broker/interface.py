@@ -83,7 +83,7 @@ class BrokerInterface(ABC):
         self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
-        """Put an assignment in force. The controller calls this before any request.
+        """Apply an assignment. The controller calls this before any request.
 
         Raises:
             ConfigError: The broker's pool does not allow it.

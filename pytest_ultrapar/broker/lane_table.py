@@ -506,7 +506,7 @@ class LaneTable:
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Pause the lane until the lease just granted, which is a check of it, is given back.
+        """Pause the lane until the lease just granted, which is for a check, is given back.
 
         This also pauses lanes that have never answered and that a failed check would remove
         together with this lane.
@@ -756,7 +756,7 @@ class LaneTable:
         return sorted(pauses, key=lambda pause: pause.t_s)
 
     def settle(self, now_s: float) -> None:
-        """Update the lanes whose limits became full or free through the events at `now_s`.
+        """Update the lanes whose limits became full or free because of the events at `now_s`.
 
         This runs once per event, not once per seat. Under load, a seat that is given back is
         usually granted again at the same time, which changes nothing.
@@ -938,7 +938,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """When the sends of a later run can no longer exceed a limit together with this run's sends.
+    """The time after which a later run cannot exceed a limit together with this run's sends.
 
     A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
     for two runs in sequence, if the last send of one and the first send of the other are just as

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""After this many answers, the longest one is used as the longest time that a request may take. If
-requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
+"""After this many answers, the time of the slowest one is used as the longest time that a request
+may take. If requests are similar, the probability that the next answer takes longer is at most 1 in
+21."""
 
 
 @dataclass(eq=False)
@@ -260,7 +261,7 @@ class LaneState(Timer):
         return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose daily quota is used up until then (`LimitState.is_spent`)."""
+        """A limit on its path whose daily quota is used up until `until_s`."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
@@ -273,7 +274,7 @@ class LaneState(Timer):
         return self.tariff.most(request.most)
 
     def pays(self, request: LeaseRequest) -> bool:
-        """Whether the money left is now enough for a request, on all its limits."""
+        """Whether each budget on its path has enough money left for a request now."""
         units = self.units(request)
         return all(units <= purse.left for purse in self.purses)
 
@@ -361,8 +362,8 @@ class LaneState(Timer):
 
 
 ANSWERING_S = 10.0
-"""An instance that has answered a request this recently is running. If it then refuses a request
-without `Retry-After`, it is congested. A silent instance that does so has failed."""
+"""An instance that answered a request within this many seconds is running. If it then refuses a
+request without `Retry-After`, it is congested. A silent instance that does so has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
 """After `TELLING_CUTS` cuts of its limit, an instance is judged by blocks of `BLOCK` requests. If
 the share `UNRELIEVED` of a block is still refused, the load is not the reason. While limits are

@@ -112,7 +112,7 @@ class LimitState(Timer):
             in a forecast.
         purse: The money that may be spent; None if the limit has no budget.
         shares: The shares of its rows that this host may use now; everything if hosts share no row.
-        headrooms: The time added to each window, with the pacers of that window; empty if sends are
+        headrooms: The headroom of each window, with the pacers of that window; empty if sends are
             never late, as in a simulation.
         spent_until_s: If a daily quota is used up, when its first units become free.
         ready_s: The earliest time of the next send, computed from all of these (`reckon`).
@@ -221,7 +221,7 @@ class LimitState(Timer):
 
         Args:
             now_s: The time.
-            wake_s: How late a send may be to still count as on time, in seconds.
+            wake_s: How late a send may be and still count as on time, in seconds.
 
         Returns:
             How late the send is, if it counts as on time; otherwise 0.

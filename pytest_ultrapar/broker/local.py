@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class LocalBroker(BrokerInterface):
     """A `BrokerInterface` in the same process: it grants a free lease without waiting for the loop.
 
-    Unless the name says otherwise, call each method on the loop's thread. The loop may be asyncio's
-    or uvloop's.
+    Call each method on the loop's thread, unless its name ends in `from_thread`. The loop may be
+    asyncio's or uvloop's.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only explicit responses of the provider are news: that it rejects a key, does not know an instance,
-or asks for a pause. Failures and estimates are not shared with other hosts, because the host's own
+Only explicit responses from the provider are news: it rejects a key, does not know an instance, or
+asks for a pause. Failures and estimates are not shared with other hosts, because the host's own
 network may be the cause.
 """
 
@@ -38,8 +38,8 @@ class LaneNotice(msgspec.Struct, frozen=True):
         lane_id: The lane on which it was learned.
         removes: The part of the lane that is removed, such as its key; None if the lane pauses.
         reason: For a removal: one sentence for users.
-        for_s: For a pause: the time that the provider asked for, counted from the call of `take`.
-            For a removal: how long it is news. In seconds.
+        for_s: For a pause: how many seconds the provider asked for, counted from the call of
+            `take`. For a removal: for how many seconds it is news.
     """
 
     lane_id: LaneId

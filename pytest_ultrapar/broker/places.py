@@ -62,7 +62,7 @@ class Places:
         self._n_over += 1
 
     def has_few(self) -> bool:
-        """Whether few enough cases are open for new ones to begin."""
+        """Whether so few cases are open that new ones may begin."""
         n_more = SHARING * self._n_thought / max(1, self._n_answers)
         return len(self._numbers) < self._seats.cap + min(self._seats.cap, n_more)
 

@@ -68,7 +68,7 @@ class BrokerDirectory:
                 why = f"{parent}: {error.strerror}"
         raise UltraparError(
             f"cannot make a directory for the broker's socket: {why}; set the environment variable "
-            f"TMPDIR to a writable directory (a socket's path may have {MAX_PATH_BYTES} bytes)"
+            f"TMPDIR to a writable directory (at most {MAX_PATH_BYTES} bytes fit a socket's path)"
         )
 
     @property
@@ -250,7 +250,7 @@ def _read_variables(settings: BrokerSettings) -> set[str]:
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
-    """The variables that Python needs and those in `also`. API keys are left out as unnecessary."""
+    """The variables that Python needs and those in `also`; the process needs no API keys."""
     return {
         name: value
         for name, value in os.environ.items()

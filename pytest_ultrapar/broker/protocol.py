@@ -38,7 +38,7 @@ class KnownLane(msgspec.Struct, frozen=True):
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True):
-    """Information about an answer besides its outcome. None means unknown.
+    """Information about an answer in addition to its outcome. None means unknown.
 
     Attributes:
         retry_after_s: How many seconds to wait, finite and > 0.
@@ -53,7 +53,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         cache_write_tokens: How many tokens of the prompt were written to a cache.
         is_own: Whether the request itself caused the refusal: its lane serves other requests.
         left_out: Unknown fields of the answer, each with its value.
-        words: A number that identifies the server's message of a `bad_request`. Equal messages have
+        words: A number that identifies the server's message in a `bad_request`. Equal messages have
             equal numbers.
         is_cut: Whether the answer ended because it reached its token limit.
     """
@@ -321,7 +321,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         limit: The name of the limit.
-        word: The kind of the limit, named as the pool's field.
+        word: The kind of limit: the name of its field in the pool.
         share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
             means two per second.
         whole: The amount that all hosts together may use.

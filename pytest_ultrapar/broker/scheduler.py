@@ -163,7 +163,7 @@ class Scheduler:
     def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set can serve a request in an episode's time, and the kind of reason.
+        """Why no lane of a set can serve a request within an episode, and the kind of reason.
 
         None if a lane may serve it.
         """
@@ -227,7 +227,7 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The preferred lane; None (any lane) if only others have enough money for the request."""
+        """The preferred lane; None (any lane) if only other lanes have money for the request."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
@@ -345,7 +345,7 @@ def next_follow_up(
 def next_opening(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The opening request to serve next on a `free` lane: first on home lanes, then on others.
+    """The opening request to serve next on a `free` lane: on home lanes first.
 
     Workers with more leases than the mean of the waiting workers come last.
 
@@ -511,7 +511,7 @@ class Homes(Timer):
         self._has_begun = self._is_over = False
 
     def assign(self, home: Mapping[str, tuple[LaneId, ...]], now_s: float) -> None:
-        """Put homes in force."""
+        """Apply the homes of an assignment."""
         self._homes = {
             worker: frozenset(self._lanes[lane] for lane in lanes) for worker, lanes in home.items()
         }

@@ -15,7 +15,7 @@ class SharesSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         factory: The `package.module:name` of a function that takes the `BrokerLoop` and `config`,
-            and returns a `event_loop.Shares`.
+            and returns an `event_loop.Shares`.
         config: The function's configuration. It contains no secrets.
         variables: The environment variables that the function reads in the broker's process.
     """
@@ -37,7 +37,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         known: Lanes to remove or pause when the first worker connects.
         days: The daily limits.
         spending_path: The run's spending file; None if there is no budget.
-        shared: The rows that hosts share, by limit and word (`shares.rows_of`). They are closed
+        shared: The rows that hosts share, by limit and kind (`shares.rows_of`). They are closed
             until the broker receives its shares.
         shares: The source of the broker's shares; None if hosts share no rows.
     """

@@ -258,7 +258,7 @@ class SharedPacer(_Divided, Pacer):
         return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """When the window before a send contains fewer sends than the share."""
+        """The time at which the window before a send contains fewer sends than the share."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
@@ -433,7 +433,7 @@ class SharedDays:
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """Like `DayLedger.ready_at_s`. Infinity also if the tranche is too small."""
+        """Like `DayLedger.ready_at_s`. It is also infinity if the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)
@@ -454,8 +454,8 @@ class LimitShares:
     """The shared rows of one limit. Without shared rows it blocks no requests.
 
     Attributes:
-        label: The label of waits that a share causes because it is too small.
-        rows: The shared rows, by word.
+        label: The label of waits that are caused by a share that is too small.
+        rows: The shared rows, by kind.
     """
 
     def __init__(self, name: str) -> None:

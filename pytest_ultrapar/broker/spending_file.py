@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL_LANES = "*"
-"""Used in place of a lane if the lane of units is unknown, so that they count for every lane."""
+"""Used in place of a lane for units whose lane is unknown, so that they count for every lane."""
 _UNKNOWN_RUN = "-"
 
 
@@ -100,8 +100,8 @@ class SpendingFile:
         """Append the settlement of a reservation.
 
         Raises:
-            ResultsError: The settlement cannot be written. The reservation stays in the file; the
-                cost cannot be higher.
+            ResultsError: The settlement cannot be written. The file still contains the
+                reservation, and the cost cannot be higher than that.
         """
         self._write(f"settle {lease_id} {units}", units - self._open.get(lease_id, units))
         self._open.pop(lease_id, None)
@@ -186,7 +186,7 @@ def find_spending(path: Path) -> Spending | None:
         )
     trouble = ""
     if n_broken or sum(spent.values()) < total:
-        trouble = f"{path} is damaged: unreadable entries count in full"
+        trouble = f"{path} is damaged: unreadable entries count as fully spent"
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
         trouble += ", against each budget of the run"

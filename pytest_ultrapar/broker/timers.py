@@ -1,4 +1,4 @@
-"""The times at which the broker must check something again, in order."""
+"""A queue of the times at which the broker must check something again."""
 
 from __future__ import annotations
 

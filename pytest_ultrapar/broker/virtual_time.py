@@ -51,7 +51,7 @@ class BrokerPlay(ABC):
         return answer
 
     def assign(self, assignment: Assignment) -> None:
-        """Put an assignment in force."""
+        """Apply an assignment."""
         self.book(self.broker.assign(assignment, self.now_s))
 
     def connect(self, *workers: str) -> None:

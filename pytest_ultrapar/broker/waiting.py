@@ -92,7 +92,7 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """While the next request waits, let free lanes without enough money for it serve others.
+    """Let free lanes that lack the money for the next request serve other requests while it waits.
 
     The lanes are checked again when they get more money and when the request no longer waits.
     """

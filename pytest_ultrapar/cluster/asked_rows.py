@@ -76,7 +76,7 @@ class AskedRows:
         Args:
             held: The units that the broker holds of each row of the pool.
             wants: The units that the broker could use of each row.
-            wall_s: The time of the server's clock, in seconds since 1970.
+            wall_s: The time on the server's clock, in seconds since 1970.
             leaving: Whether the host wants no more units.
 
         Returns:

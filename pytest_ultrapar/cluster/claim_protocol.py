@@ -73,7 +73,7 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
         identity: The facts that all hosts must agree on, as JSON text.
         lines: For each line, its first case and the case after its last one.
         groups: The rules of the groups. Lines outside all groups are free.
-        said: The host's text about its state, for people.
+        said: The host's human-readable text about its state.
         comes_back: Whether it has been in the run before.
         holding: The cases that it has claimed and not finished.
         done: The cases that it has finished, with a grade or an error of the suite.
@@ -108,7 +108,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
         open: How many of its cases are open, which means that their episodes have not ended.
         open_of: How many of these cases are in each group. Groups without open cases are left out.
         wants: How many further cases it could begin, by line.
-        said: The host's text about its state, for people.
+        said: The host's human-readable text about its state.
     """
 
     host: int

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim ahead for lines that are kin. The first number applies before any case
-has begun. The second is the minimum after that."""
+"""How many cases to claim ahead for lines that are kin (see `lanes_in_common`). The first number
+applies before any case has begun. The second is the minimum after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: first while there are cases to claim, then otherwise."""
+"""Seconds between two looks: the first while there are cases to claim, the second otherwise."""
 RECENT = 5
-"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts:
-if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
-times as long as on one host."""
+"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts.
+In a measurement in which only the last look counted, 2.5 cases began per second, and phase 5.3 on
+three hosts took 1.04 times as long as on one host."""
 SOON_S = 0.02
 """Seconds until the next look if a case has ended here that other cases may be waiting for."""
 STILL_S, STUCK_S = 5.0, 60.0
@@ -65,8 +65,8 @@ AT_ONCE = 20_000
 them, and 300,000 in one call would block it for a second."""
 MOST_UNGRADED = 2_000
 """The maximum number of answered cases that wait for their tests. With more, a host claims no more
-cases. Otherwise, if answers arrive faster than tests run, one host would take all cases: others
-could not help, and all would be lost if it died."""
+cases. Otherwise, if answers arrive faster than tests run, one host would take all cases. Other
+hosts could not help with these cases, and all of them would be lost if it died."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """The maximum length of a host's name in a message."""
@@ -79,7 +79,7 @@ SAID_S = 3.0
 
 
 class _TakenError(UltraparError):
-    """The run continues without this host."""
+    """Raised if the run continues without this host."""
 
 
 def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
@@ -87,7 +87,7 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 
     Free cases of models with the same limits compete for the same seats and turns, so a case of any
     of these models can use a free seat. The line of a group has no kin, because its cases wait for
-    others of the group.
+    other cases of the group.
 
     Args:
         lines: The lines of the run.
@@ -104,11 +104,11 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 
 
 class ClaimSize:
-    """Decides how many cases of each line to claim. Does no I/O. Each call of `wants` is a look.
+    """Decides how many cases of each line to claim. Does no I/O.
 
-    If kin lines were not counted together, five models that share their keys would have ten cases
-    waiting on each host at the end of a run. Phase 5.3 on three hosts then took 1.05 times as long
-    as on one host.
+    Each call of `wants` counts as one look. If kin lines were not counted together, five models
+    that share their keys would have ten cases waiting on each host at the end of a run. In a
+    measurement of this, phase 5.3 on three hosts took 1.05 times as long as on one host.
 
     Args:
         kin: See `lanes_in_common`.
@@ -179,7 +179,7 @@ class Claiming:
         lanes: The lanes that the run may use.
         directory: The host's run directory.
         patience_s: How long to wait for an answer from the server, or for closed limits to open.
-        status: Returns the broker's present status; callable in any thread.
+        status: Returns the broker's present status; callable from any thread.
         said: The server's last answer; None before `join`.
         n_claimed: How many cases this host claimed, not counting cases that it gave up again.
     """
@@ -263,7 +263,7 @@ class Claiming:
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. Wait as long as the server is silent or a host of this name may be alive.
+        """Join the run. Wait while the server is silent or a host with this name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
@@ -271,7 +271,7 @@ class Claiming:
                 reason.
 
         Raises:
-            ConfigError: The other hosts run something else, a host of this name is alive, or the
+            ConfigError: The other hosts run something else, a host with this name is alive, or the
                 server cannot be used.
         """
         self._identity = identity.text()
@@ -601,7 +601,7 @@ def dead_host_message(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """Return the text that `ultrapar cluster status` shows for a host, besides its counts."""
+    """Return the text that `ultrapar cluster status` shows for a host next to its counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 
 NAME = "cluster"
-SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a day"
+SUMMARY = (
+    "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a daily limit"
+)
 DESCRIPTION = """\
 Show the hosts that share runs and limits through a Redis or Valkey server, and manage them as an
 operator.

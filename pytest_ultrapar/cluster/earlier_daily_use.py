@@ -38,7 +38,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         directory: The directory of both files.
         whole: The name of the file that counts all units.
         told: The name of the file with the units that the ledger knows.
-        shown: The name of the counted units, for people.
+        shown: The name of the counted units, for messages.
         zone: The time zone of the row's calendar days; empty means any 24 hours.
     """
 

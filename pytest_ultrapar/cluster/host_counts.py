@@ -1,4 +1,4 @@
-"""Count a host's progress with its claimed cases, by line, from the broker's and pytest's reports.
+"""Track a host's progress in each line of claimed cases, from reports of the broker and of pytest.
 
 This module does no I/O. The broker reports the end of an episode. pytest reports the case much
 later, because a worker of xdist keeps its last item until it gets another one. If the broker gets

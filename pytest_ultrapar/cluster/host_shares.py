@@ -57,7 +57,7 @@ RENEW_S, SOON_S = 0.8, 0.3
 LOOK_S = 0.1
 """Seconds between two checks for news."""
 NAMED_S = 86_400.0
-"""How often the names of rows are sent, in seconds: the server stores them for a week."""
+"""Seconds between two calls that send the names of rows. The server stores them for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -68,7 +68,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""All rows are closed at the start of an epoch. Only rows with lost amounts stay closed longer."""
+"""How long all rows are closed at the start of an epoch. Only rows with lost amounts stay closed
+longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):

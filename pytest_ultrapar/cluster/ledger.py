@@ -4,9 +4,9 @@ The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_
 stores all rows and hosts of one installation.
 
 **Invariant.** For each row, at any time, the sum of the following units is not more than the
-amount. First, for each host, the units that it last reported as held, or, if they are more, the
-units of its last grant. Second, the units that requests of dead hosts may still use. Third, for
-counted rows, the units spent in the window.
+amount. First, for each host, the larger of two numbers: the units that it last reported as held,
+and the units of its last grant. Second, the units that requests of dead hosts may still use. Third,
+for counted rows, the units spent in the window.
 
 **Time.** The ledger has its own time. It follows the server's time, but between two calls it
 advances only as far as the caller's boot clock confirms (`SKIP_MS` there), and never goes
@@ -17,8 +17,8 @@ nothing early and needs no new epoch. At worst, units of dead hosts are released
 applies after a time without any host: the units of a killed run are released `longest_ms` after the
 next run has begun.
 
-**Epochs.** An epoch ends when the server is another process (`run_id`), or when a host knows a
-later epoch than the stored one. Then all shares are forgotten. Hosts report their units and
+**Epochs.** An epoch ends when the server is a new process (another `run_id`), or when a host knows
+a later epoch than the stored one. Then all shares are forgotten. Hosts report their units and
 continue to use them. A row gives out no further units until all earlier grants are over, that is,
 after the expiry plus the row's window or longest request. Epoch numbers are times, so that the
 ledger recognises numbers from before it lost its data.
@@ -60,7 +60,7 @@ class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             spaced. `counted` units are spent in any `window_ms`, at any time. Each calendar day is
             a separate row, with the date in its name.
         amount: The total number of units, >= 1. If hosts differ, the smallest amount applies.
-        window_ms: For paced and counted rows: how long after their use units are free again.
+        window_ms: For paced and counted rows: how long it takes until used units are free again.
         longest_ms: For seats: how long requests of a dead host may still run.
         group: If rows of one group are too small for all hosts, the same hosts get their units.
             Rows of different groups go to different hosts. Use a name that the rows share, such as
@@ -87,7 +87,8 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
         want: The units that it could use, including `held`, >= 0. For counted rows: the units that
             it could spend within a few seconds, in addition to those already spent.
         unit: The smallest useful share, >= 1. The next grant is either 0 or at least this. A single
-            seat is useful. The more units are needed, the fewer hosts get any.
+            seat is useful, so 1 is right for seats. The larger this number is, the fewer hosts get
+            any units.
         spent: For counted rows: all units that it has spent in this incarnation, including debts.
         told: For counted rows: `RowShare.told` of the last answer, in any epoch.
     """
@@ -105,8 +106,8 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         name: The subject, which the ledger does not interpret. If several notices have the same
             name, the last one applies.
-        reason: A text, which the ledger does not interpret either. A notice with an empty reason
-            revokes the earlier one.
+        reason: A sentence, which the ledger does not interpret either. A notice with an empty
+            reason revokes the earlier one.
         for_ms: How long the notice applies from now on; 0 means until the ledger has not been used
             for a week.
         run: Only hosts of this run receive it; empty means all hosts.

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
-"""The size of the ledger's unit in trillionths of the currency, so the unit is a billionth. A token
-of the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the
+"""The ledger's unit of money, in trillionths of the currency: the unit is a billionth. A token of
+the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the
 largest exact number in a script on the server."""
 BUDGET_UNITS = 10**12 // MONEY
 """How many units of the ledger equal 1 of the currency."""

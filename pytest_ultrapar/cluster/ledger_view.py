@@ -69,7 +69,7 @@ class RowView:
     Attributes:
         row: The row's name on the server, with digests in place of keys.
         limit: A run's name for the limit; empty if no run has named it.
-        word: The limit's name in the pool, such as `qps`.
+        word: The kind of limit, as its field in the pool: for example, `qps`.
         kind: `seats`, `paced` or `counted`.
         amount: The total number of units.
         window_s: The period in which units are counted; 0 means at any time.

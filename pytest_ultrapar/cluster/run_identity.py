@@ -85,7 +85,7 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""Fields that depend on others: if one of the others differs, the field is not reported."""
+"""The fields that a field depends on: if one of these differs, the field itself is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):

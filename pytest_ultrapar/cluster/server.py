@@ -408,7 +408,7 @@ class HostState:
         n_open: The number of its cases in progress.
         per_min: The number of cases per minute that it finished since it joined.
         drained: Whether an operator told it to start no more cases.
-        said: Its own text about its state, for people.
+        said: Its own human-readable text about its state.
     """
 
     name: str

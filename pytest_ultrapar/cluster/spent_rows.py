@@ -56,7 +56,7 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
         The result is one empty suffix if the row has no calendar days.
 
         Args:
-            wall_s: The time of the server's clock, in seconds since 1970.
+            wall_s: The time on the server's clock, in seconds since 1970.
         """
         if not self.zone:
             return ("",)

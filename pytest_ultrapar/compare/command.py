@@ -22,8 +22,8 @@ counted. Specify a run by its directory, by its id, or as latest.
     ultrapar compare runs/main runs/a runs/b --markdown
     ultrapar compare runs/main latest --html comparison.html
 
-An HTML comparison shows all of this. For the last run it also shows the cases that only one run
-solved, with the answers of both. For all runs it shows solved rates, times and costs.
+An HTML comparison shows all of this. It also lists the cases that only the first or only the last
+run solved, with the answers of both runs. For all runs it shows solved rates, times and costs.
 """
 
 

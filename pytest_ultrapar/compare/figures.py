@@ -159,7 +159,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """The message for a metric that has a number in no row."""
+    """The message for a metric that has no number in any row."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
     return f"no selected graded case has {metric}"

@@ -315,9 +315,9 @@ def parse_rule(text: str) -> Rule:
 
 
 def _nearest(name: str, allowed: Collection[str]) -> str:
-    """The end of a message, with a suggestion: `; did you mean latency.p95? allowed are ...`."""
+    """The end of a message, with a suggestion: `; did you mean latency.p95? allowed: ...`."""
     meant = did_you_mean(name, allowed, cutoff=0.5) or ";"
-    return f"{meant} allowed are {', '.join(allowed) or 'none'}"
+    return f"{meant} allowed: {', '.join(allowed) or 'none'}"
 
 
 def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:

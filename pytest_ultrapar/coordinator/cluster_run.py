@@ -57,7 +57,7 @@ _MODES = ("ultra", "phase", "rotate")
 
 
 def refuse_options(options: Options) -> None:
-    """Check that the options work in a cluster run, if they request one.
+    """If the options request a cluster run, check that all of them work in one.
 
     Raises:
         ConfigError: An option does not work in a cluster run.

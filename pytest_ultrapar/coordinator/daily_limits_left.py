@@ -26,7 +26,7 @@ class DayLeft(NamedTuple):
         counted: The daily limit.
         amount: Units per day.
         left: Units that may still be used now.
-        more_at: A text that says when more units become available; empty if no unit is used.
+        more_at: A phrase that says when more units become available; empty if no unit is used.
         begins_here: The directory for the count, if it contains none yet and the count starts at
             zero.
     """

@@ -226,7 +226,7 @@ class Dispatch:
     def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
         """Return the queue for a worker's next case: lowest rank first, then most work per seat.
 
-        Skip the queues of a group if the worker already has `most` cases of it with open episodes.
+        Skip the queues of a group if the worker already has `most` open cases of that group.
         """
         best: tuple[int, float] | None = None
         chosen: deque[int] | None = None

@@ -57,8 +57,7 @@ def find_history(
 
     Args:
         given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, the plan
-            uses the newest run that covers most of the cases, or the latest run if no run covers
-            any.
+            uses the run that `choose_run` finds, or the latest run if no run covers any case.
         pool: The pool whose models are used.
         data: The suites' statements about their data.
         cases: The cases to plan.
@@ -101,7 +100,7 @@ def find_history(
 
 
 def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
-    """Find the newest run in the default directory that covers most of the cases.
+    """Find the newest run in the default directory that covers almost as many cases as the best.
 
     A run covers a case if it contains the same case, or a case of the same test function and model.
     The number of covered cases is multiplied by the share of the run's cases that were graded,

@@ -181,7 +181,7 @@ def _seats(n: int | None) -> str:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[str]:
-    """Lines about the run's directory, its workers' homes, its cases, and its limits per day."""
+    """Lines about the run's directory, its workers' homes, its cases, and its daily limits."""
     yield f"results in {run.directory.path}"
     declared = answered_by(run_config.settings(run.config)[1])
     for model, who in answered_by(run.pool).items():
@@ -351,7 +351,7 @@ def most_in_flight(seats: int | None, n_cases: int) -> int:
 def pool_hints(pool: Pool) -> dict[str, Hint]:
     """Return what the pool states about a request to each model.
 
-    If several providers serve a model, this is the slowest of them.
+    If several providers serve a model, this is the hint for the slowest of them.
     """
     found: dict[str, Hint] = {}
     for provider in pool.providers:
@@ -371,7 +371,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the expected duration of a request to each model, or else the one in the pool."""
+    """Return the expected duration of a request to each model; if unknown, the one in the pool."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

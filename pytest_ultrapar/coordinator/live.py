@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 0.5
-"""How often the status is read, even if no line is printed: an estimate uses the second half of the
-run so far."""
+"""Seconds between two reads of the status. It is read even if no line is printed, because an
+estimate uses the second half of the run so far."""
 _WIDE = 160
 """The width of a line if there is no terminal. Then no line is redrawn."""
 _MOST_LINES = 24

@@ -148,7 +148,9 @@ def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[Lan
 def exclusive(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Let each key serve one model after another (fix C).
+    """Let each key serve one model after another.
+
+    This is fix C in `docs/benchmark/from-the-scripts.md`.
 
     The cases of each model are divided among its keys in proportion to their seats, so that all
     keys finish at about the same time. Each key serves the models in the pool's order and does not
@@ -200,7 +202,9 @@ def batch(
     *,
     n_models: int = 1,
 ) -> Assignment:
-    """Run batches of `n_models` models one after another, in the pool's order (fixes A and B).
+    """Run batches of `n_models` models one after another, in the pool's order.
+
+    These are fixes A and B in `docs/benchmark/from-the-scripts.md`.
 
     The keys are divided among the models of a batch. If there are enough keys, each model has its
     own keys.

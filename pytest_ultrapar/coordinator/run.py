@@ -450,7 +450,7 @@ class Run:
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """Check the lanes that cases need, if the user requested it; yield lines to print.
+        """Check the lanes that cases need, if the user requested a check; yield lines to print.
 
         Call it after `assign` and `keep_keys`.
 
@@ -506,7 +506,7 @@ class Run:
     def _key_group(self) -> KeyGroup | None:
         """The group with which this run shares its keys; None if it shares them with no other run.
 
-        For a shard, these are the shards of the same cases and limits.
+        For a shard, the group consists of the shards of the same cases and limits.
         """
         shard = self.options.shard
         if self.cluster is not None:
@@ -524,7 +524,7 @@ class Run:
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
-        """Say how to resume the interrupted run.
+        """Return a phrase that says how to resume the interrupted run.
 
         Args:
             at_failure: Whether `-x` or `--maxfail` interrupted it.
@@ -545,7 +545,7 @@ class Run:
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
     def how_to_ask_again(self) -> str:
-        """Say how to rerun cases that ended without an answer."""
+        """Return a phrase that says how to rerun cases that ended without an answer."""
         if self.cluster is None:
             return self.how_to_resume()
         # The server regards these cases as done.

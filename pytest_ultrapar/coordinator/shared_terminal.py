@@ -1,8 +1,8 @@
 """The terminal that pytest writes to, shared with a thread that shows progress.
 
 The lines of that thread appear below pytest's output, and are removed before pytest writes again.
-The cursor always returns to the place where pytest left it. The code need not know that place, and
-it stays correct if the user resizes the terminal.
+The cursor always returns to the place where pytest left it. The code need not know that place, so
+it also works if the user resizes the terminal.
 """
 
 from __future__ import annotations

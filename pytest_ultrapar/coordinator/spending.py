@@ -28,7 +28,7 @@ _WORTH_SAYING_S = 1.0
 
 
 def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None) -> str:
-    """Open or create the spending file, before the manifest is written with the budget.
+    """Open or create the spending file, before the manifest with the budget is written.
 
     If earlier sessions had no budget, their spending is computed from the journal and today's
     prices. Those sessions reserved no money, so the cost of requests without an answer is unknown.

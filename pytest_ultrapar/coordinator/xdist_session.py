@@ -339,7 +339,7 @@ class ControllerSession:
     # -- helpers of these methods ------------------------------------------------------------------
 
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
-        """Whether tests are being dispatched, and this collection is a different one."""
+        """Whether this collection differs from the tests that are being dispatched."""
         return self._dispatch is not None and list(collection) != self._collection
 
     def _stop(self, why: str) -> None:
@@ -514,11 +514,11 @@ class ControllerSession:
         self._send_to_all(self._dispatch)
 
     def _claims_over(self) -> None:
-        """No host can start another case: let workers run their last item and end."""
+        """Let workers run their last item and end, because no host can start another case."""
         self._claims = False
 
     def _claims_lost(self, why: str) -> None:
-        """The server has been silent for too long: stop all workers and end with exit code 2."""
+        """Stop all workers and end with exit code 2, because the server was silent for too long."""
         self._claims = False
         self._stop(why)
 

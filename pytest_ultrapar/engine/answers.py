@@ -49,7 +49,7 @@ class Answer:
     stream: Stream | None = None
 
     def one_body(self, reply: Reply) -> bytes:
-        """Convert the stream to one body: in the API's form, or otherwise as a chat completion."""
+        """Convert the stream to one body, in the API's own form or as a chat completion."""
         return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 

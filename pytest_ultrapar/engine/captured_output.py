@@ -37,7 +37,7 @@ class EpisodeOutput:
         return beginning(self._log)
 
     def add_print(self, text: str) -> None:
-        """Append a printed text, up to the maximum length."""
+        """Append printed text, up to the maximum length."""
         if len(self._stdout) <= LARGEST_TEXT:
             self._stdout += text[: LARGEST_TEXT + 1]
 

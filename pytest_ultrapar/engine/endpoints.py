@@ -32,8 +32,8 @@ class Endpoint:
         timeout_s: The time limit for one request, in seconds.
         stream: Whether requests ask for streams.
         max_tokens: The maximum tokens of an answer if a suite does not set any.
-        parameters: The names under which a suite's parameters are sent, if they differ. None means
-            that the parameter is not sent.
+        parameters: The names under which a suite's parameters are sent, if they differ from the
+            suite's names. None means that the parameter is not sent.
         patterns: The pool's regular expressions for the provider's messages, by their meaning.
         reads_allowance: Whether to read the provider's own limits from the headers of all answers.
             The headers of failures are always read.
@@ -198,7 +198,7 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
 
 
 def check_request(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that cannot be sent, or that would change their meaning.
+    """Refuse parameters that cannot be sent, or that would have a different meaning when sent.
 
     Raises:
         ValueError: A parameter is not a finite number.

@@ -109,8 +109,8 @@ class EngineSettings(ClientSettings, frozen=True, kw_only=True):
 
     Attributes:
         worker: The name of the process in records and at the broker.
-        connect: Connects to the broker and returns its port. It is awaited once, on the engine's
-            loop, and may take any time: cases wait for it.
+        connect: Connects to the broker and returns its interface. It is awaited once, on the
+            engine's loop, and may take any time: cases wait for it.
         episode_timeout_s: The time limit for one episode, > 0 seconds.
         most_open: The maximum number of open episodes. It also limits the connections.
         unheard_s: See `HttpClient`.
@@ -276,7 +276,7 @@ class Engine:
         self._record([msgspec.structs.replace(spent, stalls=dict(stalls))])
 
     async def _connect(self) -> BrokerInterface | None:
-        """Return the broker's port; None if the engine is stopped before it is connected."""
+        """Return the broker's interface; None if the engine is stopped before it is connected."""
         connecting = asyncio.ensure_future(self._settings.connect())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A server on the loopback interface for HTTP clients that accept an address and a key.
+"""A server on the loopback interface for HTTP clients that can be given an address and a key.
 
 It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
 and attempts. The difference is that the client has its own time-out and does not know about the
@@ -494,7 +494,7 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
     """Wait for a stream to begin. If that takes long, send comments from time to time.
 
     Returns:
-        The response that was begun to send comments; None if no comment was sent.
+        The response that was started to send comments; None if no comment was sent.
     """
     begun: web.StreamResponse | None = None
     while True:
@@ -515,7 +515,7 @@ async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> we
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
-    """Send an error event on a stream that was begun to send comments, and end the stream."""
+    """Send an error event on a stream that was started only for comments, and end the stream."""
     with suppress(ConnectionError):
         await begun.write(refusal_event(path, body))
         await begun.write_eof()

@@ -60,7 +60,7 @@ _HEADERS = {
 }
 _ACCEPTED = "gzip, deflate"
 _REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
-"""Read before any test runs, since a test may replace it with a mock."""
+"""The method as it was before any test ran, since a test may replace it with a mock."""
 CONNECT_SHARE = 0.9
 """The share of a request's deadline within which it must get a connection. A request that has no
 connection by then was not sent, and cannot have been billed."""
@@ -231,7 +231,7 @@ class HttpClient:
         return answer
 
     def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
-        """Return a session: one that makes new connections if kept connections may be dead."""
+        """Return a session. It makes new connections if the kept connections may be dead."""
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept

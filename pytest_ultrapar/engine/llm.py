@@ -185,7 +185,7 @@ class Llm:
         """The base URL for other processes, and for clients that use their own HTTP library.
 
         They use it together with `api_key` until the episode ends, with any API that the lanes of
-        the case's model support. The first access in a process starts its server.
+        the case's model support. The first access in a process starts the server of that process.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
@@ -257,7 +257,7 @@ class Llm:
         return self._native_client
 
     async def close(self) -> None:
-        """Cancel all requests that the episode left unfinished, so that its record has them."""
+        """Cancel all requests that the episode left unfinished; its record contains them."""
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
         if self._session is not None:

@@ -1,4 +1,4 @@
-"""The event loop that all episodes of a process share, and what protects them from each other."""
+"""The event loop shared by all episodes of a process, which are protected from each other."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PLACES = (
 def active_mock(*, surely: bool = False) -> str | None:
     """Say in words which method of a client a mock has replaced; None if no mock is active.
 
-    Other installed packages, such as telemetry, may replace methods: they do not count as mocks.
+    Methods that other installed packages replace, for example for telemetry, do not count.
 
     Args:
         surely: Whether to ignore functions of the suite as well, since they may only count calls.

@@ -101,7 +101,7 @@ class Stored(NamedTuple):
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether a client that expects a stream, or one body, can read it; None: it reads both."""
+        """Whether it suits a client that can read a stream, one body, or both (None)."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream
@@ -111,7 +111,7 @@ class Match(NamedTuple):
     """The stored answer for a request.
 
     Attributes:
-        number: Which of the request's wordings fits.
+        number: The index of the request's wording that fits.
         is_ambiguous: Whether other stored requests, with different answers, fit as well.
     """
 
@@ -471,7 +471,7 @@ class _Wanted(msgspec.Struct):
 
 
 class NoBroker(BrokerInterface):
-    """The broker's port in a run that sends no requests and asks for no leases."""
+    """The broker's interface in a run that sends no requests and asks for no leases."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """Never called."""

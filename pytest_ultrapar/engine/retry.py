@@ -44,7 +44,7 @@ class Tries:
         stays: As in `LeaseRequest`: no other lane needs to confirm the refusal.
         wrong: The error in the request and the answer that reports it, while a check decides
             whether the request or its lane is to blame.
-        n_own: How often a lane refused it for a limit, as congested or as loading, although the
+        n_own: How often a lane refused it because of a limit, congestion or loading, although the
             request itself was the reason.
         was_own: Whether this was so at the last such refusal.
     """
@@ -85,11 +85,11 @@ class Tries:
         return True
 
     def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:
-        """Whether the lane refused the request because of the request itself, not for its load.
+        """Whether the lane refused the request because of the request itself, not because of load.
 
         This is so if the lane has refused the request before, and since then has served at least as
         many other requests as it has refused. With a token limit, which lets small requests pass,
-        it must have refused none. Call this once per refusal.
+        it must have refused no other request. Call this once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False
@@ -106,9 +106,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """How often to try one turn, according to the table of failure classes.
 
     Attributes:
-        max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
-            malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
-            not even after a 429, except after failures that may affect only one key.
+        max_attempts: The number of failures of the request itself (transport, time-out, 5xx,
+            malformed) in a turn after which the case becomes `infra`, >= 1. With 1, no request is
+            sent again, not even after a 429, except after failures that may affect only one key.
     """
 
     max_attempts: int = 3

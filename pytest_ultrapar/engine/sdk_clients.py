@@ -174,7 +174,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """Return the error that the provider reported in a request, if it is behind an SDK's error."""
+    """Return the error in a request, as reported by the provider, if it caused an SDK's error."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -52,7 +52,7 @@ class Progress:
 
     Attributes:
         is_sent: Whether the request got a lane. Until then it waits in the pool's queue.
-        is_wanted: Whether a client waits for the answer, or was told to come back for it.
+        is_wanted: Whether a client waits for the answer, or was told to send the request again.
     """
 
     __slots__ = ("is_sent", "is_wanted")

@@ -2,7 +2,7 @@
 
 `Sender` handles limits, retries and attempts, as for every request. The difference is that the
 client, not the plugin, reads the answer. So the client sees errors in its request as the provider
-worded them. This module raises only failures that are not about the request.
+worded them. This module raises only failures that the request did not cause.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ class Sender:
         group: The case's group in the assignment; empty if it is in no group.
         case_id: The id of the case.
         seed: The seed for the jitter of back-offs.
-        first: The episode's first lease until a request takes it. None for a sender that never got
-            it, such as a role's.
+        first: The episode's first lease, until a request takes it; None after that. It is also None
+            for a sender that never got a first lease, such as a role's.
         until_s: The episode's deadline, in seconds of the monotonic clock.
         role: The role of the model; empty for the case's own model.
         case: The sender for the episode's own model, if this one is for a role.
@@ -488,9 +488,9 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease; raise if another request of the case failed for good meanwhile.
+        """Return the next lease; raise if another request of the case has failed permanently.
 
-        In that event the result is already lost, and sending this request would be a waste.
+        The result of the case is then already lost, and sending this request would be a waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -586,8 +586,9 @@ class Sender:
         """Send one attempt; `tries` contains the earlier attempts of this turn.
 
         Raises:
-            TooLateError: The lease was too old to send on. A patient request is sent as soon as it
-                has a connection, however late, if this host's share is still valid.
+            TooLateError: The lease was too old to send on. If `is_patient` is true, the request is
+                sent as soon as it has a connection, however late, if this host's share is still
+                valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()

@@ -63,8 +63,8 @@ class TokenEstimates:
         """Start without observations.
 
         Args:
-            least: The smallest token limit of the lanes of each model. No tokens are reserved for
-                models that are not in it.
+            least: For each model, the smallest token limit among its lanes. No tokens are reserved
+                for models that are not in it.
             bounds: For each model with a budget, the maximum tokens of an answer if the suite does
                 not set any; None means unlimited. `least` must contain these models, too.
         """
@@ -113,7 +113,7 @@ class TokenEstimates:
         return TokenBounds(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
     def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> TokenBounds | None:
-        """Return the maximum, as `most`, for a request that is sent unchanged.
+        """Return the maximum, like `most`, for a request that is sent unchanged.
 
         Each byte of the body counts as a token. Estimates are added for content that the request
         only refers to: attachments, and the `kept` tokens of a conversation at the provider.

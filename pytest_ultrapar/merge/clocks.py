@@ -2,8 +2,8 @@
 
 The times in a segment of a host's journal come from a monotonic clock. Hosts that share limits also
 record the time of their server. The longer the call for this time takes, the less accurate the
-recorded time is. If the server's clock was set, or another server replaced it, the time jumps, and
-the error includes the jump.
+recorded time is. If the server's clock was set, or the server was replaced with another one, the
+time jumps, and the error includes the jump.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """Return the merged runs whose parts are also in `parts`, so that they add nothing."""
+    """Return the merged runs that add nothing, because all their parts are also in `parts`."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
@@ -318,7 +318,7 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
-    """Collect the elements of a field of all manifests, grouped by these attributes."""
+    """Collect the elements of one field from all manifests, grouped by the given attributes."""
     every = (each for one in manifests for each in getattr(one, field))
     return by_key((attrgetter(*names)(each), each) for each in every).values()
 

@@ -1,4 +1,4 @@
-"""Roles: models that cases use besides their own model, and that therefore get no cases."""
+"""Roles: models that cases use in addition to the model under test; they get no cases."""
 
 from __future__ import annotations
 

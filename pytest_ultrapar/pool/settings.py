@@ -646,7 +646,7 @@ class Options:
 
     @property
     def divided_by(self) -> Shard | None:
-        """The shard whose part of the limits applies; None if the run uses the whole limits."""
+        """The shard whose part of the limits applies; None if the run uses the full limits."""
         return self.shard if self.cluster_run is None else None
 
 

@@ -140,7 +140,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
 
 
 def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
-    """A shard's part of a limit, and the undivided amounts by word, for display."""
+    """A shard's part of a limit, and the undivided amount of each kind, for display."""
     parts: dict[str, Any] = {}
     said: dict[str, str] = {}
     for kind, amount in limit.rows:

@@ -1,4 +1,4 @@
-"""The texts that users read during a run and after it.
+"""The output that users read during a run and after it.
 
 `progress.py` and `live_view.py` show a run in progress, and `summary.py` and `terminal_summary.py`
 show a finished run. `text.py` formats numbers and tables for a terminal, and makes text from

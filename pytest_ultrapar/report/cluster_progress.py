@@ -145,7 +145,7 @@ def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]])
 
 
 def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Say why this host sends nothing during the run; empty if it sends, or soon will.
+    """Say why this host sends nothing during the run; empty if it sends, or is about to.
 
     Args:
         whole: The known state of the run.
@@ -209,7 +209,7 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
 def _barring(
     whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
 ) -> list[ShareStatus]:
-    """Return for each required lane a limit without a share here; empty if one lane is free.
+    """Return, for each required lane, a limit without a share here; empty if one lane is free.
 
     If a lane has several such limits, take the closed one. If all are open, take the smallest: it
     cannot be divided, and the others depend on it.

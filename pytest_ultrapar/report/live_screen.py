@@ -1,7 +1,7 @@
 """Draw a `LiveView` with rich, as lines of text for a terminal; imported only if it is drawn.
 
-Lines are built from rich's texts, which know the width of characters and the colour codes. Tables
-of rich are too slow: the layout of 20 rows takes 5 ms, twice a second.
+Lines are built from rich's texts, which know the width of characters and the colour codes. Rich's
+own tables are too slow: the layout of 20 rows takes 5 ms, twice a second.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LiveScreen:
         self._bar = next(one for one in _BARS if _has(encoding, one))
 
     def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
-        """Return at most `n_lines` lines of at most `width` columns; foreign text is escaped."""
+        """Return at most `n_lines` lines, at most `width` wide; text from outside is escaped."""
         texts = [*self._head(view, width)]
         parts = room(view, n_lines - len(texts))
         if parts.lanes:
@@ -170,7 +170,10 @@ def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Tex
 
 
 def _plain(text: str) -> str:
-    """Put a text on one line and escape control characters; a `Text` parses no markup."""
+    """Put a string on one line and escape its control characters.
+
+    Markup need not be escaped, because a `Text` parses none.
+    """
     return " ".join(visible(text).split())
 
 
@@ -193,7 +196,7 @@ def _cell(name: str, width: int) -> str:
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """Return `used/most`; each has its own format."""
+    """Return `used/most`; each of the two numbers has its own format."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:

@@ -31,14 +31,14 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Show for each key which processes of the original scripts share it, and their load.
+    """Show which processes of the original scripts share each key, and their load.
 
     Returns:
         A heading and a line for each key, in the pool's order; empty if no key has a process.
     """
     lines = [
         "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
-        f"{QPS_PER_PROCESS} (in this run, limits apply to all processes together)"
+        f"{QPS_PER_PROCESS} QPS per process (in this run, limits apply to all processes together)"
     ]
     for load in loads:
         if load.processes:

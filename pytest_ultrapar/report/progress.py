@@ -46,7 +46,7 @@ class ProgressState:
         whole: The progress of all hosts together; None for a run on one host.
         whole_at_s: The time of `whole`, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: A text that names the servers that it waits for, or says why it sends nothing;
+        waits: A phrase that names the servers that it waits for, or says why it sends nothing;
             otherwise empty.
         whole_seen: Recent observations (monotonic seconds, cases done by all hosts), like `seen`.
         begun: For each model whose cases were claimed: the time of the first claim, in monotonic

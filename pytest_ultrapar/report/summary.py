@@ -438,7 +438,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """Yield a table of all cases, then one for each test; a single test's only if it adds facts."""
+    """Yield a table of all cases, then one for each test (a single one only if it adds facts)."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -644,9 +644,9 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations resumed, and how many of these then sent a different request.
+    """State how many conversations were resumed, and how many of these sent a different request.
 
-    Empty if no conversation resumed.
+    Empty if no conversation was resumed.
     """
     if summary.n_resumed or summary.n_strayed:
         strayed = f"; {summary.n_strayed:,} sent a different request and continued live from there"
@@ -717,7 +717,7 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the kinds of cases, and a line on failed requests to tell these apart from cases."""
+    """Yield the kinds of cases, and a line on failed requests, which are not cases."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)

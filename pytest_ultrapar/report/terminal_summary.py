@@ -55,7 +55,7 @@ _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
-"""The width of these two columns, in characters."""
+"""The width of the columns `n` and `solved` together, in characters."""
 _WITH_INTERVAL = 24
 """The width of a mean with its interval, in characters, if no case has a solved rate."""
 _SHARE = re.compile(r"\b(\d+)%")
@@ -294,7 +294,7 @@ def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
 
 
 def _rates(table: ResultsOfTest) -> bool:
-    """Whether the table shows solved rates: not if all its cases have only scores."""
+    """Whether the table shows solved rates. It does not if all its cases have only scores."""
     return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
 
 

@@ -82,9 +82,10 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, bidi controls and unpaired surrogates in a text: `\x1b`.
+    r"""Escape control characters, bidi controls and unpaired surrogates in a string: `\x1b`.
 
-    Tabs and line feeds stay. Backslashes are not doubled, because only people read this text.
+    Tabs and line feeds stay. Backslashes are not doubled, because the text is only for human
+    readers.
     """
     if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
         return text  # ten times as fast

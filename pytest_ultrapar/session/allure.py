@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class AllureResults:
-    """Gives allure the same outcomes as other plugins get, and masks secrets.
+    """Gives allure the outcomes that other plugins get, and masks secrets.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         text: Removes secrets and terminal control characters.
     """
 
@@ -63,7 +63,7 @@ class AllureResults:
         self._mask(result)
 
     def _mask(self, part: Any) -> Any:  # noqa: ANN401 - as above
-        """Mask all texts in a part of a result and return the part."""
+        """Mask all strings in a part of a result and return the part."""
         if isinstance(part, str):
             return self._text(part)
         if isinstance(part, list):

@@ -1,4 +1,4 @@
-"""An async test that takes `llm` is a case: the body is the episode; the item repeats its result.
+"""An async test that takes `llm` is a case: its body is the episode; its item repeats the result.
 
 pytest and all plugins see a plain function instead of the test, so plugins for asyncio ignore it.
 """

@@ -34,13 +34,14 @@ _OUTCOMES = {
     f"{kind.__module__}:{kind.__qualname__}": kind
     for kind in (pytest.fail.Exception, pytest.xfail.Exception)
 }
-"""pytest's outcomes by `module:name`: pytest sets the module of some to `builtins`."""
+"""pytest's exceptions for outcomes, by `module:name`. pytest sets the module of some of them to
+`builtins`."""
 _MOST_FRAMES = 50
-"""The number of frames that are stored from the start of a traceback, and as many from its end."""
+"""This many frames are stored from the start of a traceback, and as many from its end."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """One place of a traceback.
+    """One place in a traceback.
 
     Attributes:
         file: File of the code.
@@ -91,7 +92,7 @@ class Raised(msgspec.Struct, frozen=True):
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """Recreate the exception, with its own class if that exists or with a class of that name.
+        """Recreate the exception, with its own class if that exists, or a class with the same name.
 
         Its arguments and its cause are lost.
         """
@@ -165,7 +166,7 @@ async def run_body(
 
     Args:
         function: The body.
-        arguments: By name.
+        arguments: Its arguments, by name.
         llm: The case's client.
         result: Receives the call of `grade`.
         keep: Called with the exception of the body.
@@ -191,7 +192,7 @@ async def run_body(
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """The first error of a group that contains only wrong answers; any other error itself."""
+    """The first error of a group that contains only wrong answers; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error

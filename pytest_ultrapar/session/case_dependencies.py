@@ -39,7 +39,7 @@ def find_peers(
 
     Returns:
         For the position of each waiting case: the ids of the cases that it waits for, by model or
-        repetition. Then one sentence for each function with a case that cannot wait.
+        repetition. Also one sentence for each function with a case that cannot wait.
     """
     found: dict[int, Peers] = {}
     faults: dict[Prefetched, str] = {}

@@ -100,7 +100,7 @@ def collect(
     """The cases among pytest's items.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         items: All selected items.
         directory: The run's directory, if there is one.
 
@@ -241,7 +241,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """Find the function that runs ahead for an item's test, and its graders; note errors."""
+    """Find the prefetched function of an item's test, and the item's graders; note errors."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))
@@ -472,7 +472,7 @@ def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, .
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
-                f"allowed are {', '.join(known)}"
+                f"allowed: {', '.join(known)}"
             )
             return ()
     return tuple(summary)

@@ -56,8 +56,8 @@ class CtrlC:
     def remove(self) -> None:
         """Restore the SIGINT handler. Right after a Ctrl-C, only stop calling `again`.
 
-        The interpreter takes a while to exit, and another Ctrl-C must not print a traceback
-        meanwhile.
+        The interpreter takes a while to exit, and another Ctrl-C must not print a traceback in that
+        time.
         """
         self._is_ending = False
         if self._before is None or self._is_same_wish(self._now_s()):

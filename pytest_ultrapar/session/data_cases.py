@@ -43,7 +43,7 @@ def cases(
             row as a dict.
         id: The column with the case's id. Without it, the id is a short hash of the case's values,
             so it does not depend on the position of the row.
-        marks: The column with the case's marks: a list of names, or a text of names separated by
+        marks: The column with the case's marks: a list of names, or a string of names separated by
             commas or spaces.
         meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 

@@ -47,11 +47,11 @@ def collect_rarely(config: pytest.Config) -> None:
 
 
 def unfreeze_at_end(config: pytest.Config) -> None:
-    """Make `config` unfreeze the objects that `spare_items` froze, at its very end.
+    """Make `config` unfreeze, at its very end, the objects that `spare_items` froze.
 
     Called before any plugin is configured, because the cleanup that is added first runs last: after
-    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second among
-    50,000 items.
+    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second
+    with 50,000 items.
     """
 
     def thaw() -> None:
@@ -65,8 +65,8 @@ def unfreeze_at_end(config: pytest.Config) -> None:
 def spare_items(config: pytest.Config) -> None:
     """Exclude all living objects from garbage collection until `config` is unconfigured.
 
-    `unfreeze_at_end` ends it. Called on the main thread when pytest has collected. It has no effect
-    if other code has frozen objects, because those must not be unfrozen.
+    `unfreeze_at_end` ends it. Called on the main thread when pytest has collected the tests. It has
+    no effect if other code has frozen objects, because those must not be unfrozen.
     """
     if gc.get_freeze_count() <= _UNFROZEN:
         gc.freeze()
@@ -76,10 +76,10 @@ def spare_items(config: pytest.Config) -> None:
 def spare_reports(config: pytest.Config) -> None:
     """Collect garbage now, and exclude the remaining objects from pytest's own last collections.
 
-    Called without xdist and in the controller, when all items are reported and this process only
-    waits. At the end pytest collects twice (`_pytest.unraisableexception`). Each time it visits
-    sixteen objects per item, which takes 0.5 s for 50,000 items. Resources that were never closed
-    are found here instead, and are reported in the same place.
+    Called in a run without xdist, and in xdist's controller, when all items are reported and this
+    process only waits. At the end pytest collects garbage twice (`_pytest.unraisableexception`).
+    Each time it visits sixteen objects per item, which takes 0.5 s for 50,000 items. Resources that
+    were never closed are found here instead, and are reported in the same place.
     """
     if config in _spared:
         gc.collect()

@@ -72,7 +72,7 @@ class GraderFunction:
             is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")
             if not is_given and name not in {one.name for one in found}:
                 return (
-                    f"{whose} has an argument {name!r}; allowed are the prefetched fixture of the "
+                    f"{whose} has an argument {name!r}; allowed: the prefetched fixture of the "
                     "test, parametrised values and model"
                 )
         return None

@@ -52,13 +52,13 @@ class Grader:
                 None or `scored` if only scores count; or an object with `outcome`, `scores` and
                 optionally `kind`, `reason` and `labels`.
             reason: The reason, in a sentence. Reports show it with the case.
-            labels: Texts or numbers by name, such as the option that the model chose. Each becomes
-                a text column.
+            labels: Strings or numbers by name, such as the option that the model chose. Each
+                becomes a text column.
             scores: Numbers by name; True and False are stored as 1 and 0.
 
         Raises:
-            TypeError: The outcome has another type, the reason is not a text, or a label is neither
-                a text nor a number.
+            TypeError: The outcome has another type, the reason is not a string, or a label is
+                neither a string nor a number.
             ValueError: The outcome is unknown, a score is not a finite number, or the outcome is
                 `scored` without a score.
         """

@@ -110,7 +110,7 @@ class _Product:
 
 
 class _Kept(list[Any]):
-    """`_calls` that are true even if empty.
+    """A list of `_calls` that is true even if it is empty.
 
     Otherwise pytest would make an item without parameters.
     """
@@ -158,7 +158,7 @@ def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> i
 
     Args:
         metafunc: The `Metafunc` of the test, when all parameters are known.
-        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty text.
+        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty string.
 
     Returns:
         The number of items left.
@@ -299,7 +299,7 @@ def set_up_session(item: pytest.Item) -> None:
 
 
 def cache_session_lookups(session: pytest.Session) -> None:
-    """Let pytest compute only once the facts that are the same for every item of a session.
+    """Let pytest compute facts only once if they are the same for every item of a session.
 
     Called after collection, since no conftest is loaded after that.
     """
@@ -324,8 +324,8 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
     """Give an item its parametrised values and the values of some fixtures before it is set up.
 
     For each of them, pytest would make a request and three finalizers, and call two hooks: 30 us,
-    about five times per item. Values on which a wider fixture may depend are left to pytest, which
-    knows when to set that fixture up again.
+    about five times per item. If a fixture with a wider scope may depend on a value, the value is
+    left to pytest, which knows when to set that fixture up again.
     """
     if not isinstance(item, pytest.Function):
         return
@@ -523,9 +523,9 @@ class EpisodeSurroundings:
 
 
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
-    """Shorten texts that should be equal, so that pytest compares only the part that differs.
+    """Shorten strings that should be equal, so that pytest compares only the part that differs.
 
-    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: texts of 80 lines take 0.5
+    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: strings of 80 lines take 0.5
     s.
     """
     texts = [value for value in values if isinstance(value, str)]
@@ -647,9 +647,10 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Enter a context while a test may write directly to the terminal; return the undo function.
+    """Make each period in which a test may write directly to the terminal run inside a context.
 
-    `capsys.disabled()` and similar functions use `CaptureManager.global_and_fixture_disabled`.
+    Returns a function that undoes this. `capsys.disabled()` and similar functions use
+    `CaptureManager.global_and_fixture_disabled`.
     """
     manager = config.pluginmanager.getplugin("capturemanager")
     disabled = getattr(manager, "global_and_fixture_disabled", None)

@@ -22,7 +22,7 @@ def redact(
     config: pytest.Config,
     text: Callable[[str], str],
 ) -> None:
-    """Pass all texts of a report through `text`, which removes secrets; change nothing else.
+    """Pass all strings of a report through `text`, which removes secrets; change nothing else.
 
     Call it before the report is shown or stored.
     """
@@ -49,7 +49,7 @@ def redact(
 def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> bool:
     """Whether properties are plain and contain no secret.
 
-    Checking the joined texts costs a third of checking each text, and finds every secret.
+    Checking the joined strings finds every secret, and costs a third of checking each string.
     """
     if not {*map(type, properties)} <= {tuple}:
         return False
@@ -59,7 +59,7 @@ def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> 
 
 
 def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # noqa: ANN401
-    """Pass all texts in the data through `text`; return the same object if nothing changes.
+    """Pass all strings in the data through `text`; return the same object if nothing changes.
 
     Objects that are not plain data become their text, as junit files and the terminal show them.
     """

@@ -82,7 +82,7 @@ def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: AN
 
 
 def _words(code: CodeType | None) -> Iterator[str]:
-    """The names and texts in a function and in its inner functions."""
+    """The names and strings in a function and in its inner functions."""
     yield from getattr(code, "co_names", ())
     for constant in getattr(code, "co_consts", ()):
         if isinstance(constant, CodeType):
@@ -92,7 +92,7 @@ def _words(code: CodeType | None) -> Iterator[str]:
 
 
 def _root(value: object) -> str:
-    """The top-level package of a value; a text is itself a name."""
+    """The top-level package of a value; a string is taken as a module's name."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     name = value if isinstance(value, str) else getattr(value, attribute, "")
     return str(name).partition(".")[0]

@@ -96,7 +96,7 @@ def pool_path(config: pytest.Config) -> Path | None:
 def usage_errors() -> Generator[None]:
     """Turn this package's errors into pytest's usage error: exit code 4, no traceback.
 
-    A message may quote a foreign file, so control characters in it are made visible.
+    A message may quote a file from outside, so control characters in it are made visible.
     """
     try:
         yield

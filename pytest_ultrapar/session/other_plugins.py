@@ -112,7 +112,7 @@ def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> 
 def show_as_expected(
     report: pytest.TestReport, outcome: Outcome, kind: str | None, scores: Mapping[str, float]
 ) -> None:
-    """Show a wrong answer as an expected failure to others; leave a failed report unchanged."""
+    """Show other plugins a wrong answer as an expected failure; leave a failed report unchanged."""
     if outcome not in {"partial", "unsolved"} or report.failed or hasattr(report, "wasxfail"):
         return
     shown = ", ".join(f"{name} {value:g}" for name, value in scores.items())

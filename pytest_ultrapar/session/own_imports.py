@@ -5,8 +5,8 @@ this package check only its own invariants. The rewriting costs a run a fifth of
 first request, because each of 130 modules comes from pytest's own cache.
 
 A fake clock or file system of a test must not affect this package. Functions for clocks and records
-are bound when its modules are imported (`system.clock`, `system.disk`). pyfakefs skips its other
-modules.
+are bound when its modules are imported (`system.clock`, `system.disk`). pyfakefs skips the other
+modules of this package.
 """
 
 from __future__ import annotations

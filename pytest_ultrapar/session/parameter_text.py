@@ -1,4 +1,4 @@
-"""Record a parameter as a text or number for display, and as a digest of its content.
+"""Record a parameter as a string or number for display, and as a digest of its content.
 
 Equal data give equal records in every process and every run: memory addresses and the order of sets
 do not matter. The code of a function counts as data, and differs between versions of Python.
@@ -157,7 +157,7 @@ class ContentDigests:
 
 
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
-    """The parts that distinguish an object from others of its type."""
+    """The parts that distinguish an object from other objects of its type."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         yield value.__name__
         for part in ("__code__", "__defaults__", "__kwdefaults__"):

@@ -107,7 +107,7 @@ ANSWERS = "answers"
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """A function that runs ahead; checked at collection, never at import.
+    """A prefetched function; checked at collection, never at import.
 
     Attributes:
         arguments: Names of its parameters, in order.
@@ -190,7 +190,7 @@ class Prefetched:
 
     def _annotation_fault(self) -> str | None:
         allowed = (
-            "allowed are a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
+            "allowed: a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
             "number; the type decides how the episode is stored and read back"
         )
         try:
@@ -217,15 +217,15 @@ def prefetch(
     after: Any = None,  # noqa: ANN401 - what this decorator returned
     across: Across = "model",
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
-    """Make a pytest fixture from an async function. Hundreds of its calls run ahead concurrently.
+    """Make a pytest fixture from an async function that runs before its tests.
 
-    Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
-    unparametrised, synchronous fixtures. In a test class `self` is a new instance. Its return
-    annotation decides how the episode is stored. Errors are reported when tests are collected,
-    never when the module is imported.
+    Hundreds of its calls run concurrently. Its arguments may be parametrised values, `llm`,
+    `model`, `case`, and session-scoped, unparametrised, synchronous fixtures. In a test class
+    `self` is a new instance. Its return annotation decides how the episode is stored. Errors are
+    reported when tests are collected, never when the module is imported.
 
     Args:
-        function: The function that runs ahead.
+        function: The function to prefetch.
         after: A prefetched function. A case of this function waits until the cases of `after` with
             the same parameters have ended. It gets their values as `answers`, by model or
             repetition. Its test gets these parameters, even if it does not name them. `answers`
@@ -288,7 +288,7 @@ def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
 def prefetched_in(
     function: object, fixtures: Mapping[str, Sequence[pytest.FixtureDef[Any]]]
 ) -> list[Prefetched]:
-    """The functions that run ahead for a test: prefetched fixtures, or an async test itself.
+    """The prefetched functions of a test: prefetched fixtures, or an async test itself.
 
     Args:
         function: The test.
@@ -302,7 +302,7 @@ def prefetched_in(
 
 
 def prefetched_of(item: pytest.Item) -> list[Prefetched]:
-    """The functions that run ahead for an item (`Function._fixtureinfo`)."""
+    """The prefetched functions of an item (`Function._fixtureinfo`)."""
     info = getattr(item, "_fixtureinfo", None)
     return [] if info is None else prefetched_in(getattr(item, "obj", None), info.name2fixturedefs)
 
@@ -380,7 +380,8 @@ class CaseState:
 
     Attributes:
         prefetched: The function of its episode.
-        calling: Whether the test's body is running; reports made meanwhile belong to subtests.
+        calling: Whether the test's body is running; reports made during this time belong to
+            subtests.
         subtest_error: The error of a failed subtest; an error in the suite takes precedence.
         n_subtests_failed: The number of failed subtests.
         case_id: The case.

@@ -169,7 +169,7 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
 
 
 def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
-    """The stored answers of an episode of this run that was cut off, if there are any."""
+    """The stored answers of an interrupted episode of this run, if there are any."""
     position = runtime.recovered.lookup(case_id, "cut off")
     if position is None:
         return None
@@ -271,7 +271,7 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine before the first case, which saves 0.3 s of 2 s with fifteen engines."""
+        """Start the engine before the first case: with fifteen engines, this saves 0.3 s of 2 s."""
         if self._source.runs_episodes:
             self._start_engine()
 
@@ -333,7 +333,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, the number of cases whose episodes have ended and which now wait for pytest."""
+        """The number of cases whose episodes have ended and which now wait for pytest, by group."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property

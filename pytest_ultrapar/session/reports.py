@@ -137,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Note that a test's body is running: reports made meanwhile belong to its subtests."""
+        """Note that a test's body is running: until it ends, reports belong to its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -302,7 +302,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case: no other interrupted case gets a report."""
+    """Whether another host has the case. Other interrupted cases get no report."""
     return state.ended is not None and state.ended.ending == "interrupted"
 
 

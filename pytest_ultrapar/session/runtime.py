@@ -35,8 +35,8 @@ class Runtime:
     """The run in one process, from the end of collection to the end of the session.
 
     Attributes:
-        config: pytest's.
-        options: Settled settings.
+        config: pytest's configuration.
+        options: The settings in effect.
         directory: The run's directory.
         worker: `gw0`, ...; without xdist `main`.
         redactor: Masks the run's secrets.
@@ -89,7 +89,7 @@ class Runtime:
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The group of a case in the assignment, or an empty text.
+        """The group of a case in the assignment, or an empty string.
 
         Set before cases are dispatched.
         """

@@ -64,7 +64,7 @@ class SecretMasking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Mask secrets and control characters in warnings: a text may come from a model."""
+        """Mask secrets and control characters in warnings: a model may have written their text."""
         said = str(warning_message.message)
         shown = visible(self._redactor.text(said))
         if shown != said:

@@ -273,7 +273,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 
 
 class SelectedCases(NamedTuple):
-    """The selection of `--ultrapar-only`: case ids of an earlier run, made with its seed."""
+    """The selection of `--ultrapar-only`: case ids of an earlier run, made with that run's seed."""
 
     run_id: str
     seed: int
@@ -354,7 +354,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     run.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         items: The selected items; changed in place.
     """
     options, _ = run_config.settings(config)

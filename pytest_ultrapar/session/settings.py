@@ -196,7 +196,7 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Find out which shard this is from the environment, if the option leaves that open.
+    """Read from the environment which shard this is, if the option leaves that open.
 
     Raises:
         ConfigError: The environment does not name a shard.
@@ -210,7 +210,7 @@ def _settle_shard(options: Options) -> None:
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:
-    """The policy in force: the given one, or the mode's default.
+    """The policy in effect: the given one, or the mode's default.
 
     Args:
         given: The option's value; None if it was not given.
@@ -232,14 +232,14 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
     if mode == PHASE and not offered:
         refuse(
             "--ultrapar-mode phase: no conftest or plugin of this project defines phases (hook "
-            "pytest_ultrapar_policies); allowed are serial, rotate, ultra"
+            "pytest_ultrapar_policies); allowed: serial, rotate, ultra"
         )
     if given is None:
         return offered[0] if mode == PHASE else str(_POLICY.default)
     allowed = list(dict.fromkeys(offered))
     if not any(is_called(given, name) for name in allowed):
         where = f" in mode {mode}" if mode == PHASE else ""
-        refuse(f"{_POLICY.option} {given!r} is unknown{where}; allowed are {', '.join(allowed)}")
+        refuse(f"{_POLICY.option} {given!r} is unknown{where}; allowed: {', '.join(allowed)}")
     return given
 
 

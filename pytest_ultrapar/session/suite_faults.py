@@ -1,4 +1,4 @@
-"""Tests and fixtures that cannot run ahead, and how to write them instead."""
+"""Tests and fixtures that cannot be prefetched, and how to write them instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
 
     Args:
         item: One of the test's items.
-        found: The functions that run ahead for it.
+        found: The prefetched functions of the test.
     """
     if not found:
         return [*filter(None, [_near_miss(item)])]
@@ -45,7 +45,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
         used = [name for mark in item.iter_markers("usefixtures") for name in mark.args]
         faults = [
             f"{found[0].place}: argument {name!r} of {found[0].title} is not allowed: {reason}; "
-            f"allowed are parametrised values, llm, model, case, {'grade, ' * found[0].is_test}"
+            f"allowed: parametrised values, llm, model, case, {'grade, ' * found[0].is_test}"
             "and session-scoped, unparametrised, synchronous fixtures"
             for name in (*found[0].arguments, *used * found[0].is_test)
             if (reason := _argument_fault(item, name, is_test=found[0].is_test))
@@ -115,7 +115,7 @@ def _near_miss(item: pytest.Item) -> str | None:
 
 
 def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
-    """The reason why a function that runs ahead cannot have this argument, and the remedy."""
+    """The reason why a prefetched function cannot have this argument, and the remedy."""
     if name in {"llm", "case", ANSWERS}:
         return None
     if name == "self" and (own := getattr(item, "cls", None)) is not None:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""Enough for two digits of an interval's bounds. One computation of a figure may take a second."""
+"""This is just enough for two digits of an interval's bounds, because computing a figure once may
+take a second."""
 _LEAST_RESAMPLES = 0.9
 """The figure must exist for at least this share of the resamples: missing ones would bias the
 interval."""
@@ -44,7 +45,7 @@ def add_figures(
     """Compute the suite's figures and store them in the run's summary.
 
     Args:
-        config: pytest's, with the suite's conftests loaded.
+        config: pytest's configuration, with the suite's conftests loaded.
         run_dir: A run with tables.
         summary: The summary in that directory.
 

@@ -309,7 +309,7 @@ def _exporters(signal: str) -> list[EntryPoint]:
     """The exporters that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP by default.
 
     Raises:
-        ConfigError: No exporter of that name, or for the requested protocol, is installed.
+        ConfigError: No exporter with that name, or for the requested protocol, is installed.
     """
     known = entry_points(group=f"opentelemetry_{signal}_exporter")
     found: list[EntryPoint] = []

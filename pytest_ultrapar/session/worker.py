@@ -143,8 +143,8 @@ class PrefetchQueue:
 
         Args:
             prefetcher: Runs the items.
-            dispatched: Is done when the first position has arrived.
-            outbox: Is flushed when there may be nothing to run for a while.
+            dispatched: A future that is done when the first position has arrived.
+            outbox: The messages, which are flushed when there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
         self._dispatched = dispatched

@@ -180,10 +180,10 @@ def event(
     name: str,
     handle: Callable[..., None],
 ) -> Callable[..., None]:
-    """Return a function for any thread that makes a `DSession` call `handle` on the main thread.
+    """Return a function that any thread may call, and that makes a `DSession` call `handle`.
 
-    The call is queued as an event between the events of workers. After it, xdist checks whether all
-    tests have finished (`DSession.loop_once`).
+    `handle` runs on the main thread: the call is queued as an event between the events of workers.
+    After it, xdist checks whether all tests have finished (`DSession.loop_once`).
     """
     setattr(dsession, f"worker_ultrapar_{name}", lambda arguments: handle(*arguments))
 

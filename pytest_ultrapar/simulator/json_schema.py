@@ -107,7 +107,7 @@ class _Maker:
         for step in unquote(reference[1:]).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, Mapping) or name not in found:
-                _refuse(f"`$ref` {reference!r:.40} points to no place in the schema")
+                _refuse(f"`$ref` {reference!r:.40} does not point to a place in the schema")
             found = found[name]
         return found
 

@@ -237,7 +237,7 @@ class LimitPath:
 
 
 def amounts_of(limit: Limit) -> dict[str, float]:
-    """The amounts of a limit in the pool, by word."""
+    """The amounts of a limit in the pool, by kind."""
     return {kind.word: amount for kind, amount in limit.rows}
 
 

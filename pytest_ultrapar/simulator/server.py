@@ -1,10 +1,11 @@
 """The simulated provider's HTTP server: uvicorn with httptools and uvloop around `Simulator`.
 
 `aiohttp.web` would save two dependencies. But a request takes 13 to 18 % more CPU with its
-low-level server and 37 to 52 % more with an `Application` (51 us here; 60 and 78 us there). That
-matters because the server shares the machine with the code that is measured. (Measured with the
-same answers after 2 ms, 50 connections, two times five alternating rounds.) `aiohttp.web`
-also reports a client's FIN one turn of the event loop later; see `Connection`.
+low-level server and 37 to 52 % more with an `Application` (51 us with uvicorn; 60 and 78 us with
+`aiohttp.web`). That matters because the server shares the machine with the code that is measured.
+(Measured with the same answers after 2 ms, on 50 connections, in two times five alternating
+rounds.) `aiohttp.web` also reports a client's FIN one turn of the event loop later; see
+`Connection`.
 """
 
 from __future__ import annotations

@@ -353,10 +353,10 @@ def scan_segment(
 
     A last line without a line feed is incomplete: its writer died while it wrote the line, and
     never reported the record as written. Such a line is skipped. Every other stretch that is not a
-    whole record is yielded as `Damage`. So is a whole record that cannot be decoded because another
-    version wrote it, and the rest of a file that cannot be read. Reading continues at the line
-    after a damaged one. If the first line of another run's segment appears, the rest is one
-    `Damage`.
+    whole record is yielded as `Damage`. The same applies to a whole record that cannot be decoded
+    because another version wrote it, and to the rest of a file that cannot be read. Reading
+    continues at the line after a damaged one. If the first line of another run's segment appears,
+    the rest is one `Damage`.
 
     Args:
         path: The segment.

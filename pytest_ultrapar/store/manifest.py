@@ -87,7 +87,7 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
         started_at: When it began, according to the wall clock of its host.
         ended_at: When it ended; None: it did not end.
         resumed: Whether it ran in more than one session.
-        exceeded: Its limits that its own requests exceeded, such as `lab/key0 (qps)`.
+        exceeded: The limits that its own requests exceeded, such as `lab/key0 (qps)`.
     """
 
     run_id: str

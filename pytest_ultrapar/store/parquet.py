@@ -55,7 +55,7 @@ _ROWS_PER_BATCH = 500
 
 
 class Rows:
-    """Rows of a table, stored as columns in order of arrival; `take` returns them in any order.
+    """Rows of a table, stored as columns in order of arrival; `take` returns them in another order.
 
     Args:
         columns: The columns of the table.

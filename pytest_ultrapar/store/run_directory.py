@@ -289,7 +289,7 @@ def _empty(folder: int) -> None:
 
 
 def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
-    """Remove `latest` in a folder if it points to one of these removed runs.
+    """Remove `latest` in a folder if it points to one of the removed runs.
 
     Args:
         parent: The folder.

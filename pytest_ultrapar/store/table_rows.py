@@ -55,7 +55,7 @@ def read_columns(
         why = str(error) or type(error).__name__
         if isinstance(error, KeyError):
             how = f"python -m pytest_ultrapar.analysis.compact {run_dir}"
-            why = f"they are too old and have no column {error}; {how} makes them again"
+            why = f"they are too old and have no column {error}; {how} rebuilds them"
         raise ResultsError(f"cannot read the {name} of {run_dir}: {why}") from error
     raise ResultsError(
         f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"

@@ -36,7 +36,8 @@ def cannot(
     """Turn an `OSError` about a file into one sentence: `cannot <do>: <why>`.
 
     Args:
-        do: The action. If it does not name the file that the error is about, the message adds it.
+        do: The action. If this text does not name the file that the error is about, the message
+            does.
         advice: Text to append to the sentence.
         option: The option that named the file. The sentence begins with the option.
         error: The class to raise.

@@ -251,9 +251,10 @@ def ask(n):
     headers = {"authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{base}/chat/completions", body.encode(), headers)
     try:
-        print(urllib.request.urlopen(request).status, flush=True)
+        status = urllib.request.urlopen(request).status
     except urllib.error.HTTPError as error:
-        print(error.status, flush=True)
+        status = error.status
+    print(f" {status} ", flush=True)  # the line feed is written separately
 asking = [threading.Thread(target=ask, args=(n,)) for n in range(3)]
 for one in asking:
     one.start()

@@ -209,7 +209,7 @@ def test_changed_spending_counts_in_full_and_a_missing_file_stops_the_run(projec
     spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
     again = project.run(*resume)
     assert again.ret == 1
-    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: unreadable entries count in*"])
+    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: unreadable entries count as*"])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 8
     assert sum(read_spending(spending).values()) == spent

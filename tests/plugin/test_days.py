@@ -128,9 +128,8 @@ def test_check_counts_its_own_requests(days):
         )
         assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
         (said,) = [one for one in checked.stdout.splitlines() if one.startswith("limited  sim")]
-        assert (
-            "  daily limit of sim/key0 (rpd = 5) is used up; more units are available at 20" in said
-        )
+        used_up = "the daily limit of sim/key0 (rpd = 5) is used up; more units are available at 20"
+        assert f"  {used_up}" in said
         assert "failed" not in checked.stdout
         assert checked.returncode == 1, "no lane is ok"
         assert days.served() == 5

@@ -213,7 +213,7 @@ def test_grader_whose_module_fails_in_its_process_reports_the_reason(project):
         ),
         (
             "@grader\ndef passes(answer, tmp_path): pass",
-            "grader 'passes' has an argument 'tmp_path'; allowed are the prefetched fixture of "
+            "grader 'passes' has an argument 'tmp_path'; allowed: the prefetched fixture of "
             "the test, parametrised values and model",
         ),
     ],

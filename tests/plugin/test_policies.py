@@ -103,7 +103,7 @@ def test_policies_with_their_own_order_are_refused_in_mode_phase(project, policy
     project.suite(CASES)
     options = ("--ultrapar-mode", "phase", "--ultrapar-policy", policy)
     said = project.refusal(project.run_here(*DOCUMENTED, "-n0", *options))
-    assert "unknown in mode phase; allowed are model-key, group-key, even" in said
+    assert "unknown in mode phase; allowed: model-key, group-key, even" in said
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ async def made(llm, narrow) -> str: ...
 """,
         "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
         'and many episodes run at the same time: give it scope="session", or create its value in '
-        "the function; allowed are parametrised values, llm, model, case, and session-scoped, "
+        "the function; allowed: parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
     ),
     "session fixture that needs a parametrised one": (
@@ -85,7 +85,7 @@ def many(request): return request.param
 @prefetch
 async def made(llm, many) -> str: ...
 """,
-        "it is a parametrised fixture: parametrise the test, and make what you need from the "
+        "it is a parametrised fixture: parametrise the test, and create the object from the "
         "value; ",
     ),
     "asynchronous fixture": (
@@ -117,7 +117,7 @@ async def made(llm, *others) -> str: ...
 @prefetch
 async def made(llm): ...
 """,
-        "prefetched 'made' has no return annotation; allowed are a dataclass",
+        "prefetched 'made' has no return annotation; allowed: a dataclass",
     ),
     "annotation that does not exist": (
         """
@@ -208,7 +208,7 @@ async def test_it(llm, made): pass
         "async def test_it(llm, capsys): pass",
         "argument 'capsys' of async test 'test_it' is not allowed: it affects the whole process, "
         "and many episodes run in it at the same time: use it in a plain test, which grades the "
-        "value of an episode; allowed are parametrised values, llm, model, case, grade, and "
+        "value of an episode; allowed: parametrised values, llm, model, case, grade, and "
         "session",
     ),
     "async test that uses a narrow fixture": (
@@ -272,11 +272,11 @@ MARKS = {
     ),
     "mark by position": (
         '"m"',
-        "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
+        "mark ultrapar(...) got 'm'; it takes only keyword arguments: cluster=... and expect=",
     ),
     "mark with an unknown name": (
         'summary=("model", "pormpt")',
-        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, file, "
+        "mark ultrapar(summary=...) names 'pormpt'; allowed: model, suite, repeat, file, "
         "test_name, param_id, marks, prompt",
     ),
     "mark with a summary that is a text": (
@@ -307,7 +307,7 @@ MARKS = {
     ),
     "mark with a misspelt keyword": (
         'model="m"',
-        "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
+        "mark ultrapar(...) got model; it takes only keyword arguments: cluster=... and expect=",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}

@@ -174,11 +174,11 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     wrong = ("score.rank[label.first=lat]>=0", "score.rank[label.frist=late]>=0")
     assert cli.main(("gate", str(base), "--rule", wrong[0], "--rule", wrong[1])) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "no case has label.first 'lat'; did you mean late? allowed are early, late" in said
-    assert "label.frist is not a label of a case; did you mean label.first? allowed are" in said
+    assert "no case has label.first 'lat'; did you mean late? allowed: early, late" in said
+    assert "label.frist is not a label of a case; did you mean label.first? allowed:" in said
     assert cli.main(("gate", str(base), "--rule", "score.rank[meta.kind=fins]>=0")) == 4
     said = capsys.readouterr().err
-    assert "no case has meta.kind 'fins'; did you mean wings? allowed are legs, wings" in said
+    assert "no case has meta.kind 'fins'; did you mean wings? allowed: legs, wings" in said
     code, verdicts = gate(capsys, new, "--baseline", str(base), "--rule", "score.rank>=+0.01")
     assert verdicts == {"score.rank>=+0.01": "pass"}
     # Without --rule, the default rules fit the scores that exist.

@@ -16,11 +16,11 @@ def test_modes_keep_their_order():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is not a mode; allowed are serial, rotate, phase, ultra, each at most once, sep"),
+        ("", "'' is not a mode; allowed: serial, rotate, phase, ultra, each at most once, sep"),
         ("serial,", "'' is not a mode"),
         ("serial,ulta", "'ulta' is not a mode;.*did you mean ultra\\?"),
         ("SERIAL", "did you mean serial\\?"),
-        ("zzz", "'zzz' is not a mode; allowed are serial, rotate, phase, ultra"),
+        ("zzz", "'zzz' is not a mode; allowed: serial, rotate, phase, ultra"),
         ("ultra,serial,ultra", "names ultra twice"),
     ],
 )

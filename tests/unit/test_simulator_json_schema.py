@@ -65,7 +65,7 @@ WIDE = {
         ({"anyOf": 1}, "`anyOf`"),
         ({"required": 1}, "`required`"),
         ({"$ref": "http://example.org/a"}, "within the schema"),
-        ({"$ref": "#/a/b"}, "points to no place"),
+        ({"$ref": "#/a/b"}, "does not point to a place"),
         ({"$ref": "#"}, "never end"),
         ({"anyOf": [{"$ref": [1]}]}, "within the schema"),
         (ENDLESS, "never end"),

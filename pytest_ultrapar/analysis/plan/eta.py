@@ -210,8 +210,9 @@ class EndEstimates:
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
         """Return the probable earliest and latest end of the last episode, in seconds from now.
 
-        The spread of recent estimates shows the uncertainty about limits and clients. The remaining
-        cases are as uncertain as a mean over the cases that have ended.
+        The spread of recent estimates shows the uncertainty about limits and clients. The
+        uncertainty of the remaining cases is like the standard error of a mean over the cases that
+        have ended.
 
         Args:
             now_s: The time in monotonic seconds at which `eta` was made and noted.

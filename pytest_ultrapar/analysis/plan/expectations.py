@@ -268,7 +268,7 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """Return a lane's smallest token limit, its owner and its word; infinity without a limit."""
+    """Return amount, name and kind of a lane's smallest token limit; infinity without a limit."""
     found = [
         (amount, name, kind.word)
         for name in lane.limits

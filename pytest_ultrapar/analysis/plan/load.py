@@ -63,8 +63,8 @@ def key_load(
     """Return the load on each key under an assignment, in the order of the pool file.
 
     It is exact for groups that wait for each other. Groups with the same `exclusive` lock are put
-    in one of the possible orders. Delays are ignored: a process that starts 15 s later runs at the
-    same time. A process has the seats of its lanes on the key.
+    in one of the possible orders. Delays are ignored: a process that starts 15 s later counts as
+    running at the same time. A process has the seats of its lanes on the key.
 
     Args:
         pool: The pool with the limits of the keys.

@@ -279,8 +279,8 @@ class ModeOption:
         policy: The mode's policy.
         assignment: The assignment of the cases; None if the mode cannot run them.
         refusal: Why the mode cannot run them.
-        processes: The load on each key from the original scripts' processes; empty if the mode
-            binds no processes.
+        processes: The load on each key from the original scripts' processes; may be empty, see
+            `header.process_loads`.
     """
 
     mode: str

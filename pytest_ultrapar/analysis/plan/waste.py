@@ -73,7 +73,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """Return limits whose lanes are bounded by both seats and rates, the most lanes first.
+    """Return limits whose lanes are bounded by both seats and rates, with the most lanes first.
 
     Args:
         pool: The pool with the limits.

@@ -62,23 +62,23 @@ class AdaptiveController:
     others.
 
     There are three searches, and the evidence chooses between them. Until the first refusal, seats
-    double as long as that increases the answers per second (`SeatSearch`). When it no longer does,
-    the server queues requests, and the smallest sufficient number of seats is used
+    double as long as that increases the answers per second (`SeatSearch`). When doubling no longer
+    does so, the server queues requests, and the smallest sufficient number of seats is used
     (`PlateauSearch`). A refusal lowers the seats or the rate (`PaceSearch`). It may name the
     exceeded limit. Otherwise the numbers decide: a provider that counts seats accepts as many
     requests in flight as it has recently served. So a refusal with no more requests in flight than
     that is a vote for a limit on the rate. A refusal with more is a vote for a limit on seats. If
     the provider's headers state the rate, no search is necessary.
 
-    A storm is a time of some seconds in which all requests are refused. It contains no information
-    about limits, so its cuts are undone when a request is served again.
+    A storm is a period of a few seconds in which all requests are refused. It contains no
+    information about limits, so its cuts are undone when a request is served again.
 
     Attributes:
         seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
             search for the number of seats above which more bring no gain. `queue`: the search that
             is used if the server reports its queue.
         heeds_headers: Whether limits that are stated in answers apply to all lanes of this
-            controller. They do if all its lanes are of one model.
+            controller. They do if all its lanes belong to one model.
         n_cuts: How often a refusal lowered the seats or the rate.
         forgiven_s: When a storm last ended and its cuts were undone.
         pause_s: How long the lanes should pause after the last refusal if the provider does not say
@@ -158,7 +158,7 @@ class AdaptiveController:
         self.pace.accepted.sent(now_s)
 
     def observe(self, seen: Observation) -> None:
-        """Learn from a lease that was given back. This may change the cap and the interval."""
+        """Learn from a returned lease. This may change the cap and the interval."""
         reason = ""
         if self.queue.seats is not None and seen.now_s > self._load_s + LOAD_HOLDS_S:
             # The server stopped reporting: continue from the last limit.
@@ -243,7 +243,7 @@ class AdaptiveController:
         return "seats grow" if step and self.seats.served(seen, step) else ""
 
     def _compare(self, seen: Observation) -> str:
-        """Learn from an answer or a time-out whether more requests in flight pay."""
+        """Learn from an answer or a time-out whether it pays to have more requests in flight."""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"

@@ -50,7 +50,7 @@ class Observation:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it failed, perhaps through overload. The limit then neither shrinks nor grows."""
+        """Whether it failed, perhaps due to overload. The limit then neither shrinks nor grows."""
         return self._says("pause_growth")
 
     @property

@@ -100,7 +100,7 @@ class _Level:
 
     @property
     def cost(self) -> float:
-        """The time of an answer (or of a token), as a geometric mean."""
+        """The time per answer (or per token), as a geometric mean."""
         return math.exp(self.log_cost / self.n) if self.n else math.inf
 
     def is_known(self, now_s: float, least_s: float = 0.0) -> bool:
@@ -116,7 +116,7 @@ class _Level:
 
 
 def _enough(low: _Level, high: _Level) -> float:
-    """The minimum in flight that brings as many answers per second as the higher of two levels."""
+    """The fewest requests in flight that bring as many answers per second as the higher level."""
     gain = high.per_s / low.per_s if low.per_s else math.inf
     return min(high.mean_at_once, low.mean_at_once * max(1.0, gain))
 

@@ -89,8 +89,8 @@ class SeatSearch:
         ceiling: The maximum number of seats; infinity if unlimited.
         cut_s: When the last epoch began.
         service_s: The average duration of recent answers in seconds; 0 before the first.
-        pause_s: The pause that the refusal of the last cut asked for (as far as it counts) in
-            seconds; 0 if it did not ask for one.
+        pause_s: The pause that the refusal of the last cut asked for, in seconds; 0 if it did not
+            ask for one.
     """
 
     def __init__(self, ceiling: float, start: float = START) -> None:

@@ -65,7 +65,7 @@ def parse_modes(text: str) -> tuple[str, ...]:
     for mode in modes:
         if mode not in MODES:
             refuse(
-                f"--modes {text!r}: {mode!r} is not a mode; allowed are {', '.join(MODES)}, each "
+                f"--modes {text!r}: {mode!r} is not a mode; allowed: {', '.join(MODES)}, each "
                 f"at most once, separated by commas{did_you_mean(mode.lower(), MODES)}"
             )
     twice = next((mode for mode in modes if modes.count(mode) > 1), None)

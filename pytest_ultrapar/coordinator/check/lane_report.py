@@ -102,7 +102,10 @@ def in_short(redacted: str) -> str:
 
 
 def _word(failure: Failure) -> Word:
-    """Choose the word for a failure. No connection is `failed`: a run soon removes such a lane."""
+    """Choose the word for a failure.
+
+    A lane that cannot be connected to is `failed`, because a run soon removes it.
+    """
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
         return "limited"
@@ -171,7 +174,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones; the user decides."""
+    """Lines about limits in headers that differ from the declared ones, for the user to check."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -238,7 +241,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models whose lanes were all checked and are not ok, if another model has a lane left."""
+    """Models for which every lane was checked and is not ok; empty if this is so for all models."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

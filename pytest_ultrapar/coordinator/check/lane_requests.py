@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(eq=False, repr=False)
 class LaneRequests:
-    """Sends requests on its own thread; the end of its `with` block cancels unfinished ones.
+    """Sends requests on its own thread. Leaving its `with` block cancels unfinished requests.
 
     Ctrl-C raises an exception on the main thread. If the event loop ran there, the exception could
     interrupt any step, such as the closing of a connection.

@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or the command's end, then write tables and summary.
+    """Serve until Ctrl-C or until the command ends; then write the tables and the summary.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.

@@ -204,7 +204,7 @@ def wait_until_free(
 
     Args:
         free_at_s: The end of the wait, on this clock.
-        whose: A text that says whose requests these are, for messages.
+        whose: A phrase that says whose requests these are, for messages.
         line: Shows the wait, if it takes longer than a second.
         since_s: The start of the wait, on this clock.
         clock: The machine's clock.

@@ -107,7 +107,7 @@ def lock_directory(environ: Mapping[str, str]) -> Path:
 
 
 class KeyLocks:
-    """Keys that this run holds until `give_back`, or until all processes that have `fds` end.
+    """Keys that this run holds until `give_back`, or until all processes with its `fds` have ended.
 
     Attributes:
         fds: Descriptors of the files. A process that inherits them also holds the keys. A forked
@@ -213,8 +213,8 @@ class KeyLocks:
         """Release the keys. Later calls, and calls in a forked process, have no effect.
 
         Args:
-            free_s: By the name of the key's file, the time from which this run's requests make no
-                other run wait. If a key is left out, its file looks as if this run had never had
+            free_s: The time from which this run's requests make no other run wait, by the name of
+                the key's file. If a key is left out, its file looks as if this run had never had
                 the key.
         """
         if os.getpid() != self._pid:
@@ -328,7 +328,7 @@ def _read_file(path: Path) -> Holder | None:
 
 
 def _latest(holders: Iterable[Holder | None]) -> Holder | None:
-    """The earlier holder that makes other runs wait longest."""
+    """The earlier holder that makes other runs wait the longest."""
     found = [one for one in holders if one is not None]
     return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
 

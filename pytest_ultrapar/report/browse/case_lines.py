@@ -100,7 +100,7 @@ def list_lines(
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
     """Return the test that all cases have in common, and the part in brackets of each node id.
 
-    For cases of several tests, or for a single case, return an empty text and whole node ids.
+    For cases of several tests, or for a single case, return an empty string and whole node ids.
     """
     parts = [case.nodeid.partition("[") for case in cases]
     tests = {test for test, _, _ in parts}

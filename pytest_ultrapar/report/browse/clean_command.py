@@ -127,7 +127,7 @@ def chosen(
         runs: All runs in a folder, newest first.
         now: The current time, with a time zone.
         keep: How many of the newest runs to keep; None for no such rule.
-        older_than: The shortest time since the run's last session began; None for any time.
+        older_than: The minimum time since the run's last session began; None for no minimum.
         interrupted: Whether to match only interrupted runs.
     """
     return [

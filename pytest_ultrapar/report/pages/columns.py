@@ -26,11 +26,11 @@ LANE = ("provider", "instance", "key")
 
 
 class Coded(msgspec.Struct, frozen=True):
-    """A column with few distinct texts.
+    """A column with few distinct strings.
 
     Attributes:
-        texts: Each distinct text once.
-        at: For each row, the index of its text; None for null.
+        texts: Each distinct string once.
+        at: For each row, the index of its string; None for null.
     """
 
     texts: list[str]
@@ -48,26 +48,26 @@ def rounded(numbers: Floats, digits: int) -> list[float]:
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """Return for each row whether its text is one of these."""
+    """Return whether the string of each row is one of these."""
     return places(column, sorted(values)) >= 0
 
 
 def places(column: Column, values: Sequence[object] | Column) -> Numbers:
-    """Return for each row the index of its value in `values`; -1 for any other value."""
+    """Return the index in `values` of each row's value; -1 for any other value."""
     known = values if isinstance(values, pa.ChunkedArray) else pa.array(values, column.type)
     found = pc.index_in(column, value_set=known)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
 def grouped(places: Numbers, n: int) -> list[Numbers]:
-    """Return for each number below `n` the rows with this number, in order."""
+    """Return, for each number below `n`, the rows with this number, in order."""
     order = np.argsort(places, kind="stable")
     ends = np.searchsorted(places[order], np.arange(n + 1))
     return [order[ends[at] : ends[at + 1]] for at in range(n)]
 
 
 def texts(column: Column, most: int) -> list[str]:
-    """Apply `shortened` to each text; empty for null."""
+    """Apply `shortened` to each string; empty for null."""
     found = ["" if one is None else str(one) for one in column.to_pylist()]
     if max(map(len, found), default=0) > most:
         return [shortened(one, most) for one in found]
@@ -75,7 +75,7 @@ def texts(column: Column, most: int) -> list[str]:
 
 
 def all_visible(texts: Iterable[str | None]) -> list[str]:
-    """Apply `visible` to each text; empty for None."""
+    """Apply `visible` to each string; empty for None."""
     found = [one or "" for one in texts]
     # Most texts need no change.
     together = "\n".join(found)
@@ -83,7 +83,7 @@ def all_visible(texts: Iterable[str | None]) -> list[str]:
 
 
 def coded(column: Column, most: int) -> Coded:
-    """Apply `texts` to a column with few distinct texts."""
+    """Apply `texts` to a column with few distinct strings."""
     found = column.combine_chunks().dictionary_encode()
     return Coded(texts(found.dictionary, most), found.indices.to_pylist())
 

@@ -296,7 +296,7 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """If a case sent nothing, make its lane name empty: all three parts of the name are empty."""
+    """Make a lane name empty if all its parts are empty, because the case sent nothing."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 

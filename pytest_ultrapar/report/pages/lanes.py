@@ -183,7 +183,7 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """Return the use of the most used limits except daily ones, at most `MOST_LANES`.
+    """Return the use of the most used limits, at most `MOST_LANES`; daily limits are left out.
 
     Args:
         sent: The requests of the run.
@@ -212,7 +212,7 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """Return for each end time the total weight of the requests that were sent up to that time."""
+    """Sum, for each end time, the weights of the requests that were sent up to that time."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
@@ -263,7 +263,7 @@ def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """Return for each edge the sum of the seconds that have passed since each earlier time."""
+    """Sum, for each edge, the seconds that have passed since each earlier time."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

@@ -189,7 +189,10 @@ def _scores(summary: RunSummary) -> Section:
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
-    """Whether its time covers all its cases: no part of them was run or answered by another run."""
+    """Whether the time of this run covers all its cases.
+
+    It does not if the run was resumed, has not ended, or uses cases or answers of another run.
+    """
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 

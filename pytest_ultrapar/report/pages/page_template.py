@@ -63,7 +63,7 @@ each character of the string take 4 bytes."""
 
 
 def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
-    """Make a page from a template, the shared style and scripts, and a policy for only these.
+    """Make a page from a template, the shared style and scripts, and a policy that allows these.
 
     Args:
         name: The template's path, as in `template`.

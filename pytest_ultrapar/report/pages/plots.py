@@ -32,7 +32,7 @@ class Plot(msgspec.Struct, frozen=True):
     Attributes:
         key: Its id on the page.
         note: A description of the plot; screen readers read it, too.
-        header: The table's header; above the drawings it contains their axis.
+        header: The table's header; in the column of drawings it contains their axis.
         rows: Names, drawings (`drawn`) and their figures.
     """
 
@@ -85,7 +85,7 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "lanes",
         "Lanes over time",
         "Requests in flight on each lane, as a share of its seats if all seats are known. Red marks"
-        " are refusals. The line below is grey while a lane paused, and red while its circuit"
+        " are refusals. The line below is grey while the lane was paused, and red while its circuit"
         " breaker was open.",
         rows,
     )

@@ -150,7 +150,7 @@ def _scores(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _messages(found: tuple[Numbers, Any]) -> _Rows:
-    """Return the messages; each text is limited, and so are all texts of a case together."""
+    """Return the messages. The length of each text is limited, and so is the sum for a case."""
     case, rows = found
     said = {name: rows[name].to_pylist() for name in _TEXTS}
     n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
@@ -185,6 +185,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Return the texts; a text with a role of the pool begins with that role."""
+    """Return the texts; a text of a request to a role begins with the name of the role."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())

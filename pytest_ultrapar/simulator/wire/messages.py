@@ -92,7 +92,7 @@ class Messages:
         if wire.output_config is not None and wire.output_config.format is not None:
             wanted = wire.output_config.format
         if wanted is not None and (wanted.type != "json_schema" or wanted.schema is None):
-            refuse("output_config.format: a `schema` is required, of type `json_schema`")
+            refuse("output_config.format: `type` must be `json_schema`, and `schema` is required")
         return Request(
             wire.model,
             messages_of(fields),
