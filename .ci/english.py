@@ -89,11 +89,17 @@ def of_markdown(page: str) -> Iterator[Text]:
 
 
 def of_python(source: str) -> Iterator[Text]:
-    """Find docstrings, comments, strings of two words or more, and names of tests."""
+    """Find docstrings, comments, names of tests, and strings of two words or more.
+
+    Arguments of functions of `re` are left out: a regular expression is not prose.
+    """
     nodes = list(ast.walk(ast.parse(source)))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
     parts = {id(part) for node in formatted for part in ast.walk(node) if part is not node}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    expressions = [node for node in calls if ast.unparse(node.func).startswith("re.")]
+    parts |= {id(part) for node in expressions for part in ast.walk(node)}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_":
             yield Text(node.lineno, "test name", node.name[5:].replace("_", " "))

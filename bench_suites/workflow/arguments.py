@@ -144,7 +144,7 @@ def _allowed(parameter: Parameter) -> str:
     if limits.maximum is not None:
         text += f" to {limits.maximum:g}"
     if limits.min_length is not None:
-        text = f"{text} of at least {limits.min_length} character{'s' * (limits.min_length > 1)}"
+        text += f" of at least {limits.min_length} character{'s' * (limits.min_length > 1)}"
     if limits.pattern is not None:
         text += f" such as {_cut(parameter.example)}"
     return text

@@ -46,9 +46,9 @@ _FINISHER = b"finisher:"
 """The prefix of a host's name in a run's hash."""
 _AT_ONCE = 200
 """The maximum number of Redis keys to read in one call."""
-_CODES = r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)"
 _TAKES_NO_CALLS = re.compile(
-    rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
+    r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)\b|"
+    r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
 """The errors of a server that accepts no calls at present, including errors of scripts' commands.

@@ -48,6 +48,7 @@ def f(x):
     Returns: None, or the lane that is None.
     """
     raise ValueError(f"{x!r} is none" " of three")
+NAMES = re.compile("(nobody|that of) waits" f"|{x} is none")
 '''
 
 
