@@ -296,7 +296,7 @@ class LaneBroker:
         effective = outcome
         if held.is_check:
             self._table.end_check(lane, now_s)
-            effective = lane.health.suspicion.checked(outcome, feedback.words)
+            effective = lane.health.refusal_check.checked(outcome, feedback.words)
         lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
         is_busy = feedback.is_wordless and _is_busy(lane.instance, outcome, pending, now_s)
@@ -388,7 +388,7 @@ class LaneBroker:
                 held.probes.probe_lost(now_s)
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
-                held.lane.health.suspicion.is_being_checked = False
+                held.lane.health.refusal_check.is_being_checked = False
             # The worker may have died between a late send and its report.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):

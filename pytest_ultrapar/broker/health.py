@@ -92,7 +92,7 @@ class LaneHealth:
         has_answered: Returns whether the lane's instance has ever answered.
         base_url: The URL of the lane's instance, for reasons; empty if unknown.
         on_trial: Whether the lane's breaker is half-open, so that the next lease is its probe.
-        suspicion: The requests that the provider refused because of a key, model or instance.
+        refusal_check: The requests that the provider refused because of a key, model or instance.
     """
 
     lane: Lane
@@ -114,7 +114,7 @@ class LaneHealth:
         self._rate_count = 0
         self._rate_since_s = 0.0
         self.on_trial = False
-        self.suspicion = RefusalCheck()
+        self.refusal_check = RefusalCheck()
 
     @property
     def n_opened(self) -> int:
@@ -162,12 +162,12 @@ class LaneHealth:
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
-        doubt = self.suspicion
-        is_first = outcome == "bad_request" and request is not None and doubt.is_new
-        if outcome in ANSWERED and not is_first and not doubt.is_deaf:
+        check = self.refusal_check
+        is_first = outcome == "bad_request" and request is not None and check.is_new
+        if outcome in ANSWERED and not is_first and not check.is_deaf:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
-            return self.resume(now_s) if self.suspicion.answered() or is_back else None
+            return self.resume(now_s) if check.answered() or is_back else None
         if outcome in OF_HOST and self.has_answered():
             # The server was there before, so this is a network failure.
             outcome = "connect"
@@ -180,7 +180,7 @@ class LaneHealth:
         ):
             # A server that refuses is running.
             is_back = self._breaker.answered(granted_s, now_s)
-            self.suspicion.refused(request.case_id, outcome, words)
+            check.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
             back = f" (it asks for a retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
@@ -225,7 +225,7 @@ class LaneHealth:
         removal = self._given_up(now_s) if is_in_time else None
         if removal is not None:
             return removal
-        self.suspicion.is_being_checked = False
+        self.refusal_check.is_being_checked = False
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":

@@ -511,9 +511,9 @@ class LaneTable:
         This also pauses lanes that have never answered and that a failed check would remove
         together with this lane.
         """
-        suspicion = lane.health.suspicion
-        suspicion.is_being_checked = True
-        others = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
+        check = lane.health.refusal_check
+        check.is_being_checked = True
+        others = [one for one in self._with(lane, check.scope) if one.health.refusal_check.is_new]
         self._held[lane] = [lane, *(one for one in others if one is not lane)]
         for one in self._held[lane]:
             self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)

@@ -128,9 +128,9 @@ def next_lanes(
         return allowed
     if len(refused) > 1 or request.stays:
         for lane in refused:
-            lane.health.suspicion.doubt(request.case_id)
+            lane.health.refusal_check.doubt(request.case_id)
     else:
         others = [lane for lane in allowed if lane not in refused and not lane.is_removed]
         if others := [lane for lane in others if not lane.health.awaits]:
             return others
-    return [lane for lane in refused if lane.health.suspicion.is_suspect] or None
+    return [lane for lane in refused if lane.health.refusal_check.is_suspect] or None

@@ -264,7 +264,7 @@ class Scheduler:
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
         held.behind_s = table.take(lane, now_s)
-        held.is_check = lane.health.suspicion.is_suspect
+        held.is_check = lane.health.refusal_check.is_suspect
         if not held.is_check:
             table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
