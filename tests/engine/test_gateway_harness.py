@@ -101,7 +101,7 @@ def test_streams_use_the_budget_in_the_same_way_as_whole_answers(tmp_path):
         said = served.end()
     assert {one.status_code for one in answers} == {200}
     assert "40 cases: 40 solved" in said
-    assert "is not known" not in said
+    assert "is unknown" not in said
     costs = [row["cost"] for row in results(tmp_path)]
     assert all(cost > 0 for cost in costs)
     assert sum(costs) < 0.05

@@ -81,9 +81,8 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     (tmp_path / ".ultrapar" / "latest").symlink_to(run)
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
-    (note,) = found.notes
-    assert " is not used: " in note
-    assert note.endswith(": its answers were simulated, here they are real")
+    why = "its answers were simulated, here they are real"
+    assert found.notes == (f"{run} is not used: {why}",)
 
 
 @pytest.mark.slow
