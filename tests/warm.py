@@ -108,7 +108,8 @@ def import_all() -> None:
     for name in (
         *(found.name for found in walk_packages(pytest_ultrapar.__path__, "pytest_ultrapar.")),
         *("pyarrow.dataset", "scipy.optimize", "scipy.sparse", "scipy.special"),
-        *("uvicorn.lifespan.off", "xdist.dsession", "xdist.remote", "xdist.workermanage"),
+        *("anyio._backends._asyncio", "httpcore", "uvicorn.lifespan.off"),
+        *("xdist.dsession", "xdist.remote", "xdist.workermanage"),
     ):
         import_module(name)
     # Older releases of OpenTelemetry import this module, which replaces Python's own. The modules
