@@ -42,7 +42,11 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
 
 
 class Crowd:
-    """Hosts that follow the ledger's answers. A second after a reduction, paced units are free."""
+    """Hosts that follow the ledger's answers.
+
+    If a host's grant is reduced, the host has given up the other units by its next renewal, a
+    second later. This includes paced units.
+    """
 
     def __init__(self, serve: Serve, hosts: int, keys: int) -> None:
         self.serve = serve
@@ -101,7 +105,12 @@ class Crowd:
         return answer
 
     def second(self, *, change: float = 0, replaced: int = 0) -> None:
-        """Renew each host, after a share `change` of wants changed and `replaced` hosts died."""
+        """Replace some hosts with new ones, change a share of all wants, and renew each host.
+
+        Args:
+            change: The probability that a want changes.
+            replaced: How many hosts to replace.
+        """
         for _ in range(replaced):
             self.hosts.pop(self.dice.randrange(len(self.hosts)))
             self.hosts.append(self.join())

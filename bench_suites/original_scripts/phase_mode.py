@@ -27,7 +27,7 @@ def phase_assignment(
     variant: Variant = "document",
     scale: float = 1.0,
 ) -> Assignment:
-    """The documented concurrency of the phases of `cases`, one phase after the other.
+    """The assignment that repeats the documented concurrency of each phase, one after the other.
 
     A process becomes a group on the lanes of its shard: the key that the rule names and, in the
     variant `document`, only the first deployment of its model. The requests in flight of a process

@@ -38,7 +38,7 @@ def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Repeat steps directly after themselves: one, up to two, or all."""
+    """Repeat one step, up to two steps, or all steps, each directly after itself."""
     n_steps = len(plan.steps)
     n = n_steps if severity == "severe" else n_touched(n_steps, severity)
     twice = set(some_of(range(n_steps), n, draw))
@@ -47,7 +47,7 @@ def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Reduce steps to their tool and a vague purpose, without parameters and needs."""
+    """Reduce steps to their tool and a vague purpose, without parameters or needs."""
     steps = list(plan.steps)
     for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
         vague = draw.one_of(_VAGUE)

@@ -125,10 +125,10 @@ class ToolSimulation:
     def chance_of(self, tool: Tool) -> float:
         """The chance that the tool's next run succeeds, if its arguments are right.
 
-        It is the nominal rate, times 0.7 if a dependency's last run failed, times 0.9 for each
-        failure among the tool's last three runs once it has run three times. These factors do not
-        reduce it below 0.1. Source: the original's rule, but without its factor of 0.5 for a
-        dependency that never succeeded: a call before its dependency is refused instead.
+        It is the nominal rate, times 0.7 if a dependency's last run failed. Once the tool has run
+        three times, each failure among its last three runs multiplies the chance by 0.9. These
+        factors do not reduce it below 0.1. Source: the original's rule, but without its factor of
+        0.5 for a dependency that never succeeded: a call before its dependency is refused instead.
         """
         chance = self.success_rate
         if not all(self._runs[need][-1] for need in tool.dependencies):

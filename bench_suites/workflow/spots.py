@@ -43,7 +43,7 @@ class Tried:
         return cls(first, formed, is_over and bool(formed))
 
     def earlier(self, *tools: str) -> str | None:
-        """The tool among these that was called first; None if they were never called."""
+        """The tool among these that was called first; None if the model called no such tool."""
         return next((tool for tool in self.first if tool in tools), None)
 
 

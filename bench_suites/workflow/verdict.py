@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Outcome = Literal["solved", "partial", "unsolved"]
 
 MOST_NEEDLESS = 1
-"""The number of unnecessary calls that are allowed: a second look is not an error."""
+"""The maximum number of unnecessary calls in a solved task: a second look is not an error."""
 PARTIAL_FROM = 0.5
 """The minimum share of finished steps for the outcome `partial`."""
 ORIGINAL_SOLVED_FROM, ORIGINAL_PARTIAL_FROM = 0.8, 0.5
@@ -61,8 +61,9 @@ def score(episode: Episode) -> Verdict:
         needless: number of unnecessary calls, including random failures; see `Work`.
         false_claim: 1 if the model ended the episode with `TASK_COMPLETED` before all steps were
             done. It affects no grade, and claims in other words do not count.
-        obeyed, repaired: only with a flawed plan. The plans differ at some places; these are the
-            shares of them where the model's first calls followed the flawed and the sound plan.
+        obeyed, repaired: only with a flawed plan. The two plans differ at some places; at these
+            shares of the places, the model's first calls followed the flawed plan (obeyed) and the
+            sound plan (repaired).
         substitute: only with a flawed plan: 1 if the task is a substitute for one that the flaw
             cannot change.
         reachable: 1 if the task can be solved with its tool failures.

@@ -29,7 +29,10 @@ def unscored(cases: Sequence[BenchCase]) -> str:
 
 
 def share(cases: Sequence[BenchCase], is_hit: Callable[[CaseResult], bool]) -> Share | None:
-    """The share of hits among the measured cases. Some cases share their task and tool failures."""
+    """The share of hits among the measured cases.
+
+    Its interval allows for cases that share their task and tool failures.
+    """
     return clustered_share((case.draw, is_hit(case.result)) for case in _measured(cases))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 ROOT = Path(__file__).parents[2]
-"""The project's folder, which contains the pools and in which pytest starts."""
+"""The project's folder, which contains the pools, and where pytest starts."""
 
 ALONE = ("--confcutdir=benchmarks/overhead",)
 """Arguments that run this suite without the project's conftest, which loads other suites."""
@@ -179,8 +179,9 @@ def said_by(python: Path, script: str, option: str) -> str:
 def measured_environment() -> Iterator[dict[str, str]]:
     """The environment of all measured commands, which is the same on every machine.
 
-    They name a separate folder for compiled files. If bytecode cannot be written, as in many
-    containers, every process compiles the tool and rewrites its tests again, in 0.4 s of CPU.
+    It contains variables that name a separate folder for compiled files. If bytecode cannot be
+    written, as in many containers, every process compiles the tool and rewrites its tests again, in
+    0.4 s of CPU.
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as compiled:
         kept = {

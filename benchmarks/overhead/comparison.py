@@ -41,7 +41,7 @@ def measurement_of(workload: Workload) -> Measurement:
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once, and return all figures and the tool's figures / the others' figures.
+    """Run every client once; return all figures, and the tool's figures divided by the others'.
 
     Raises:
         CommandError: A command failed, or not all requests were answered.
@@ -103,7 +103,7 @@ def quotients(rows: Rows, label: str, other: str) -> Rows:
 
 
 def last_report_s(directory: Path) -> float | None:
-    """The monotonic time of the last case's grade, which its report follows immediately.
+    """The monotonic time of the last case's grade. The case's report follows immediately.
 
     The time comes from the journal, since every checkout writes one.
 

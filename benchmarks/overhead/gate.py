@@ -1,4 +1,4 @@
-"""The error rates of the default gate: how often it fails without a change, and with one."""
+"""The error rates of the default gate: how often it fails with and without a real change."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pool_text(kind: Kind, seed: int) -> str:
 
 
 def gate_round(options: Options) -> Rows:
-    """Run all runs one at a time, and judge them, in about three minutes.
+    """Run and judge everything, one run at a time. This takes about three minutes.
 
     `same` compares each of five runs with the other four. `slower` and `worse` compare ten runs
     each with all five. `caught` counts the comparisons in which a rule failed.

@@ -165,7 +165,7 @@ def _shown(value: float) -> str:
 
 
 def compare(measurement: Measurement, options: Options) -> Found:
-    """Run rounds of both checkouts in turn. The order of the two alternates.
+    """Run rounds of both checkouts in turn. The checkout that runs first alternates.
 
     Raises:
         CommandError: A command failed.

@@ -53,7 +53,7 @@ def state_named(body: bytes) -> frozenset[str]:
 
 
 def state_made(answer: bytes) -> frozenset[str]:
-    """Return the names of the state that an answer created, as later requests may use them.
+    """Return the names of the state that an answer created. Later requests use these names.
 
     Args:
         answer: The body of an answer or of a stream, with any content.

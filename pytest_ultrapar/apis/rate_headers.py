@@ -42,8 +42,8 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
 def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
     """Return the limits in `anthropic-ratelimit-*`, or None if there is no usable limit.
 
-    Input and output tokens have separate limits; `tokens` is the one that is closest to being
-    reached.
+    Input and output tokens have separate limits. The headers for `tokens` report the limit that is
+    closest to being reached.
 
     Args:
         headers: Response headers with lower-case lookup.

@@ -131,7 +131,7 @@ class Api(Reader, Protocol):
             reader for its answers (`reader_named`). In a path, `{model}` stands for the model's
             name.
         base_paths: A regular expression for the part of an SDK's address before such a path.
-        version_example: An example of `api_version`; None if the API has no versions and a pool
+        version_example: An example of `api_version`; None if the API has no versions; then a pool
             must not set one.
         endpoint_noun: The API's word for an instance, for messages.
         base_url_hint: A hint about a wrong `base_url`, for messages; may be empty.

@@ -47,8 +47,8 @@ class Reply:
         tokens_in: Prompt tokens as counted by the API; None if not reported.
         tokens_out: Completion tokens as counted by the API; None if not reported.
         lane: The lane that answered: `provider/instance/key`.
-        latency_s: The time from the sending to the last byte of the attempt that succeeded, in
-            seconds.
+        latency_s: For the attempt that succeeded, the time from sending the request to the last
+            byte of the answer, in seconds.
         refusal: The model's refusal, if the API sends it separately; otherwise None.
         reasoning_tokens: How many of the `tokens_out` were used for reasoning; None if not
             reported.
@@ -112,7 +112,10 @@ class Reply:
 
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
-        """The log probabilities in a chat completion, if requested; joined if it was streamed."""
+        """The log probabilities in a chat completion, if they were requested.
+
+        The pieces of a stream are joined.
+        """
         raw = self.raw
         whole: dict[str, Any] = {}
         for body in raw if isinstance(raw, list) else [raw]:

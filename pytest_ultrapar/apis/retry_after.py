@@ -91,5 +91,5 @@ def stated_s(message: str) -> float | None:
 
 
 def bounded(seconds: float) -> float | None:
-    """Limit a wait to `LONGEST_S`; None if it is not above 0, or longer than a year."""
+    """Limit a wait to `LONGEST_S`; None if the wait is not above 0, or is longer than a year."""
     return min(seconds, LONGEST_S) if 0 < seconds <= _YEAR_S else None

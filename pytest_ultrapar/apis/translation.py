@@ -1,9 +1,9 @@
 """Take chat completions apart, for APIs with another format.
 
-`llm.chat()` accepts the messages and parameters of chat completions. Other APIs translate them. If
-a part has no counterpart, an error names it before anything is sent, because omitting it would
-change the request. Parts that chat completions do not have belong to the API and are sent
-unchanged.
+`llm.chat()` accepts the messages and parameters of chat completions. The modules of other APIs
+translate them. If a part has no counterpart, an error names it before anything is sent, because
+omitting it would change the request. Parts that chat completions do not have belong to the API and
+are sent unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Translator(NamedTuple):
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
-        """Remove and return the maximum length of an answer, under its new or old name.
+        """Remove and return the maximum length of an answer, which has a new and an old name.
 
         Raises:
             TypeError: Both names are used.

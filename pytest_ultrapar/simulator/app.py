@@ -255,8 +255,8 @@ class Simulator:
     """Answers requests to the providers of a pool.
 
     A request counts as arrived with its last byte, and is admitted and logged at the same moment.
-    Therefore the arrivals and ends in the log show, in order, exactly the seats that the server
-    counted.
+    Therefore the arrivals and ends in the log, read in order, give exactly the number of seats that
+    the server counted.
     """
 
     def __init__(

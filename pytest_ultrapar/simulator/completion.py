@@ -25,7 +25,7 @@ _CHARACTERS = 4
 _ATTACHMENT_TOKENS = 85
 """OpenAI's token count for an image with low detail."""
 _NO_CHANCE = random.Random(0)
-"""For a persona that uses no randomness, because seeding takes 5 us."""
+"""The source of randomness for a persona that uses none: seeding another one takes 5 us."""
 
 
 def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:

@@ -219,7 +219,7 @@ METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def encode_metrics(provider: ServedProvider) -> bytes:
-    """Write the running and waiting requests of each instance with a knee as Prometheus text."""
+    """Write, as Prometheus text, how many requests run and wait on each instance with a knee."""
     lines = []
     for name, says in (
         ("running", "Number of requests that are worked on."),

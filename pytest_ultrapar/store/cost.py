@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run, including requests of episodes that do not count.
+    """The cost of all requests of a run, including the episodes that are not in the results.
 
     Attributes:
         currency: The currency of all amounts.
@@ -78,7 +78,7 @@ class Prices:
         return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
-        """The cost of an episode's answered requests in units; None if the cost of one is unknown.
+        """The cost of an episode's answered requests in units; None if any cost is unknown.
 
         If the episode was interrupted, its earlier requests are included.
         """
@@ -143,7 +143,7 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role, including requests of episodes that do not count.
+    """The requests sent to one role, including the episodes that are not in the results.
 
     Attributes:
         n_attempts: Requests sent.

@@ -96,7 +96,7 @@ class JournalWriter:
         # only from there on.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
-        # Separate from the other lock: an fdatasync of some ms must not block the engine.
+        # Separate from the other lock: an fdatasync takes some ms, and must not block the engine.
         self._sync_lock = threading.Lock()
 
     def append(self, record: JournalRecord) -> Position:
@@ -156,11 +156,11 @@ class JournalWriter:
     def sync(self) -> None:
         """Wait until all appended records are on disk; called every second.
 
-        After `close`, which has synced, do nothing.
+        After `close`, which also syncs, this does nothing.
 
         Raises:
-            ResultsError: The disk reports an error, and the content of this segment is unknown. Or
-                the segment was moved or removed, and appended records would be lost.
+            ResultsError: The disk reports an error, so the content of this segment is unknown. Or
+                the segment was moved or removed, and records appended to it would be lost.
         """
         with self._sync_lock:
             if self._fd < 0:
@@ -513,8 +513,8 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
     elif isinstance(record, EpisodeProgress):
-        # Exchanges refer to bodies in other records, and the episode's last record contains them
-        # too.
+        # Drop the exchanges: they refer to bodies in other records, and the episode's last record
+        # repeats them.
         changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)
 

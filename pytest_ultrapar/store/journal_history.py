@@ -76,7 +76,7 @@ class EpisodeEntry(NamedTuple):
     """One ended episode of a case; entries sort by time.
 
     Attributes:
-        worker: The worker that ran it; worker and both times identify an episode of a case.
+        worker: The worker that ran it. The worker and the two times identify an episode of a case.
         kind: As in `EpisodeEnded`.
     """
 
@@ -88,7 +88,7 @@ class EpisodeEntry(NamedTuple):
     kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
-        """Whether both are records of the same episode."""
+        """Whether this entry and the other are records of the same episode."""
         return (self.worker, self.started_at_us, self.ended_at_us) == (
             other.worker,
             other.started_at_us,
@@ -147,7 +147,7 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode, or else the last episode that was not interrupted, if there is one."""
+        """The final episode; without one, the last episode that was not interrupted, or None."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
@@ -173,7 +173,7 @@ class JournalHistory:
         cases: The history of each case, by its id. Each takes about 500 bytes, with episodes in the
             order of their ends.
         damage: The unreadable parts of the journal.
-        engines: How busy each engine was, if the engine shut down properly.
+        engines: How busy each engine was. An engine that did not shut down properly is missing.
         went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
             start; most ended episodes are left out.
     """
@@ -306,15 +306,15 @@ class CutOff(NamedTuple):
 def join_interrupted(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[str, Position]:
-    """Join the answers of each interrupted episode to one record, and append it to the journal.
+    """Join the answers of each interrupted episode into one record; append it to the journal.
 
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, which must have ended.
+        worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
-        The position of the record, by case id; the last if there are several.
+        By case id, the position of the new record; if a case has several, of the last one.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -322,7 +322,7 @@ def join_interrupted(
     killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
-    # The text in the journal contains no secrets any more.
+    # The journal's text contains no secrets, so none need to be removed.
     with closing(JournalWriter(journal, "controller", bytes)) as writer:
         positions = writer.append_all(killed)
     return dict(zip((one.case_id for one in killed), positions, strict=True))
@@ -336,7 +336,7 @@ def cut_off_episodes(
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, which must have ended.
+        worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
         The records by the position of each episode's last record, in the order in which they ended.

@@ -66,8 +66,8 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
 def _first_run(n: int) -> str:
     """`n` or more backslashes at the beginning of a text."""
-    # A pattern cannot see the beginning of a run in a URL. The run is bounded, so that trying it at
-    # each place stays linear.
+    # A pattern cannot see the beginning of a run in a URL. The length of the run is bounded:
+    # otherwise the search, which tries each place, does not take linear time.
     in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
     return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
@@ -152,12 +152,12 @@ _GAPS = (
         rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
     ),
 )
-"""For texts whose invisible characters were replaced with blanks (`_blanked`). The second is for
-texts with escapes. It is not enough alone: text that looks like an escape may be the end of a path
-before a secret."""
+"""Patterns for gaps in a text whose invisible characters were replaced with blanks (`_blanked`).
+The second pattern is for texts with escapes. It cannot replace the first, because text that looks
+like an escape may be the end of a path before a secret."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
-# Use one pattern for each: a fixed first character is found three times faster than any of three
-# characters.
+# Use one pattern for each first character: a fixed character is found three times faster than any
+# of three characters.
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
 )
@@ -231,7 +231,7 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object if `data` contains none."""
-        if not self._needles:  # as on a simulated provider
+        if not self._needles:  # as with a simulated provider
             return data
         if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
             return data
@@ -304,7 +304,7 @@ class _Form:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
+        return re.compile(self._source, re.IGNORECASE)  # only if needed: 1 ms for a long key
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the places of the whole form; they may overlap."""

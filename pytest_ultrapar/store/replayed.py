@@ -1,4 +1,4 @@
-"""The data about the earlier run that a replay needs: its cases and the places of their episodes.
+"""The data that a replay needs about the earlier run: its cases and where their episodes are.
 
 The coordinator looks this up once and writes it to the run's directory. Every process that runs
 cases reads it there. So all processes agree, even if the earlier run was named `latest`.

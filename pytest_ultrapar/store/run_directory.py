@@ -69,8 +69,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Entries that were there before the run and belong to no run; None: the directory
-                did not exist.
+            others: Entries that were there before the run and belong to no run; None if the
+                directory did not exist.
         """
         self._others = others
         self.path = path
@@ -332,7 +332,8 @@ def new_directory(out: Path | None, now: datetime) -> Path:
     """Create a private directory for several runs, and return its absolute path.
 
     Args:
-        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
+        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` where new runs
+            are created.
         now: The current time with its zone.
 
     Raises:

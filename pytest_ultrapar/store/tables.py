@@ -84,8 +84,8 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     """The columns for the fields of a record.
 
     Args:
-        record: A record whose fields are text, numbers, `Long` or `Microseconds`, or one of these
-            or None.
+        record: A record whose fields are text, numbers, `Long` or `Microseconds`; each may also
+            allow None.
         names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
@@ -141,7 +141,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         key: The name of the key of the last request to the case's own model.
         first_send_s: When it sent its first request, in monotonic seconds of the host. Like
             `end_s`, None if it sent no request.
-        sent_in: The part of `tokens_in` in the requests of `n_attempts`.
+        sent_in: The prompt tokens of the requests that `n_attempts` counts; `tokens_in` includes
+            them.
         value: The first 2,000 characters of the value that the episode returned, as JSON; null if
             there is no value, as for an async test.
     """

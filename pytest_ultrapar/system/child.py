@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 READY_S = 60.0
-"""A process that imports msgspec and uvloop starts in 0.2 s, but a machine that swaps is slower."""
+"""How long to wait for a child's first line. A process that imports msgspec and uvloop starts in
+0.2 s, but takes longer if the machine swaps."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
 

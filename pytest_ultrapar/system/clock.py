@@ -1,8 +1,8 @@
-"""Read time. No other module does: pure code receives `now_s`, and all other code a `Clock`.
+"""Read time. No other module reads it: pure code gets `now_s`, and all other code a `Clock`.
 
 If a test fakes the clock, the clocks of the run do not change. This module looks its functions up
-when it is imported, and uses clocks that the libraries do not fake: freezegun does not know
-`clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
+when it is imported. It uses clocks that libraries for fake time do not replace: freezegun does not
+know `clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def cannot(
 
 TEMPORARY_SUFFIX = ".tmp"
 NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors that msgspec raises if bytes are not the expected JSON: no text or nested too deep."""
+"""The errors that msgspec raises if bytes are not the expected JSON, including bytes that are not
+text and JSON that is nested too deeply."""
 
 
 def temporary_for(path: Path) -> Path:
