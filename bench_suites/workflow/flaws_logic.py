@@ -148,4 +148,4 @@ CHANGES = {
     "semantic_drift": drift,
     "contradictory_instructions": contradict,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

@@ -95,4 +95,4 @@ CHANGES = {
     "insufficient_detail": withhold_detail,
     "parameter_issues": spoil_names,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

@@ -192,4 +192,4 @@ CHANGES = {
     "parameter_error": spoil_values,
     "incomplete_description": break_off,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

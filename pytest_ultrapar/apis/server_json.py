@@ -101,7 +101,8 @@ def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | N
         decoder: The decoder for the expected shape.
 
     Returns:
-        The decoded text; None if the answer itself, or too many fields, have a wrong type.
+        The decoded text; None if the answer itself has a wrong type, or if too many fields have
+        one.
     """
     whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):

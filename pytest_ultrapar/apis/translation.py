@@ -81,7 +81,7 @@ class Translator(NamedTuple):
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
-        """Yield the role of each message, the message itself, and its place for errors.
+        """Yield the role of each message, the message itself, and its position, for error messages.
 
         Raises:
             TypeError: A role is unknown, or a message has a field that its role does not allow.
@@ -137,7 +137,7 @@ class Translator(NamedTuple):
         return system, turns
 
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
-        """Return the content as parts, each with its place; a text becomes one part.
+        """Return the content as parts, each with its position; a text becomes one part.
 
         Empty if the message has no content.
 

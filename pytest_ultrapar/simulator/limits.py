@@ -101,7 +101,7 @@ class Lateness:
 
     _NOTICED_S: ClassVar[float] = 0.002
     _BATCH_S: ClassVar[float] = 0.02
-    """A request that is read this soon after a wait may have arrived during the wait."""
+    """A request that is read within this time after a wait may have arrived during the wait."""
 
     def __init__(self, waited_s: float) -> None:
         self._waited_s = waited_s

@@ -365,10 +365,10 @@ class _Version(msgspec.Struct):
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """The reasons why `new` cannot finish `old`, one sentence each; empty if it can.
 
-    The cases, their seeds, the models, the bounds of answers and the models of roles must be the
-    same. So must the facts that all rows of a run share: mode, currency and storage format. Limits,
-    keys, instances, policy and the number of workers may differ: no case depends on them. A new
-    address is also allowed: your own server may move between two sessions.
+    The cases, their seeds, the models, the token limits of answers and the models of roles must be
+    the same. So must the facts that all rows of a run share: mode, currency and storage format.
+    Limits, keys, instances, policy and the number of workers may differ: no case depends on them. A
+    new address is also allowed: your own server may move between two sessions.
     """
     differences: list[str] = []
     if set(old.models) != set(new.models):

@@ -227,7 +227,7 @@ def held(run: Path, option: str) -> Iterator[None]:
 
 
 def in_use(run: Path) -> bool:
-    """Whether another process is writing to a run, as far as its lock shows."""
+    """Whether another process is writing to a run, judging by the run's lock."""
     try:
         with held(run, ""):
             return False
