@@ -60,7 +60,7 @@ def parametrize_cells(
     difficulties: Sequence[str] = ("easy",),
     rates: Sequence[float] = (0.8,),
 ) -> None:
-    """Parametrize a phase without flaws: task types x these values, or the named values."""
+    """Parametrize a phase without flaws by task type, and by these values or the named values."""
     chosen = selection(metafunc.config)
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize("prompt_type", chosen.prompt_types(*prompt_types))

@@ -57,7 +57,7 @@ class Cost:
         started_s: The time of its start, in monotonic seconds of the machine.
         wall_s: Seconds from its start to its end.
         cpu_s: User and system time of the process and of all children that it waited for.
-        said: Its output on both streams.
+        said: Its output on stdout and stderr together.
         peaks_mib: If it was watched, the peak of resident memory of each process in MiB.
             `pytest` is the started process. The others are `gw0`, ..., and the tool's own, such as
             `broker`.

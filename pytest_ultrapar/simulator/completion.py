@@ -75,7 +75,7 @@ def _value(schema: object, request: Request) -> str:
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
-    """The reply, cut to `max_tokens` in total: first text, then the arguments of its calls."""
+    """The reply, cut to `max_tokens` in total: its text counts first, then its calls' arguments."""
     if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS

@@ -85,9 +85,9 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
 def settle_cases(directory: Path) -> None:
     """Replace the earlier plan with the plan of a resumed run, if the new plan was accepted.
 
-    The new plan was accepted if the manifest contains its digest. If a session was refused or
-    killed before that, the earlier plan stays. If it was killed after that, the next session
-    settles the plan.
+    The new plan was accepted if the manifest contains its digest. If the session is refused or
+    killed before the manifest contains the digest, the earlier plan stays. If it is killed later,
+    the next session settles the plan.
 
     Raises:
         ResultsError: The plan cannot be read or moved.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CLOCKS_NAME = "clocks.jsonl"
 _FINEST_S = 1.0
 _SHARE = 1000
-"""One stamp is kept per thousandth of the time so far: 8,000 stamps after a week."""
+"""A period lasts a thousandth of the time so far, so there are 8,000 stamps after a week."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
@@ -31,8 +31,8 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         epoch: The ledger's epoch; within an epoch, the ledger's time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
-            same, both advance at the same rate. It changes if a clock was set, or if the ledger did
-            not accept how much time had passed.
+            same, ledger and server advance at the same rate. It changes if a clock was set, or if
+            the ledger did not accept how much time had passed.
         ledger_ms: The ledger's time in its answer.
         begun_s: When the call began, on the host's boot clock, like the times of attempts.
         ended_s: When its answer arrived, on the same clock.

@@ -437,7 +437,7 @@ def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
-    """The lost ends of segments, and missing segments.
+    """The damage in segments that have lost their end or are missing.
 
     Args:
         directory: The journal.
@@ -488,7 +488,7 @@ def _leading_payload(line: bytes) -> bytes | None:
     except ValueError:
         return None
     payload = line[_HEADER_LENGTH:end]
-    # `int` accepts signs, capitals and spaces; comparing with a new header rejects those.
+    # `int` also accepts signs, capitals and spaces, so compare the header with a new one.
     return payload if len(line) > end and line.startswith(_header(payload)) else None
 
 

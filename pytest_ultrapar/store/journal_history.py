@@ -339,7 +339,8 @@ def cut_off_episodes(
         worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
-        The records by the position of each episode's last record, in the order in which they ended.
+        For the position of each episode's last record, the new record. The episodes are in the
+        order in which they ended.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:
@@ -467,7 +468,8 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 class RecoveredIndex:
     """A file with the positions of ended episodes, such as the episodes of an interrupted run.
 
-    One process adds entries; others look them up and see new ones. Any thread may use it.
+    One process adds entries. Other processes look entries up, including those added later. Any
+    thread may use the object.
 
     Args:
         directory: The run directory.

@@ -105,7 +105,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of a merged run.
 
     Attributes:
-        parts: The runs, shards in order.
+        parts: The runs, with shards in the order of their numbers.
         missing: Missing shards, such as `3/4`.
         n_missing: The maximum number of cases in all missing shards together; None if unknown.
         n_repeated: Cases with a result in more than one part.
@@ -167,7 +167,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         serial_sample: Ids of the cases that first ran one at a time. They are included in the
             scores, and the speed-up of the other cases is measured against them.
         pool_lanes: All lanes that the run could use.
-        pool_limits: All limits on their paths, with the numbers that were in force.
+        pool_limits: All limits that apply to these lanes, with the numbers that were in force.
         currency: The currency of all prices.
         prices: The known prices of tokens, each with its source.
         faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
@@ -177,7 +177,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         lanes: The final state of each lane; empty until the end.
         segments: The size of each journal segment in bytes, by its name, when the manifest was last
             written. A segment that is shorter now has lost records.
-        ended_at: None while the run is in progress or if it was killed.
+        ended_at: When the run ended; None while it is in progress, or if it was killed.
         host: Name of this host in a run of several hosts or shards; otherwise None.
         shard: The part of the cases that this run contains, such as `2/4`; None if it contains all
             cases.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 BASE64_SHIFTS = range(3)
 """How many bytes of other text precede a secret in its first base64 group. RFC 4648 encodes three
-bytes as four characters, so each shift has a different base64."""
+bytes as four characters, so the base64 form is different for each shift."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
-"""The backslashes before the first character: the whole run of them or, in URLs, only the last
-one."""
+"""The backslashes before the first character of a secret: the whole run of them or, in URLs, only
+the last one."""
 _MOST_IN_URL = 32
 """The maximum number of extra backslashes in a URL before a secret that begins with one."""
 _PERCENT = 0x25
@@ -73,7 +73,9 @@ def _first_run(n: int) -> str:
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """The part of `raw`'s base64 that does not depend on other bytes, `shift` of which precede it.
+    """The part of `raw`'s base64 that is the same with any neighbouring bytes.
+
+    In the base64 group in which `raw` begins, `shift` other bytes precede it.
 
     The result uses the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
     """

@@ -172,7 +172,7 @@ class RunDirectory:
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
-        """Remove the files of the run; for a session that had nothing to run.
+        """Remove the files of the run, if the session had nothing to run.
 
         If the directory existed before, it stays with its other files. Idempotent.
         """

@@ -139,8 +139,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: The provider of the last request to the case's own model; may be empty.
         instance: The instance of the last request to the case's own model.
         key: The name of the key of the last request to the case's own model.
-        first_send_s: When it sent its first request, in monotonic seconds of the host. Like
-            `end_s`, None if it sent no request.
+        first_send_s: When the episode sent its first request, in monotonic seconds of the host.
+            Like `end_s`, None if it sent no request.
         sent_in: The prompt tokens of the requests that `n_attempts` counts; `tokens_in` includes
             them.
         value: The first 2,000 characters of the value that the episode returned, as JSON; null if
