@@ -1,7 +1,8 @@
 """The cost of a renewal: `python -m benchmarks.ledger_cost`.
 
 1,000 hosts share 20 keys with four rows each, in virtual time. As in a run, each host calls once a
-second. The cost is the server's own count (`INFO commandstats`), without network and Python.
+second. The cost is the server's own figure (`INFO commandstats`), which excludes network and
+Python.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ _ERROR_ORDER = (
     "max_turns",
     "other",
 )
-"""The original's order of error columns. Its rates have other names and another order."""
+"""The original's order of error columns. The columns for rates have other names and another
+order."""
 _RATE_NAMES = {
     "tool_selection": "tool_selection_error_rate",
     "parameter_config": "parameter_error_rate",

@@ -120,7 +120,7 @@ class FlawedTask:
 
 
 def check_room(chosen: Flaw, task_type: str) -> None:
-    """Refuse a flaw that can change no task of a type, which happens in an edited library.
+    """Refuse a flaw that cannot change any task of a type. This happens in an edited library.
 
     Raises:
         FlawError: The flaw can change no task of the type.
@@ -182,7 +182,7 @@ def _no_room(chosen: Flaw, task_type: str) -> str:
 
 
 def flaw_set(name: str) -> tuple[str, ...]:
-    """The names of the flaws of a set, group by group.
+    """The names of the flaws in a set, group by group.
 
     Raises:
         FlawError: The set is unknown.

@@ -1,8 +1,8 @@
 """Simulates tool calls: first the arguments decide whether a call succeeds, then a seeded draw.
 
-The draw depends only on the seed of the task and repetition (`luck`), the tool and the number of
-its runs. Model, phase and other calls have no influence. The first run of a tool therefore has the
-same draw for every model. A lower success rate can only turn successes into failures.
+The draw depends only on the seed of the task and repetition (`luck`), the tool and how often it has
+run. Model, phase and other calls have no influence. The first run of a tool therefore has the same
+draw for every model. A lower success rate can only turn successes into failures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ N_RECENT = 3
 
 
 def luck(run_seed: int, task_id: str, repeat: int) -> int:
-    """The seed of tool failures in a repetition of a task: equal for all models, phases and rates.
+    """The seed of tool failures in a repetition of a task.
+
+    It is the same for all models, phases and rates.
 
     Args:
         run_seed: Seed of the run.

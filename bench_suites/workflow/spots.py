@@ -151,7 +151,7 @@ def followed(found: Sequence[Spot], calls: Sequence[Call], *, is_over: bool) -> 
     Args:
         found: One or more spots.
         calls: All calls, in order.
-        is_over: Whether the model itself ended the episode, with any words or without words.
+        is_over: Whether the model itself ended the episode, in any way.
     """
     tried = Tried.of(calls, is_over=is_over)
     whom = [spot.followed(tried) for spot in found]

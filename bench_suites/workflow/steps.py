@@ -82,7 +82,7 @@ def as_asked(step: PlanStep, call: Call) -> bool:
 
 
 def sent(call: Call) -> dict[str, object]:
-    """The meaning of a call's arguments for its tool, which must be known, as in `effective`."""
+    """Do the same as `effective` for the arguments of a call to a known tool."""
     return effective(call.tool, arguments_of(call))
 
 

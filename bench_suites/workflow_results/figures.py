@@ -42,7 +42,7 @@ def reachable(cases: Sequence[BenchCase]) -> str:
 
 
 def of_reachable(cases: Sequence[BenchCase]) -> str:
-    """The solved share of the reachable cases, and its interval.
+    """The share of the reachable cases that are solved, and its interval.
 
     A refused prompt counts as reachable and not solved, since no tool failed by chance.
     """

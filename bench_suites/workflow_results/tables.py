@@ -215,7 +215,7 @@ def _cases(cells: Sequence[Cell]) -> tuple[BenchCase, ...]:
 
 
 def _same_tasks(found: PhaseCells, notes: Footnotes) -> Column:
-    """The solved shares with the flaw and with the sound plan, over pairs with the same task."""
+    """The shares solved with the flaw and with the sound plan, over pairs with the same task."""
     phase = found.phase
     cases = _cases(found.cells)
     sound = {

@@ -75,7 +75,7 @@ class Checkout:
     """The code to measure.
 
     Attributes:
-        variables: The environment of its commands, see `measured_environment`.
+        variables: The environment of its commands (see `measured_environment`).
         folder: A tree of this project.
         python: An interpreter in which that tree is installed.
         suite: The path of this suite in the tree; it was in `bench_suites` until 2026-11-28.
@@ -163,7 +163,7 @@ def said_by(python: Path, script: str, option: str) -> str:
     """Run a script in another environment, and return its output.
 
     Raises:
-        ConfigError: It fails, since the environment of the option lacks a package.
+        ConfigError: The script fails, since the environment of the option lacks a package.
     """
     try:
         return subprocess.run(

@@ -26,11 +26,11 @@ _ALL = "CPU per case, most / fewest"
 
 
 def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options) -> Rows:
-    """Run few cases and each size with each `-n`, with answers of 20 ms, and also empty tests.
+    """Run a few cases, each size, and empty tests, with each `-n`.
 
-    `cpu_ms` is the CPU of a case in all processes of the client, including the compaction. The
-    other figures are the peak of memory of a process, and its growth beyond the growth over the
-    same number of empty tests, in total and per case. A comparison of checkouts omits the empty
+    Answers take 20 ms. `cpu_ms` is the CPU of a case in all processes of the client, including the
+    compaction. The other figures are a process's peak memory, and how much more it grows than with
+    the same number of empty tests, in total and per case. A comparison of checkouts omits the empty
     tests.
     """
     sizes = (options.cases,) if options.cases else sizes

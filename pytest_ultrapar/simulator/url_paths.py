@@ -82,7 +82,7 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
 def presented_key(scope: Scope, provider: ServedProvider, resource: Resource) -> str | None:
     """Return the name of the key whose token the request contains.
 
-    The token is a bearer token, or is sent in the way of the request's API.
+    The token is a bearer token, or is in the header or parameter that the API uses for keys.
 
     None if the request contains no known token.
     """

@@ -339,8 +339,8 @@ def cut_off_episodes(
         worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
-        For the position of each episode's last record, the new record. The episodes are in the
-        order in which they ended.
+        The new records, in the order in which the episodes ended. Each key is the position of the
+        episode's last record.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:

@@ -174,7 +174,7 @@ class Charged(msgspec.Struct, frozen=True):
     Attributes:
         cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
             `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
-        units: The same in units (`pool.money`).
+        units: The same cost in units (`pool.money`).
     """
 
     cost: float | None = None
@@ -307,27 +307,27 @@ ATTEMPTS_COLUMNS = (
     + columns_of(Placed)
     + tuple(one._replace(nullable=True) for one in columns_of(Case, "model", "suite"))
 )
-"""The columns of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host;
-in a merged run, on the clock of its first host."""
+"""The columns of `attempts`, one row per request. All `t_*_s` are on the monotonic clock of the
+host; in a merged run, on the clock of its first host."""
 TRANSCRIPTS_COLUMNS = (
     *columns_of(Manifest, "run_id"),
     *columns_of(EpisodeEnded, "case_id"),
     *columns_of(TurnMessage),
 )
-"""The columns of `transcripts`, a row per message of the graded episode."""
+"""The columns of `transcripts`, one row per message of the graded episode."""
 LIMITS_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
     *columns_of(LimitRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""The columns of `limits`, a row per change of an estimated limit; `t_s` is on the clock of
+"""The columns of `limits`, one row per change of an estimated limit; `t_s` is on the clock of
 `attempts`."""
 PAUSES_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LanePause)),
     *columns_of(PauseRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""The columns of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
+"""The columns of `pauses`, one row per pause of a lane; times are on the clock of `attempts`."""
 _RESULTS_BEFORE = (
     *columns_of(Manifest, "run_id"),
     *columns_of(Case, "case_id", "nodeid", "suite", "model", "repeat"),
@@ -348,7 +348,7 @@ _RESULTS_AFTER = (
 
 
 def results_columns(params: Iterable[Column], said: Iterable[Column]) -> tuple[Column, ...]:
-    """The columns of `results`, a row per case.
+    """The columns of `results`, one row per case.
 
     Args:
         params: The result of `parameter_columns`.

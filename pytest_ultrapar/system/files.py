@@ -137,7 +137,7 @@ _SUMMED = b'{"checksum":"'
 
 
 def with_checksum(text: bytes) -> bytes:
-    """Add the CRC-32 of a JSON object that is not empty to its text, as the first field."""
+    """Add a JSON object's CRC-32 to its text, as the first field. The object must not be empty."""
     return b'%b%08x",%b' % (_SUMMED, crc32(text[1:]), text[1:])
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARENT_PID = "ULTRAPAR_PARENT_PID"
-"""Set by the parent. If the parent died before the first check, the child's parent id differs."""
+"""The environment variable in which the parent puts its process id. If the parent died before the
+first check, the child's actual parent has another id."""
 _LOOK_EVERY_S = 0.5
 
 

@@ -68,7 +68,7 @@ class _WireRequest(msgspec.Struct):
 
 
 class _Offering(msgspec.Struct):
-    """The part that is decoded only if a function is forced, which is rare."""
+    """The part of a request that is decoded only if it forces a function, which is rare."""
 
     tools: list[_OfferedTool] | None = None
 

@@ -45,7 +45,7 @@ class Resource(Protocol):
     def whole(self, request: Request, completion: Completion) -> bytes:
         """Return the body of the 200 response.
 
-        It contains no time, so that the same request always gets the same bytes.
+        The body contains no time, so that the same request always gets the same bytes.
         """
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
