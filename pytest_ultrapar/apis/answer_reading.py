@@ -198,7 +198,8 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""Words from the providers' documentation. Unknown words are not failures."""
+"""The finish reasons of a content filter, from the providers' documentation. Unknown reasons are
+not failures."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:

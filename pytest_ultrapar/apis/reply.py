@@ -136,8 +136,8 @@ class Reply:
     def message(self) -> dict[str, Any]:
         """The reply as the next message in its conversation, with tool calls and their ids.
 
-        If the API requires the reasoning back, the message contains it as `native`. Another API
-        gets only the text and calls.
+        If the API requires that the reasoning is sent back, the message contains it as `native`.
+        Another API gets only the text and calls.
         """
         said: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:

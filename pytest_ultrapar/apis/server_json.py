@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or nested too deeply."""
+"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or too deep nesting."""
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
