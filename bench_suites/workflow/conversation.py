@@ -150,9 +150,9 @@ class Conversation:
 def _meant(calls: Sequence[Action]) -> Action | None:
     """The call of a message to run: the first call of a known tool.
 
-    If no tool is known, it is the first call with a name and arguments. If no call has both, it is
-    the first call, and the model gets its error. If prose contains an opening tag ("I write
-    <tool_call> tags"), the next word is parsed as a call.
+    If no tool is known, it is the first call with a name and arguments. If no call has a name and
+    arguments, it is the first call, and the model gets its error. If prose contains an opening tag
+    ("I write <tool_call> tags"), the next word is parsed as a call.
     """
     known = (call for call in calls if tool_named(call.text) is not None)
     whole = (call for call in calls if call.text and call.arguments)

@@ -51,7 +51,7 @@ class WorkflowResults:
         if run.summary is None:
             return
         if run.manifest.host is not None and not run.summary.statistics.n_final:
-            # A host in a cluster may have got no case.
+            # A host in a cluster may have run no case.
             return
         try:
             phases = phases_in(run.directory)

@@ -207,7 +207,7 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
 
     Args:
         reason: The finish reason as the API names it.
-        why: The API's explanation, if any.
+        why: The API's explanation; may be empty.
     """
     if reason is None:
         return None

@@ -286,7 +286,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
 
 
 def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
-    """Return the failure with the meaning of the first pattern in the pool that matches, if any.
+    """Return the failure, with the meaning of the pool's first matching pattern if one matches.
 
     Args:
         failure: The failure according to the plugin's vocabulary.

@@ -422,7 +422,7 @@ class Choice(msgspec.Struct):
 
     @property
     def failure(self) -> Failure | None:
-        """The failure in this choice, if any: OpenRouter puts upstream errors here."""
+        """The failure in this choice, or None. OpenRouter puts upstream errors here."""
         for one in (self, self.delta, self.message):
             if one is not None and is_error(one.error):
                 return failure_in_answer(bytes(one.error))

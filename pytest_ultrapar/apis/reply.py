@@ -42,7 +42,7 @@ class Reply:
     Attributes:
         text: The content, or the refusal if there is no content; empty if the model sent neither.
         reasoning: The reasoning, if the API sends it separately; otherwise None.
-        tool_calls: The calls that the model requests, in order; may be empty.
+        tool_calls: The calls that the model requests, in its order; may be empty.
         finish_reason: The finish reason, such as `stop`, `length` or `tool_calls`.
         tokens_in: Prompt tokens as counted by the API; None if not reported.
         tokens_out: Completion tokens as counted by the API; None if not reported.

@@ -47,7 +47,7 @@ class ServerModel(Generic[_T]):
         return False
 
     def leave(self, request: _T) -> _T | None:
-        """End a request, running or waiting; return the request that runs instead, if any."""
+        """End a running or waiting request; return the request that runs instead, or None."""
         if request in self._waiting:
             del self._waiting[request]
             return None

@@ -93,7 +93,7 @@ class Prices:
         return whole
 
     def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
-        """Add the cost of requests, under the label of their client, if any."""
+        """Add the cost of requests; if their client has a label, also add it to the label's sum."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue

@@ -1,9 +1,9 @@
 """The journal: all paid answers of a run. They are written to disk before they are used.
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
-the same file. A segment has one record per line: length and CRC-32 of the JSON text, both as eight
-hex digits, and the text. So readers can distinguish whole records from damage in any file, and a
-damaged line does not affect the next one.
+the same file. Each line of a segment is one record: eight hex digits for the length of the JSON
+text, eight for its CRC-32, and the text itself. So readers can distinguish whole records from
+damage in any file, and a damaged line does not affect the next one.
 
 The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
 versions do not have this line.
@@ -109,7 +109,7 @@ class JournalWriter:
         return self.append_all([record])[0]
 
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
-        """Write records in order; when this returns, they survive the end of this process.
+        """Write records in the given order; on return, they survive the end of this process.
 
         If a record cannot be encoded as JSON, the encoder's error is raised after all other records
         are written, because each of them was paid for.

@@ -113,7 +113,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         clock_error_s: The maximum error when times of different hosts are compared, in seconds, if
             all hosts called one server; None if the times were compared by the time of day.
         not_compared: Why the clocks of several hosts could not be compared through their server;
-            empty if they were compared, or for other runs.
+            empty if they were compared, or if the parts do not come from several hosts.
         asked_otherwise: Differences between the pools of the parts that affect answers, one clause
             each.
     """
@@ -406,7 +406,7 @@ def shards_differ(old: str | None, new: str | None) -> str:
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each model of both runs whose provider has changed."""
+    """A sentence for each model that both runs have and whose provider has changed."""
     return [
         f"{model} was answered by {old[model]} and is answered by {who} now"
         for model, who in new.items()
@@ -415,7 +415,7 @@ def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def settings_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each fact (`answer_settings`) of both runs that has changed."""
+    """A sentence for each fact (`answer_settings`) that both runs have and that has changed."""
     return [
         f"the {name} was {old[name]} and is {now} now"
         for name, now in new.items()

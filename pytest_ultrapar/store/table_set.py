@@ -81,7 +81,7 @@ _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""Count all texts of a message: the others may be longer than the content."""
+"""Count all texts of a message, because other texts may be longer than its content."""
 
 
 class StoredEpisode(NamedTuple):

@@ -86,7 +86,8 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     Args:
         record: A record whose fields are text, numbers, `Long` or `Microseconds`; each may also
             allow None.
-        names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
+        names: The wanted fields, in the order of the columns; by default all fields that are not
+            marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
     found = []

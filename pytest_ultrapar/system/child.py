@@ -2,7 +2,7 @@
 
 `Child` starts the same interpreter and writes settings to its standard input. The child prints one
 line when it is ready. If it fails, the end of its standard error becomes the error message.
-Settings are not passed as arguments or in the environment, because other processes can read those.
+Settings are not passed as arguments or in the environment, because other processes can read both.
 
 `system/parent.py` contains the code that runs in the child.
 """

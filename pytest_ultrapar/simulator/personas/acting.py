@@ -29,7 +29,7 @@ class CallTool:
     """Call a tool.
 
     Attributes:
-        following: The call that comes after this one, if any.
+        following: The call that comes after this one, or None.
     """
 
     tool: str
