@@ -43,8 +43,8 @@ class RunCost(msgspec.Struct, frozen=True):
 class Prices:
     """Adds up the cost of a run's requests.
 
-    If a run was finished in a later session, the prices of its last session apply to the whole run,
-    because they are in the manifest when the tables are made again.
+    If a run was finished in a later session, the prices of its last session apply to the whole run.
+    The manifest contains these prices when the tables are made again.
     """
 
     def __init__(self, manifest: Manifest) -> None:
