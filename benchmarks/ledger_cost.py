@@ -45,8 +45,8 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
 class Crowd:
     """Hosts that follow the ledger's answers.
 
-    If a host's grant is reduced, the host has given up the other units by its next renewal, a
-    second later. This includes paced units.
+    When a grant is reduced, the host reports at its next renewal, a second later, that it no longer
+    holds the other units. This includes paced units.
     """
 
     def __init__(self, serve: Serve, hosts: int, keys: int) -> None:

@@ -29,11 +29,11 @@ def phase_assignment(
 ) -> Assignment:
     """The assignment that repeats the documented concurrency of each phase, one after the other.
 
-    Each process becomes a group. It uses the lanes of its shard: only the key that the rule names
-    and, in the variant `document`, only the first deployment of its model. The requests in flight
-    of a process are limited to the workers of its shard, which are the seats of these lanes in the
-    pool. Each process has this limit separately, since the processes were independent. The limits
-    of the pool apply to all processes together.
+    Each process becomes a group. It uses the lanes of its shard: the model's lanes on the key that
+    the rule names. In the variant `document`, only the first deployment's lanes are in the shard.
+    The requests in flight of a process are limited to the workers of its shard, which are the seats
+    of these lanes in the pool. Each process has this limit separately, since the processes were
+    independent. The limits of the pool apply to all processes together.
 
     Args:
         pool: The order of models and keys, and the workers of a shard.

@@ -74,7 +74,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The counts and shares of any set of cases. No other code defines success.
+    """The counts and shares of any set of cases. Success is defined only here.
 
     Shares are from 0 to 1; without cases they are None.
 

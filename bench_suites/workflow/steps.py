@@ -48,8 +48,8 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     step is undone: a model that caches a result and then parses the data must cache it again. The
     order of other steps is free.
 
-    Only its tool and arguments make a call unnecessary, so it is counted even if it failed by
-    chance. Refused calls did not run, and cost only a turn.
+    Whether a call is unnecessary does not depend on its result, so it is counted even if it failed
+    by chance. Refused calls did not run, and cost only a turn.
 
     Args:
         sound: The task's sound plan; no tool is in it twice.
@@ -82,7 +82,7 @@ def as_asked(step: PlanStep, call: Call) -> bool:
 
 
 def sent(call: Call) -> dict[str, object]:
-    """Do the same as `effective` for the arguments of a call to a known tool."""
+    """The meaning of a call's arguments, as in `effective`; the tool must be known."""
     return effective(call.tool, arguments_of(call))
 
 
@@ -97,7 +97,7 @@ def arguments_of(call: Call) -> dict[str, object]:
 
 
 def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The meaning of arguments for a tool, so that calls can be compared: no nulls, no defaults."""
+    """The meaning of arguments for a tool, to compare calls: without null values and defaults."""
     found = {}
     known = load_tools()[tool]
     for name, value in arguments.items():

@@ -28,8 +28,8 @@ class Cell:
 
     Attributes:
         apart: Its values in the dimensions of `PhaseCells.apart`.
-        level: Its value in the dimension that the phase varies; None if the phase varies no
-            dimension.
+        level: Its value in the dimension that the phase varies; None if the phase does not vary
+            any.
         cases: One or more cases.
     """
 

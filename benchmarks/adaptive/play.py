@@ -246,7 +246,7 @@ class LimitPlay(BrokerPlay):
         )
 
     def _reaches(self, times: list[float], from_s: float, to_s: float) -> float:
-        """Seconds from `from_s` to the first ten-second period at 90 % of the best rate."""
+        """Seconds from `from_s` to the start of the first ten seconds at 90 % of the best rate."""
         step_s = 0.5
         begin_s = from_s
         while begin_s + MEAN_OVER_S <= to_s:

@@ -64,10 +64,10 @@ def pool_text(kind: Kind, seed: int) -> str:
 
 
 def gate_round(options: Options) -> Rows:
-    """Run and judge everything, one run at a time. This takes about three minutes.
+    """Make all runs, one at a time, and judge them. This takes about three minutes.
 
-    `same` compares each of five runs with the other four. `slower` and `worse` compare ten runs
-    each with all five. `caught` counts the comparisons in which a rule failed.
+    `same` compares each of five runs with the other four. `slower` and `worse` each compare ten
+    runs with all five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}

@@ -26,7 +26,7 @@ _ALL = "CPU per case, most / fewest"
 
 
 def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options) -> Rows:
-    """Run a few cases, each size, and empty tests, with each `-n`.
+    """For each `-n`, run a few cases, then each of `sizes`, and the same numbers of empty tests.
 
     Answers take 20 ms. `cpu_ms` is the CPU of a case in all processes of the client, including the
     compaction. The other figures are a process's peak memory, and how much more it grows than with

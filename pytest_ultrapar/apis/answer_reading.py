@@ -1,4 +1,4 @@
-"""Read answers: the code that all APIs share, for JSON of limited size, token counts, and errors.
+"""The code with which all APIs read answers: JSON of limited size, token counts, and errors.
 
 Each API adds its wire shapes. This module limits bodies, repairs them and checks their values.
 """

@@ -25,7 +25,7 @@ _LOOKED_AT = 16_384
 _MOST_CODES = 50
 _LONGEST_CODE = 200
 _ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
-"""An address, without the ending `#token-limit`, by which DashScope marks a rate limit."""
+"""An address, without the ending `#token-limit` with which DashScope marks a rate limit."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
 """The part of a printed pydantic validation error that quotes the request."""
 _NOT_THERE = msgspec.Raw()

@@ -76,7 +76,7 @@ def repaired(content: bytes) -> bytes | None:
 
 
 _MOST_ODD = 20
-"""The maximum number of repairs to one answer: the answer is decoded again after each."""
+"""The maximum number of attempts to decode one answer: it is repaired after each failed one."""
 _MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
@@ -90,7 +90,7 @@ _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
 def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """Decode a JSON text without optional fields of unexpected types.
+    """Decode a JSON text whose optional fields may have unexpected types.
 
     A string in place of a number is converted to the number, and a number in place of a string to
     its digits. An object in place of a list becomes the only item of that list. Other optional

@@ -35,7 +35,7 @@ beginning at the end of the text, too."""
 _BEGINNING_BYTES = 96
 """How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
 _SECRET_BYTES = 4096
-"""How many bytes to keep of a text whose secret may continue: more than a whole secret has."""
+"""How many bytes to keep of a text whose secret may continue: more than a whole secret needs."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 # Inside a text, a backslash precedes each quote.
 _NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')

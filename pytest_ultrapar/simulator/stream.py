@@ -37,6 +37,6 @@ def as_event(content: bytes, name: str | None = None) -> bytes:
 
 
 def cut(text: str, n_pieces: int) -> list[str]:
-    """Cut a text into at most `n_pieces` pieces, which are not empty."""
+    """Cut a text into at most `n_pieces` pieces; no piece is empty."""
     length = max(1, -(-len(text) // n_pieces))
     return [text[start : start + length] for start in range(0, len(text), length)]

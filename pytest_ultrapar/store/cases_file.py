@@ -280,7 +280,7 @@ def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def iter_claimed(directory: Path) -> Iterator[Case]:
-    """Like `read_cases`, with few cases in memory at a time.
+    """Like `read_cases`, but with only a few cases in memory at a time.
 
     Raises:
         ResultsError: The file does not exist, or its content is not valid.
@@ -377,7 +377,7 @@ _BETWEEN = b'},{"index":'
 
 
 def iter_plan(directory: Path) -> Iterator[Case]:
-    """Like `read_plan`, with few cases in memory at a time.
+    """Like `read_plan`, but with only a few cases in memory at a time.
 
     Raises:
         ResultsError: The file does not exist, or its content is not valid.
@@ -415,7 +415,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
-    """SHA-256 (hex) of the case ids in any order. It identifies the cases of a run."""
+    """SHA-256 (hex) of the sorted case ids. It identifies the cases of a run, in any order."""
     return digest_of_ids(case.case_id for case in cases)
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run, including the episodes that are not in the results.
+    """The cost of all requests of a run.
+
+    Requests of episodes that are not in the results are included.
 
     Attributes:
         currency: The currency of all amounts.
@@ -143,7 +145,9 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role, including the episodes that are not in the results.
+    """The requests sent to one role.
+
+    Requests of episodes that are not in the results are included.
 
     Attributes:
         n_attempts: Requests sent.

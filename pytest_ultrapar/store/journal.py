@@ -488,7 +488,8 @@ def _leading_payload(line: bytes) -> bytes | None:
     except ValueError:
         return None
     payload = line[_HEADER_LENGTH:end]
-    # `int` also accepts signs, capitals and spaces, so compare the header with a new one.
+    # `int` also accepts signs, capitals and spaces, so compare the header with the header that
+    # belongs to this payload.
     return payload if len(line) > end and line.startswith(_header(payload)) else None
 
 

@@ -170,8 +170,8 @@ class JournalHistory:
     """The state of each case in a journal; takes records one by one.
 
     Attributes:
-        cases: The history of each case, by its id. Each takes about 500 bytes, with episodes in the
-            order of their ends.
+        cases: The history of each case, by its id. Each history takes about 500 bytes, and lists
+            the episodes in the order of their ends.
         damage: The unreadable parts of the journal.
         engines: How busy each engine was. An engine that did not shut down properly is missing.
         went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
@@ -306,7 +306,7 @@ class CutOff(NamedTuple):
 def join_interrupted(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[str, Position]:
-    """Join the answers of each interrupted episode into one record; append it to the journal.
+    """Join the answers of each interrupted episode into one record, and append it to the journal.
 
     Args:
         journal: The run's `journal/` directory.
@@ -383,8 +383,8 @@ it."""
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Build the index of a resumed run from the current content of its journal.
 
-    The index of an earlier session may name records that were damaged or removed since. Only the
-    coordinator may call this, before any worker looks up a case.
+    The index of an earlier session may name records that have since been damaged or removed. Only
+    the coordinator may call this, before any worker looks up a case.
 
     Args:
         directory: The run directory.

@@ -113,7 +113,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         clock_error_s: The maximum error when times of different hosts are compared, in seconds, if
             all hosts called one server; None if the times were compared by the time of day.
         not_compared: Why the clocks of several hosts could not be compared through their server;
-            empty if they were compared, or if the parts do not come from several hosts.
+            empty if they were compared, or if not all parts are hosts of a cluster run.
         asked_otherwise: Differences between the pools of the parts that affect answers, one clause
             each.
     """
@@ -171,7 +171,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         currency: The currency of all prices.
         prices: The known prices of tokens, each with its source.
         faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
-        generated: The cases of which all shards or the sample are a part; None for a whole run.
+        generated: All cases, from which the shards or the sample were selected; None for a whole
+            run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
             before the tables are made, or if nothing was measured.
         lanes: The final state of each lane; empty until the end.

@@ -66,14 +66,14 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
 def _first_run(n: int) -> str:
     """`n` or more backslashes at the beginning of a text."""
-    # A pattern cannot see the beginning of a run in a URL. The length of the run is bounded:
-    # otherwise the search, which tries each place, does not take linear time.
+    # A pattern cannot see the beginning of a run in a URL. The search tries each place, so it takes
+    # linear time only because the length of the run is bounded.
     in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
     return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """The part of `raw`'s base64 that is the same with any neighbouring bytes.
+    """The part of `raw`'s base64 that does not depend on the neighbouring bytes.
 
     In the base64 group in which `raw` begins, `shift` other bytes precede it.
 
@@ -137,7 +137,8 @@ _MARKED_LENGTH = MIN_SECRET_LENGTH
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
 # Text that may come between the characters of a secret. No pattern here may scan a run of
-# characters once for each of them: servers send texts of 64 KiB, and the engine's loop scans them.
+# characters again from each of its characters: servers send texts of 64 KiB, and the engine's loop
+# scans them.
 _COLOUR = r"[0-?]*+[ -/]*+[@-~]"
 """The rest of a terminal's control sequence after `ESC [`."""
 _AFTER_BACKSLASH = (

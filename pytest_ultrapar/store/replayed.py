@@ -103,7 +103,7 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """Return the case with the same id, or the only case that differs just in its file.
+        """Return the case with the same id, or the only case that is the same except for its file.
 
         Returns:
             The case, or the reason for a miss as a sentence without a full stop.

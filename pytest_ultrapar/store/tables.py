@@ -107,7 +107,7 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Insert columns of another record at the place that they had in earlier versions."""
+    """Insert columns of another record where they were in earlier versions."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
@@ -269,7 +269,8 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
     # The duration begins with the first lease and includes the episode's work after the last
-    # answer. An episode that prepared for a long time has returned that lease.
+    # answer. An episode that prepared for a long time returned that lease and got another one for
+    # its first request.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s

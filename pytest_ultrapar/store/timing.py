@@ -28,7 +28,11 @@ def total_tokens(counts: Iterable[int | None]) -> int | None:
 
 
 def is_completed(outcome: Outcome, n_attempts: int) -> bool:
-    """Whether a case got an answer. A lane that fails fast must not raise the throughput."""
+    """Whether a case got an answer.
+
+    Cases without one do not count as completed: a lane that fails fast must not raise the
+    throughput.
+    """
     return outcome != "infra" and n_attempts > 0
 
 

@@ -1,4 +1,4 @@
-"""The code for the children of `system/child.py`: read from the parent, write to it, end with it.
+"""Code for the children of `system/child.py`: talk to the parent, and end when the parent ends.
 
 The kernel closes the pipe however the parent ends, even after SIGKILL. The child also checks its
 parent's id: a process that the parent forked (for example with `multiprocessing`) may outlive the

@@ -19,7 +19,7 @@ class Resource(Protocol):
     """Reads requests and writes answers in one format. It has no state.
 
     Attributes:
-        key_header: The name of the header with the key, in lower case, besides `authorization`.
+        key_header: The header for the key, in lower case; `authorization` is also accepted.
         overloaded: The status that means that the server is overloaded.
     """
 
