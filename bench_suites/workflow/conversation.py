@@ -84,8 +84,8 @@ class Conversation:
         self.n_turns += 1
         self._n_extra += was_done
         says_done = not parsed.is_cut and says_it_is_done(parsed.text)
-        # Two of three facts end the episode: everything is done, the message contains the keyword,
-        # the message contains no action.
+        # Any two of these three facts end the episode: everything is done, the message contains the
+        # keyword, the message contains no action.
         if says_done + self._is_done() + (not parsed.actions) > 1:
             self.completed = says_done
             return "", "completed" if says_done else "done"

@@ -58,7 +58,8 @@ def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 def spoil_names(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Give parameters names that are unknown to their tool, or drop a required parameter.
 
-    `light` and `medium` do one of the two to a step; `severe` renames all parameters of a step.
+    `light` and `medium` change one parameter of a step in one of these two ways. `severe` renames
+    all parameters of a step.
     """
     steps = list(plan.steps)
     candidates = [index for index, step in enumerate(steps) if step.parameters]

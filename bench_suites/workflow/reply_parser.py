@@ -285,8 +285,8 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant, strict=False)
 def _decode(text: str, position: int) -> tuple[dict[str, object] | None, int]:
     """The JSON object at a position, and its end; (None, position) without an object."""
     # Decode only a short piece: json's errors count lines from the start of the text. With
-    # thousands of malformed calls, this takes quadratic time (400 kB: seconds instead of
-    # milliseconds).
+    # thousands of malformed calls, decoding the whole text would take quadratic time (400 kB:
+    # seconds instead of milliseconds).
     piece = text[position : position + LONGEST_ARGUMENTS_CHARACTERS]
     try:
         value, end = _decoder.raw_decode(piece)

@@ -58,7 +58,7 @@ class Cost:
         wall_s: Seconds from its start to its end.
         cpu_s: User and system time of the process and of all children that it waited for.
         said: Its output on stdout and stderr together.
-        peaks_mib: If it was watched, the peak of resident memory of each process in MiB.
+        peaks_mib: If it was watched, the peak resident memory of each process in MiB.
             `pytest` is the started process. The others are `gw0`, ..., and the tool's own, such as
             `broker`.
     """
@@ -224,7 +224,7 @@ def pin_server(pid: int) -> None:
 
 
 class _Watch:
-    """The peaks of memory of a command's processes.
+    """The peak memory of each process of a command.
 
     The kernel keeps each peak (`VmHWM`), so sampling only has to read it before the end. `wait4`
     returns the wrong peak for a small command: the memory of the process that started it.
@@ -261,7 +261,7 @@ def processes_of(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def peak_kib(pid: int) -> int:
-    """The peak of memory of a process in KiB; 0 if it has ended."""
+    """The peak memory of a process in KiB; 0 if the process has ended."""
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])

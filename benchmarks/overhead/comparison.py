@@ -67,8 +67,8 @@ def run_clients(workload: Workload, clients: Mapping[str, Client], options: Opti
     from the command's start to the first arrival, and `end_s` is the time from the last reply to
     the command's end. `rest_s`, for clients with a journal, is the time from the last case's report
     to the command's end.
-    `efficiency` is the ideal at the declared mean latency / `phase_s`. `of_greedy` is `phase_s` /
-    the time of list scheduling with the drawn latencies.
+    `efficiency` is the ideal time at the declared mean latency, divided by `phase_s`. `of_greedy`
+    is `phase_s`, divided by the time of list scheduling with the drawn latencies.
     """
     best = ideal_of(workload)
     rows: Rows = {}

@@ -155,8 +155,8 @@ class Usage(dict[str, msgspec.Raw]):
             name: The name of the number.
             within: The field of the usage that contains it; empty for the usage itself.
         """
-        # Many answers lack some counts. Raising an exception for each takes a third of the time to
-        # read an answer.
+        # Many answers lack some counts. Raising an exception for each would take a third of the
+        # time to read an answer.
         counts = self if not within else Usage.of(self[within], "") if within in self else Usage()
         if name not in counts:
             return None

@@ -23,7 +23,7 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class ServerModel(Generic[_T]):
-    """The running and waiting requests of an instance, in order of arrival. It does no I/O."""
+    """The running and waiting requests of an instance, in order of arrival. Does no I/O."""
 
     __slots__ = ("_knee", "_waiting", "n_running")
 

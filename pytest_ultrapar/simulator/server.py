@@ -97,9 +97,10 @@ class Server:
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until the awaitable that `until` returns is done. It runs on the server's loop.
+        """Serve until the awaitable that `until` returns is done.
 
-        Requests that are in flight then get no answer, and the log contains no `end` for them.
+        The awaitable runs on the server's loop. Requests that are in flight at the end get no
+        answer, and the log contains no `end` for them.
 
         Raises:
             ResultsError: The log cannot be written.

@@ -247,9 +247,10 @@ class GrowingJournal:
         self._read: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
-        """The records appended since the last call. A caller may stop at any record and continue.
+        """The records appended since the last call.
 
-        A line that is still being written is returned by a later call.
+        A caller may stop at any record; the next call returns the rest. A line that is
+        still being written is returned by a later call.
 
         Raises:
             ResultsError: The journal cannot be listed, or a segment was removed.

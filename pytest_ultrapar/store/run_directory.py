@@ -172,7 +172,7 @@ class RunDirectory:
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
-        """Remove the files of the run, if the session had nothing to run.
+        """Remove the files of a run whose session had nothing to run.
 
         If the directory existed before, it stays with its other files. Idempotent.
         """
@@ -238,7 +238,7 @@ def in_use(run: Path) -> bool:
 def remove_run(run: Path, seen_at: datetime) -> None:
     """Remove the directory of a run and its content; links are removed, but not their targets.
 
-    If this is interrupted, the rest is still recognised as a run and can be removed again.
+    If this is interrupted, the rest is still recognised as a run, so the removal can be repeated.
 
     Args:
         run: The directory of the run.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 NO_SERVICE = frozenset({"rate", "unsent"})
-"""Outcomes of requests that a run of one case at a time would not send."""
+"""Outcomes of requests that would not be sent if the cases ran one at a time."""
 
 
 class Span(NamedTuple):
