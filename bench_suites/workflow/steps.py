@@ -48,8 +48,8 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     step is undone: a model that caches a result and then parses the data must cache it again. The
     order of other steps is free.
 
-    Whether a call is unnecessary does not depend on its result, so it is counted even if it failed
-    by chance. Refused calls did not run, and cost only a turn.
+    Whether a call is unnecessary does not depend on its result, so calls that failed by chance are
+    counted, too. Refused calls did not run, and cost only a turn.
 
     Args:
         sound: The task's sound plan; no tool is in it twice.

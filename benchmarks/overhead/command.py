@@ -163,7 +163,7 @@ def said_by(python: Path, script: str, option: str) -> str:
     """Run a script in another environment, and return its output.
 
     Raises:
-        ConfigError: The script fails, since the environment of the option lacks a package.
+        ConfigError: The script fails, since that environment lacks a package.
     """
     try:
         return subprocess.run(
@@ -269,7 +269,7 @@ def peak_kib(pid: int) -> int:
 
 
 def _read(path: Path) -> str:
-    """A file of a process; empty if the process has ended."""
+    """The content of a file in `/proc`; empty if the process has ended."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -99,7 +99,7 @@ def gate_title(_: Options) -> str:
 
 
 def stated_power(worse_by: float = WORSE_BY) -> float:
-    """The chance that the default rule on one model's solve rate fails."""
+    """The chance that the default rule for the solve rate of one model fails."""
     return chance_of_failing(
         N_CASES,
         base_rate=_RIGHT,

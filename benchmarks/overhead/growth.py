@@ -63,8 +63,8 @@ def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options)
 def _both(n: int, n_processes: int, options: Options) -> tuple[Cost, Cost | None]:
     """Run cases, and the same number of empty tests, and watch the memory of each process.
 
-    The kernel's own figure is for the largest process, and the compaction of 100,000 cases is
-    larger than pytest.
+    The kernel's own figure covers only the largest process. With 100,000 cases, that is the
+    compaction, not pytest.
     """
     note(f"-n {n_processes}: {n} cases")
     workload = replace(MEMORY, n_cases=n)

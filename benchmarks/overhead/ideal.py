@@ -45,7 +45,7 @@ class Ideal:
 
 
 def ideal_of(workload: Workload) -> Ideal:
-    """The ideal of a workload on its pool, if any episode can run on any seat."""
+    """The ideal times of a workload on its pool, if any episode can run on any seat."""
     pool = workload.pool()
     n_seats = pool.seats(pool.lanes)
     assert n_seats is not None

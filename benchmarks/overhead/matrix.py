@@ -1,4 +1,4 @@
-"""The used share of an uneven pool, compared with the static even split of the scripts."""
+"""How much of an uneven pool is used, compared with the static even split of the scripts."""
 
 from __future__ import annotations
 

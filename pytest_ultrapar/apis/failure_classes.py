@@ -183,7 +183,8 @@ def backoff_s(n: int, rng: random.Random) -> float:
 
 # `bad_request` removes an instance only if the instance has never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance whose cause may be the request: `broker.refusal_cause`."""
+"""Refusals of a key, model or instance that the request itself may have caused (see
+`broker.refusal_cause`)."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes that show that a lane works."""

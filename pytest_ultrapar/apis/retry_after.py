@@ -78,14 +78,14 @@ def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
 
 
 def duration_of(text: str) -> float | None:
-    """Parse a duration such as `6m0s`, `20ms` or `1 minute`, in seconds; None for other texts."""
+    """Return the seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for other text."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
 
 
 def stated_s(message: str) -> float | None:
-    """Find the wait in a lower-case message such as `retry in 1.3s`, in seconds, or None."""
+    """Return the seconds in a lower-case message such as `retry in 1.3s`; None without a wait."""
     found = _STATED.search(message)
     return bounded(duration_of(found[1]) or 0.0) if found else None
 

@@ -128,7 +128,7 @@ class Flight:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
-        """End without an answer, because the client has left. After the end, this does nothing."""
+        """End without an answer, because the client has left. If it has ended, do nothing."""
         self._end("disconnect")
 
     def _wait_s(self, share: float) -> float:

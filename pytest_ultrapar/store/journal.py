@@ -422,8 +422,8 @@ def segment_size(path: Path) -> int:
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """The largest known size of each segment of a journal in bytes, by its name.
 
-    The manifest stores them, because a file that was cut off after a line feed looks complete, and
-    a missing file leaves no trace.
+    The manifest stores these sizes, because a file that was cut off after a line feed looks
+    complete, and a missing file leaves no trace.
 
     Args:
         directory: The journal.

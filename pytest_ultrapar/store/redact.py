@@ -41,7 +41,7 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
     Args:
         text: Not empty.
-        equals: Characters that may replace others.
+        equals: For some characters, the character that may replace each.
     """
     pieces: list[str] = []
     after_backslashes = False

@@ -18,7 +18,7 @@ from typing import Protocol
 from pytest_ultrapar.system.disk import Disk
 
 _CLOCK_REALTIME_COARSE = 5
-"""A clock of Linux: the time of day, which may lag by up to 10 ms."""
+"""A Linux clock that shows the time of day. It may lag by up to 10 ms."""
 _fine = _CLOCK_REALTIME_COARSE
 """`CLOCK_TAI` if the system has it. It is exact, and differs from `REALTIME` by whole seconds."""
 with suppress(OSError):
