@@ -78,7 +78,7 @@ def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
 
 
 def duration_of(text: str) -> float | None:
-    """Return the seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for other text."""
+    """The seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for other texts."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
