@@ -109,7 +109,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Report an edited library again, since `-q` hides the header, and why phases have no cases."""
+    """Report an edited library again, as `-q` hides the header. Explain why phases lack cases."""
     for line in _edited(config):
         terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and pool_path(config) is not None:

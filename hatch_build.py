@@ -1,7 +1,7 @@
-"""The page on the package index: README with absolute links, and the project's URLs.
+"""The page on the package index: the README with absolute links, and the project's URLs.
 
 The repository's URL is the URL of the remote `origin` on the machine that builds the package.
-Without a remote, README contains the paths of files instead of links.
+Without a remote, the README contains the paths of files instead of links.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Check the English of this repository: `python .ci/english.py [--count] [PATH ...]`.
 
 The rules are in CONTRIBUTING.md, "How we write", and in the glossary's table "Write / not". This
-program finds the breaches that a pattern can find: in Markdown without its code, in docstrings,
-comments and strings of Python files, and in names of tests. It prints each breach with its place,
-then the counts by rule, and exits with 1. With `--count` it prints only counts, and exits with 0.
+program finds the violations that a pattern can find: in Markdown without its code, in docstrings,
+comments and strings of Python files, and in names of tests. It prints each violation with its
+place, then the counts by rule, and exits with 1 if there are any. With `--count` it prints only
+counts, and exits with 0.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def sentences(text: Text) -> Iterator[tuple[int, str]]:
 
 
 def breaches(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Find the breaches in a file: line, rule and text. In `tests` only names are checked."""
+    """Find the violations in a file: line, rule and text. In `tests` only names are checked."""
     read = of_markdown if path.suffix == ".md" else of_python
     rules = patterns()
     for text in read(path.read_text(encoding="utf-8")):

@@ -24,8 +24,8 @@ def check_library(config: pytest.Config, chosen: Selection) -> None:
     """Make sure that the named phases can use an edited library.
 
     Raises:
-        pytest.UsageError: They cannot, or a selected flaw of 5.3 can change no task of a selected
-            type.
+        pytest.UsageError: The phases cannot use it, or a selected flaw of 5.3 can change no task of
+            a selected type.
     """
     phases = phases_named(config)
     edited = ", ".join(workflow.TASKS.edited()) if phases else ""

@@ -1,4 +1,4 @@
-"""Explains why a run of the phases has no cases. pytest only says how many are deselected."""
+"""Explains why a run of the phases has no cases. pytest only counts the deselected items."""
 
 from __future__ import annotations
 

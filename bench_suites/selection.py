@@ -60,7 +60,7 @@ def parametrize_cells(
     difficulties: Sequence[str] = ("easy",),
     rates: Sequence[float] = (0.8,),
 ) -> None:
-    """Parametrize a phase without flaws: task types x these values, or the named values."""
+    """Parametrize a phase without flaws by task type, and by these values or the named values."""
     chosen = selection(metafunc.config)
     metafunc.parametrize("task_type", chosen.task_types)
     metafunc.parametrize("prompt_type", chosen.prompt_types(*prompt_types))
@@ -74,7 +74,7 @@ def n_prompt_types(config: pytest.Config) -> int | None:
     Each flaw of 5.3 is a prompt type.
 
     Raises:
-        pytest.UsageError: As `selection`.
+        pytest.UsageError: As for `selection`.
     """
     phases = phases_named(config)
     if not phases:
@@ -126,7 +126,7 @@ def _words(config: pytest.Config, option: str) -> tuple[str, ...]:
     words = [word.strip() for text in given for word in text.split(",")]
     found = tuple(dict.fromkeys(word for word in words if word))
     if not found:
-        # If a variable in a script is unset, only this remains. It must not select everything.
+        # An empty value may come from an unset variable in a script. It must not select everything.
         msg = f"{option} names nothing (got {','.join(given)!r}); omit it to use the default"
         raise pytest.UsageError(msg)
     return found

@@ -2,9 +2,9 @@
 
 The figures come from the log of a scripted server. For each checkout in turn, the program prints
 the seconds from the first request to the last answer. It also prints the share of requests that
-were answered when half of the conversations had ended. With `--set-up` it prints the seconds of
-cases that pause before or after their only request. `--before` names another checkout, for pairs of
-runs.
+were answered when half of the conversations had ended. With `--set-up` it prints the times, in
+seconds, of cases that pause before or after their only request. `--before` names another checkout,
+for pairs of runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compatibility with common environments: `python -m benchmarks.environments`.
+"""Check compatibility with common environments: `python -m benchmarks.environments`.
 
 Each row is a fresh environment that uv makes from this checkout and some pins. A small suite runs
 in it on a simulated pool, in one process and on two workers. It contains async tests, prefetched

@@ -1,10 +1,10 @@
 """The cost of graders, compared with the same processes alone: `python -m benchmarks.graders`.
 
 A scripted server answers with programs, 20 requests at a time. Each program is graded in a separate
-process, four at a time; some programs loop forever. The other side is `_bare`: 20 threads send
-requests, and four processes grade each answer as soon as it arrives. Both are timed in turn, from
-the start of Python to its end. Grading alone is timed too (`--ultrapar-regrade`, and `_bare` with
-its stored answers).
+process, four at a time; some programs loop forever. The plugin is compared with `_bare`: 20 threads
+send requests, and four processes grade each answer as soon as it arrives. Both are timed in turn,
+from the start of Python to its end. Grading alone is timed too (`--ultrapar-regrade`, and `_bare`
+with its stored answers).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def aiohttp_post(stack: AsyncExitStack, url: str, n_at_once: int) -> Post:
 
 
 async def cpu_s(make: Callable[..., Awaitable[Post]], url: str, n: int, n_at_once: int) -> float:
-    """The CPU seconds of this process per request, not counting the opening of connections."""
+    """The CPU seconds of this process per request, excluding the time to open connections."""
     async with AsyncExitStack() as stack:
         post = await make(stack, url, n_at_once)
         await asyncio.gather(*(post() for _ in range(n_at_once)))

@@ -1,7 +1,8 @@
 """The cost of a renewal: `python -m benchmarks.ledger_cost`.
 
 1,000 hosts share 20 keys with four rows each, in virtual time. As in a run, each host calls once a
-second. The cost is the server's own count (`INFO commandstats`), without network and Python.
+second. The cost is the server's own figure (`INFO commandstats`), which excludes network and
+Python.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def rows_of(keys: int) -> tuple[tuple[RowSpec, ...], tuple[tuple[int, ...], ...]
 
 
 class Crowd:
-    """Hosts that follow the ledger's answers. A second after a reduction, paced units are free."""
+    """Hosts that follow the ledger's answers.
+
+    When a grant is reduced, the host reports at its next renewal, a second later, that it no longer
+    holds the other units. This includes paced units.
+    """
 
     def __init__(self, serve: Serve, hosts: int, keys: int) -> None:
         self.serve = serve
@@ -101,7 +106,12 @@ class Crowd:
         return answer
 
     def second(self, *, change: float = 0, replaced: int = 0) -> None:
-        """Renew each host, after a share `change` of wants changed and `replaced` hosts died."""
+        """Replace some hosts with new ones, change a share of all wants, and renew each host.
+
+        Args:
+            change: The probability that a want changes.
+            replaced: How many hosts to replace.
+        """
         for _ in range(replaced):
             self.hosts.pop(self.dice.randrange(len(self.hosts)))
             self.hosts.append(self.join())

@@ -1,9 +1,9 @@
 """The cost of a run with a million cases on a cluster: `python -m benchmarks.million --out DIR`.
 
 Each host runs one shard K/N of a run, against a provider without latency. Shards run one or several
-at a time. The program prints the times, the memory of the server, and the peak of each process on a
-host. A million requests take hours on two cores: `--shards 1` runs only one of the eight shards,
-which have equal sizes.
+at a time. The program prints the times, the memory of the server, and the peak memory of each
+process on a host. A million requests take hours on two cores: `--shards 1` runs only one of the
+eight shards, which have equal sizes.
 """
 
 from __future__ import annotations

@@ -20,10 +20,11 @@ PARAMETER = "flaw_group"
 
 
 def group_key(cases: Sequence[Case]) -> KeyRule:
-    """The rule for these cases: start at the model's own key, and move on one key per flaw group.
+    """The rule for these cases: a model's flaw groups use consecutive keys, beginning with its own.
 
-    The models' own keys differ, so the flaw groups, which differ in size, are balanced over the
-    keys. A case without a flaw group uses the key of its model, as under `model-key`.
+    A model without its own key begins with the first key. The models' own keys differ, so the flaw
+    groups, which differ in size, are balanced over the keys. A case without a flaw group uses the
+    key of its model, as under `model-key`.
     """
     groups = list(dict.fromkeys(case.params.get(PARAMETER) for case in cases))
     places = {group: place for place, group in enumerate(g for g in groups if g is not None)}

@@ -31,5 +31,5 @@ def key_of_model(model: str) -> int | None:
 
 
 def model_key(case: Case) -> int | None:
-    """The index of the key of the case's model."""
+    """The index of the key that the case's model uses."""
     return key_of_model(case.model)

@@ -27,13 +27,13 @@ def phase_assignment(
     variant: Variant = "document",
     scale: float = 1.0,
 ) -> Assignment:
-    """The documented concurrency of the phases of `cases`, one phase after the other.
+    """The assignment that repeats the documented concurrency of each phase, one after the other.
 
-    A process becomes a group on the lanes of its shard: the key that the rule names and, in the
-    variant `document`, only the first deployment of its model. The requests in flight of a process
-    are limited to the workers of its shard, which are the seats of these lanes in the pool. Each
-    process has this limit separately, since the processes were independent. The limits of the pool
-    apply to all processes together.
+    Each process becomes a group. It uses the lanes of its shard: the model's lanes on the key that
+    the rule names. In the variant `document`, only the first deployment's lanes are in the shard.
+    The requests in flight of a process are limited to the workers of its shard, which are the seats
+    of these lanes in the pool. Each process has this limit separately, since the processes were
+    independent. The limits of the pool apply to all processes together.
 
     Args:
         pool: The order of models and keys, and the workers of a shard.

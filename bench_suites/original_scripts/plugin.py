@@ -84,8 +84,8 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 ) -> Assignment | None:
     """The assignment of mode `phase`, and of the scripts' policies in mode `ultra`.
 
-    Policy `serial` is the scripts' policy if all cases belong to phases. In all other cases the
-    result is None.
+    Policy `serial` is the scripts' policy if all cases belong to phases. For all other modes and
+    policies the result is None.
     """
     documented = all(case.suite in PART_OF for case in cases)
     if mode != "phase" and policy not in POLICIES and not (policy == "serial" and documented):

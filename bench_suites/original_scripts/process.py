@@ -72,7 +72,10 @@ def process_of(case: Case) -> Process:
 def cases_by_process(
     models: Sequence[str], cases: Sequence[Case]
 ) -> dict[Process, tuple[str, ...]]:
-    """The case ids of each process: by phase, then by `models`, then by part as in the suite.
+    """The case ids of each process.
+
+    The processes are in the order of their phases, then of `models`, then of the parts in the
+    suite.
 
     Raises:
         ConfigError: As for `process_of`.

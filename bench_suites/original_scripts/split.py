@@ -24,7 +24,7 @@ def split(lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
     Args:
         lanes: All lanes of the run, at least one for each case's model.
         cases: All cases of the run. The cases of a model go to its lanes in turn, in the order of
-            their seeds: in the order of collection, a lane could get only one difficulty.
+            their seeds. In the order of collection, a lane might get cases of only one difficulty.
     """
     own = by_key((lane.model, lane.lane_id) for lane in lanes)
     turns = {model: cycle(ids) for model, ids in own.items()}

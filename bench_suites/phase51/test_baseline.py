@@ -14,7 +14,7 @@ pytestmark = phase("model", "task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the cells: task types."""
+    """Parametrize the cells by task type."""
     parametrize_cells(metafunc)
 
 

@@ -16,7 +16,7 @@ pytestmark = phase("model", "difficulty", models=QWEN, taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the cells: task types x difficulties. The easy cells belong to phase 5.1.
+    """Parametrize the cells by task type and difficulty. The easy cells belong to phase 5.1.
 
     If they cannot be taken from phase 5.1, mode `phase` omits them, as the original did (script
     seed 002).

@@ -16,7 +16,7 @@ pytestmark = phase("model", "flaw")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the cells: task types x flaws x severities, at one success rate of tools."""
+    """Parametrize the cells by task type, flaw and severity, at one success rate of tools."""
     chosen = selection(metafunc.config)
     flaws = [workflow.FLAWS[name] for name in chosen.flaws]
     metafunc.parametrize("task_type", chosen.task_types)

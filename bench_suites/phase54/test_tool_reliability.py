@@ -14,7 +14,7 @@ pytestmark = phase("model", "tool_success_rate", taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the cells: task types x success rates of tools. Rate 0.8 belongs to phase 5.1."""
+    """Parametrize the cells by task type and tool success rate. Rate 0.8 belongs to phase 5.1."""
     parametrize_cells(metafunc, rates=(0.9, 0.8, 0.7, 0.6, 0.5))
 
 

@@ -14,7 +14,7 @@ pytestmark = phase("model", "prompt_type", taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize the cells: task types x prompt types. `optimal` belongs to phase 5.1."""
+    """Parametrize the cells by task type and prompt type. `optimal` belongs to phase 5.1."""
     parametrize_cells(metafunc, prompt_types=OF_55)
 
 

@@ -60,8 +60,8 @@ def level(episode: Episode) -> Level:
     """The verdict of the first stage.
 
     full: all required tools succeeded, and their first successes are in the plan's order. partial:
-    two of these are true: coverage >= 0.6, at least one output, the verdict's minimum of required
-    tools, a completion phrase.
+    at least two of these are true: coverage >= 0.6, at least one output, the verdict's minimum of
+    required tools, a completion phrase.
     """
     first = [tool for tool in episode.first_successes if tool in episode.sound]
     if first == list(episode.sound):

@@ -30,7 +30,8 @@ _ERROR_ORDER = (
     "max_turns",
     "other",
 )
-"""The original's order of error columns. Its rates have other names and another order."""
+"""The original's order of error columns. The columns for rates have other names and another
+order."""
 _RATE_NAMES = {
     "tool_selection": "tool_selection_error_rate",
     "parameter_config": "parameter_error_rate",
@@ -56,7 +57,7 @@ class CaseResult:
         kind: Class of the error, for partial and unsolved cases. A kind that is not one of the
             original's eight classes (such as `luck`, `needless_calls` or a refused prompt) counts
             as `other`.
-        scores: The scores of `score`. A mean is over the cases that have the score.
+        scores: The scores that `score` returned. A mean covers only the cases that have the score.
     """
 
     model: str
@@ -73,7 +74,9 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The only definition of success, for any set of cases. Shares are 0 to 1; None without cases.
+    """The counts and shares of any set of cases. Success is defined only here.
+
+    Shares are from 0 to 1; without cases they are None.
 
     Attributes:
         measured: The measured cases: solved, partial or unsolved.

@@ -37,8 +37,8 @@ LONGEST_ARGUMENTS_CHARACTERS = 2000
 _WORD = r"[*_`]*+TASK\\?_COMPLETED?[*_`.!]*"
 _END = r"(?<!\d)[.!?。！？][*_)]*+[ \t]*"  # noqa: RUF001 - not the full stop of a list's number
 _ALONE = re.compile(
-    # Ignore an empty line after a word, a colon or a comma, which announce something, and after a
-    # code fence.
+    # Ignore an empty line after a code fence, and after a word, a colon or a comma: they announce
+    # what follows.
     rf"(?:\A|[^\w:,：，`\s][ \t]*\n[ \t]*\n|{_END}\n)\s*(?:#+ )?{_WORD}[ \t]*(?:\n|\Z)"  # noqa: RUF001
     rf"|{_END}{_WORD}\s*\Z",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ _ALONE = re.compile(
 
 
 class Conversation:
-    """The course of an episode so far. Uses no model and no clock; the seed fixes all chance."""
+    """The course of an episode so far. Uses no model and no clock; the seed decides all draws."""
 
     def __init__(self, task: Task, *, tool_success_rate: float, seed: int) -> None:
         """Begin an episode.
@@ -84,8 +84,8 @@ class Conversation:
         self.n_turns += 1
         self._n_extra += was_done
         says_done = not parsed.is_cut and says_it_is_done(parsed.text)
-        # Two of three facts end the episode: everything is done, the message contains the keyword,
-        # the message contains no action.
+        # Any two of these three facts end the episode: everything is done, the message contains the
+        # keyword, the message contains no action.
         if says_done + self._is_done() + (not parsed.actions) > 1:
             self.completed = says_done
             return "", "completed" if says_done else "done"
@@ -150,9 +150,9 @@ class Conversation:
 def _meant(calls: Sequence[Action]) -> Action | None:
     """The call of a message to run: the first call of a known tool.
 
-    Without one, it is the first call with a name and arguments. Otherwise it is the first call, and
-    the model gets its error. If prose contains an opening tag ("I write <tool_call> tags"), the
-    next word is parsed as a call.
+    If no tool is known, it is the first call with a name and arguments. If no call has a name and
+    arguments, it is the first call, and the model gets its error. If prose contains an opening tag
+    ("I write <tool_call> tags"), the next word is parsed as a call.
     """
     known = (call for call in calls if tool_named(call.text) is not None)
     whole = (call for call in calls if call.text and call.arguments)
@@ -163,8 +163,8 @@ def says_it_is_done(text: str) -> bool:
     """Whether a message contains `TASK_COMPLETED` as a separate sentence.
 
     It must be alone on its line or the last word of the message. Before it there must be nothing,
-    the end of a sentence, or an empty line after a finished sentence. In any language, it
-    therefore does not count in a list, in quotes, or in a sentence that announces or denies it. In
-    doubt, the model is asked to continue: this costs one turn, but not the episode.
+    the end of a sentence, or an empty line after a finished sentence. So the keyword does not count
+    in a list, in quotes, or in a sentence that announces or denies it, in any language. In doubt,
+    the model is asked to continue: this costs one turn, but not the episode.
     """
     return _ALONE.search(text) is not None

@@ -20,7 +20,7 @@ def read_data(path: Path, kind: type[_T]) -> _T:
     """The content of a JSON file.
 
     Raises:
-        LibraryError: The file is missing, unreadable, not JSON, or does not have this type.
+        LibraryError: The file is missing, unreadable or not JSON, or has another type.
     """
     try:
         content = path.read_bytes()

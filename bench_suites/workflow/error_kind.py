@@ -73,11 +73,11 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     4. `cut` or `refusal`, as in rule 1.
     5. The first missing step of the sound plan was called. The last call of its tool succeeded,
        but its arguments differ from the task's (`parameter_config`) or it came too early
-       (`sequence_order`). Or it failed: `parameter_config`, `tool_call_format`,
+       (`sequence_order`). Or that call failed: `parameter_config`, `tool_call_format`,
        `sequence_order` (before a step that it needs), `timeout` or `other`.
-    6. It was not called, and the model ran out of turns: `max_turns`.
-    7. It was not called: `dependency` if a call that needs it was refused, otherwise
-       `tool_selection`.
+    6. The first missing step was not called, and the model ran out of turns: `max_turns`.
+    7. The first missing step was not called: `dependency` if a call that needs it was refused,
+       otherwise `tool_selection`.
     """
     given_up: ErrorKind | None = "refusal" if episode.stop == "refusal" else None
     if episode.stop == "cut" or 2 * episode.n_cut > episode.n_turns:

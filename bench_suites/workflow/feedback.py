@@ -26,7 +26,7 @@ Write exactly one of:
 HELP = f"Your message asked for nothing. {_WRITE_ONE_OF}"
 """The answer to a message without an action; it counts as help."""
 CUT = f"Your message was cut off at its limit of length. Be brief. {_WRITE_ONE_OF}"
-"""The answer to a message without an action because it was truncated."""
+"""The answer to a message that has no action because it was truncated."""
 
 ONE_CALL_PER_MESSAGE = "Only one tool_call was run: one tool_call per message."
 

@@ -120,7 +120,7 @@ class FlawedTask:
 
 
 def check_room(chosen: Flaw, task_type: str) -> None:
-    """Refuse a flaw that can change no task of a type, which happens in an edited library.
+    """Refuse a flaw that cannot change any task of a type. This happens in an edited library.
 
     Raises:
         FlawError: The flaw can change no task of the type.
@@ -155,8 +155,8 @@ def draw_flawed(chosen: Flaw, task_type: str, repeat: int, run_seed: int) -> Fla
     plan = _spoilt(chosen, order[place].task_id, run_seed)
     if plan is not None:
         return FlawedTask(order[place], plan, is_substitute=False)
-    # Search from the end, and no further than necessary. All plans with all flaws take 1.4 s, and
-    # the digest of the prompts needs one plan of each type before a run's first request.
+    # Search from the end, and no further than necessary. Making all plans with all flaws takes
+    # 1.4 s, and the digest of the prompts needs one plan of each type before a run's first request.
     n_before = sum(_spoilt(chosen, task.task_id, run_seed) is None for task in order[:place])
     spoilt = ((task, _spoilt(chosen, task.task_id, run_seed)) for task in reversed(order))
     others = itertools.cycle((task, plan) for task, plan in spoilt if plan is not None)
@@ -182,7 +182,7 @@ def _no_room(chosen: Flaw, task_type: str) -> str:
 
 
 def flaw_set(name: str) -> tuple[str, ...]:
-    """The names of the flaws of a set, group by group.
+    """The names of the flaws in a set, group by group.
 
     Raises:
         FlawError: The set is unknown.

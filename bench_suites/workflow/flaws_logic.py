@@ -25,7 +25,7 @@ _CONTRADICTIONS = (
 
 
 def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Make a step pass on data that the next step refuses, and require the next step's result.
+    """Make a step pass on data that the next step refuses, and make it need the next step's result.
 
     Formats in the arguments change and contradict the data. `light` breaks one pair of neighbours,
     `medium` half of the pairs, `severe` all. At least one broken pair contains a format. A plan
@@ -148,4 +148,4 @@ CHANGES = {
     "semantic_drift": drift,
     "contradictory_instructions": contradict,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

@@ -38,7 +38,7 @@ def drop_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Repeat steps directly after themselves: one, up to two, or all."""
+    """Repeat one step, up to two steps, or all steps, each directly after itself."""
     n_steps = len(plan.steps)
     n = n_steps if severity == "severe" else n_touched(n_steps, severity)
     twice = set(some_of(range(n_steps), n, draw))
@@ -47,7 +47,7 @@ def repeat_steps(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 
 
 def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Reduce steps to their tool and a vague purpose, without parameters and needs."""
+    """Reduce steps to their tool and a vague purpose, without parameters or needs."""
     steps = list(plan.steps)
     for index in some_of(range(len(steps)), n_described(len(steps), severity), draw):
         vague = draw.one_of(_VAGUE)
@@ -58,7 +58,8 @@ def withhold_detail(plan: Plan, severity: Severity, draw: Draw) -> Plan:
 def spoil_names(plan: Plan, severity: Severity, draw: Draw) -> Plan:
     """Give parameters names that are unknown to their tool, or drop a required parameter.
 
-    `light` and `medium` do one of the two to a step; `severe` renames all parameters of a step.
+    `light` and `medium` change one parameter of a step in one of these two ways. `severe` renames
+    all parameters of a step.
     """
     steps = list(plan.steps)
     candidates = [index for index, step in enumerate(steps) if step.parameters]
@@ -95,4 +96,4 @@ CHANGES = {
     "insufficient_detail": withhold_detail,
     "parameter_issues": spoil_names,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

@@ -28,7 +28,8 @@ _ALIKE: dict[str, tuple[Resource, ...]] = {
     "url": ("url",),
     "file_or_url": ("file_or_url", "file", "url"),
 }
-"""The kinds that can replace a resource, best first. All other kinds replace only themselves."""
+"""For each kind of resource, the kinds that can replace it, best first. A kind that is not listed
+can be replaced only with its own kind."""
 
 
 def disorder(plan: Plan, severity: Severity, draw: Draw) -> Plan:
@@ -192,4 +193,4 @@ CHANGES = {
     "parameter_error": spoil_values,
     "incomplete_description": break_off,
 }
-"""The functions by name of the flaw."""
+"""For each flaw's name, the function that makes the flaw."""

@@ -32,7 +32,7 @@ _SHORT = {
 }
 
 Wording = dict[str, dict[str, str]]
-"""A clause by tool and kind of text, with placeholders for the task's values."""
+"""For each tool and kind of text, a clause with placeholders for the task's values."""
 
 
 def generate() -> dict[str, bytes]:
@@ -73,7 +73,7 @@ def generate() -> dict[str, bytes]:
 
 
 def describe(difficulty: Difficulty, clauses: Sequence[str]) -> str:
-    """One text from a clause per step, in the wording of the difficulty."""
+    """A text with one clause for each step, in the wording of the difficulty."""
     first, *others = clauses
     if difficulty == "very_easy":
         return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)

@@ -46,7 +46,7 @@ class Plan:
         return "\n".join(_rendered(number, step) for number, step in enumerate(self.steps, 1))
 
     def outlined(self) -> str:
-        """The text without tools and parameters: two lines per step. Needs are numbers."""
+        """The text without tools and parameters: two lines per step. Needs are numbers of steps."""
         numbers = {step.tool: number for number, step in enumerate(self.steps, 1)}
         return "\n".join(
             f"{number}. {step.purpose}\n"

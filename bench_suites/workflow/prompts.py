@@ -51,9 +51,9 @@ def build_messages(
 ) -> list[dict[str, str]]:
     """The system and the user message that open an episode.
 
-    `optimal` shows the plan. The plan is whole if the difficulty is `very_easy` or `easy`, or if it
-    is not the task's sound plan; otherwise the prompt shows an outline. `baseline` shows no plan.
-    `cot` is `baseline` with a request to think.
+    `optimal` shows the plan. The whole plan is shown if the difficulty is `very_easy` or `easy`, or
+    if the plan is not the task's sound plan. Otherwise only an outline is shown. `baseline` shows
+    no plan. `cot` is `baseline` with a request to think.
 
     Raises:
         ValueError: The prompt type or difficulty is unknown, or `optimal` has no plan.

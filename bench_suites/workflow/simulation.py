@@ -1,8 +1,8 @@
 """Simulates tool calls: first the arguments decide whether a call succeeds, then a seeded draw.
 
-The draw depends only on the seed of the task and repetition (`luck`), the tool and the number of
-its runs. Model, phase and other calls have no influence. The first run of a tool therefore has the
-same draw for every model. A lower success rate can only turn successes into failures.
+The draw depends only on the seed of the task and repetition (`luck`), the tool and how often it has
+run. Model, phase and other calls have no influence. The first run of a tool therefore has the same
+draw for every model. A lower success rate can only turn successes into failures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ N_RECENT = 3
 
 
 def luck(run_seed: int, task_id: str, repeat: int) -> int:
-    """The seed of tool failures in a repetition of a task: equal for all models, phases and rates.
+    """The seed of tool failures in a repetition of a task.
+
+    It is the same for all models, phases and rates.
 
     Args:
         run_seed: Seed of the run.
@@ -125,10 +127,10 @@ class ToolSimulation:
     def chance_of(self, tool: Tool) -> float:
         """The chance that the tool's next run succeeds, if its arguments are right.
 
-        It is the nominal rate, times 0.7 if a dependency's last run failed, times 0.9 for each
-        failure among the tool's last three runs once it has run three times. These factors do not
-        reduce it below 0.1. Source: the original's rule, but without its factor of 0.5 for a
-        dependency that never succeeded: a call before its dependency is refused instead.
+        It is the nominal rate, times 0.7 if a dependency's last run failed. Once the tool has run
+        three times, each failure among its last three runs multiplies the chance by 0.9. These
+        factors do not reduce it below 0.1. Source: the original's rule, but without its factor of
+        0.5 for a dependency that never succeeded: a call before its dependency is refused instead.
         """
         chance = self.success_rate
         if not all(self._runs[need][-1] for need in tool.dependencies):

@@ -21,7 +21,7 @@ did not reach the spot."""
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The calls of a model. First calls show which plan it followed, later calls show corrections.
+    """The calls of a model. First calls show which plan it followed; later calls show corrections.
 
     Attributes:
         first: The first well-formed call of each known tool, in order.
@@ -43,7 +43,7 @@ class Tried:
         return cls(first, formed, is_over and bool(formed))
 
     def earlier(self, *tools: str) -> str | None:
-        """The tool among these that was called first; None if they were never called."""
+        """The tool among these that was called first; None if the model did not call any."""
         return next((tool for tool in self.first if tool in tools), None)
 
 
@@ -151,7 +151,7 @@ def followed(found: Sequence[Spot], calls: Sequence[Call], *, is_over: bool) -> 
     Args:
         found: One or more spots.
         calls: All calls, in order.
-        is_over: Whether the model itself ended the episode, with any words or without words.
+        is_over: Whether the model itself ended the episode, with or without saying so.
     """
     tried = Tried.of(calls, is_over=is_over)
     whom = [spot.followed(tried) for spot in found]

@@ -30,9 +30,10 @@ class Work:
     Attributes:
         done: Tools of the finished steps, in the order in which they were done.
         n_needless: Number of unnecessary calls: calls of a tool that the task does not need, of a
-            finished step, or with arguments that differ from the task's. A right call does no step
-            while a dependency has succeeded only with wrong arguments. The first such
-            success is not counted, since the wrong call is already counted.
+            finished step, or with arguments that differ from the task's. While a dependency has
+            succeeded only with wrong arguments, a call with the right tool and arguments cannot do
+            its step. The first such call that succeeds is not counted, since the dependency's wrong
+            call is already counted.
     """
 
     done: tuple[str, ...]
@@ -47,8 +48,8 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     step is undone: a model that caches a result and then parses the data must cache it again. The
     order of other steps is free.
 
-    A call is unnecessary because of its tool and arguments, even if it failed by chance. Refused
-    calls did not run, and cost only a turn.
+    Whether a call is unnecessary does not depend on its result, so calls that failed by chance are
+    counted, too. Refused calls did not run, and cost only a turn.
 
     Args:
         sound: The task's sound plan; no tool is in it twice.
@@ -81,7 +82,7 @@ def as_asked(step: PlanStep, call: Call) -> bool:
 
 
 def sent(call: Call) -> dict[str, object]:
-    """The meaning of a call's arguments for its tool, which must be known; comparable."""
+    """The meaning of a call's arguments, as in `effective`; the tool must be known."""
     return effective(call.tool, arguments_of(call))
 
 
@@ -96,7 +97,7 @@ def arguments_of(call: Call) -> dict[str, object]:
 
 
 def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The meaning of arguments for a tool, comparable: without null values and defaults."""
+    """The meaning of arguments for a tool, to compare calls: without null values and defaults."""
     found = {}
     known = load_tools()[tool]
     for name, value in arguments.items():

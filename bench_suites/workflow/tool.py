@@ -20,7 +20,7 @@ _DATA = Path(__file__).parent / "data" / "tools.json"
 
 
 class Constraints(msgspec.Struct, frozen=True):
-    """The constraints of a parameter's value besides its type.
+    """The constraints on a parameter's value, in addition to its type.
 
     Attributes:
         resource: The kind of resource that the value names. The resource must exist, unless the

@@ -26,7 +26,8 @@ def search_tools(query: str) -> tuple[Tool, ...]:
     """The tools that match a query best, at most five, best first; empty if no word is known.
 
     A word has more weight if it matches fewer tools, and more in a tool's operation than in its
-    description. Only the first 400 characters of the query are used; the time is linear in them.
+    description. Only the first 400 characters of the query are used; the time is linear in their
+    number.
     """
     scores: dict[str, float] = {}
     index = _index()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Outcome = Literal["solved", "partial", "unsolved"]
 
 MOST_NEEDLESS = 1
-"""The number of unnecessary calls that are allowed: a second look is not an error."""
+"""The maximum number of unnecessary calls in a solved task: a second look is not an error."""
 PARTIAL_FROM = 0.5
 """The minimum share of finished steps for the outcome `partial`."""
 ORIGINAL_SOLVED_FROM, ORIGINAL_PARTIAL_FROM = 0.8, 0.5
@@ -58,11 +58,12 @@ def score(episode: Episode) -> Verdict:
 
     Scores:
         steps: share of the task's steps that were done, 0 to 1.
-        needless: number of unnecessary calls, including random failures; see `Work`.
+        needless: number of unnecessary calls, including those that failed by chance; see `Work`.
         false_claim: 1 if the model ended the episode with `TASK_COMPLETED` before all steps were
             done. It affects no grade, and claims in other words do not count.
-        obeyed, repaired: only with a flawed plan. The plans differ at some places; these are the
-            shares of them where the model's first calls followed the flawed and the sound plan.
+        obeyed, repaired: only with a flawed plan, for the places where the two plans differ.
+            The share of places at which the model's first calls followed the flawed plan (obeyed)
+            or the sound plan (repaired).
         substitute: only with a flawed plan: 1 if the task is a substitute for one that the flaw
             cannot change.
         reachable: 1 if the task can be solved with its tool failures.

@@ -28,7 +28,7 @@ class BenchCase:
         repeat: Repetition number, from 0.
         flaw: Name of the plan's flaw; None without a flaw.
         severity: Severity of that flaw.
-        result: Its result for its cell.
+        result: Its result, in the form that the aggregate uses.
         run_seed: The seed of its run, which determines tasks and tool failures.
     """
 
@@ -48,7 +48,7 @@ class BenchCase:
 
     @property
     def draw(self) -> tuple[int, str, int]:
-        """Seed, task type and repetition. If they are equal, task and tool failures are the same.
+        """Seed, task type and repetition: the values that determine the task and its tool failures.
 
         Only a flaw can replace the task, and then all models get the same substitute.
         """

@@ -75,7 +75,7 @@ def counted(runs: Sequence[RunCases], reused: RunCases | None = None) -> Counted
 
 
 def _reference(cases: Sequence[BenchCase], earlier: Sequence[BenchCase]) -> tuple[BenchCase, ...]:
-    """The cases of the reused run with which 5.3 is compared: those with the same repetitions."""
+    """The cases of the reused run with which 5.3 is compared: the cases of the same repetitions."""
     asked = {
         (PHASE_53.conditions(case), case.repeat) for case in cases if case.suite == PHASE_53.suite
     }

@@ -29,7 +29,10 @@ def unscored(cases: Sequence[BenchCase]) -> str:
 
 
 def share(cases: Sequence[BenchCase], is_hit: Callable[[CaseResult], bool]) -> Share | None:
-    """The share of hits among the measured cases. Some cases share their task and tool failures."""
+    """The share of hits among the measured cases.
+
+    Its interval allows for cases that share their task and tool failures.
+    """
     return clustered_share((case.draw, is_hit(case.result)) for case in _measured(cases))
 
 
@@ -39,7 +42,7 @@ def reachable(cases: Sequence[BenchCase]) -> str:
 
 
 def of_reachable(cases: Sequence[BenchCase]) -> str:
-    """The solved share of the reachable cases, and its interval.
+    """The share of the reachable cases that are solved, and its interval.
 
     A refused prompt counts as reachable and not solved, since no tool failed by chance.
     """

@@ -43,7 +43,7 @@ def check_kinds(runs: Sequence[RunCases]) -> None:
 def each_once(
     cases: Iterable[BenchCase], key: Callable[[BenchCase], object] = attrgetter("case_id")
 ) -> list[BenchCase]:
-    """The cases without duplicates: for each key the first measured case, or the first case.
+    """The cases without duplicates: for each key the first measured case, otherwise the first case.
 
     The chosen case takes the place of the first case with its key.
 

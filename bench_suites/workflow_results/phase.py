@@ -9,7 +9,7 @@ from bench_suites.workflow_results.bench_case import BenchCase, Dimension, Value
 
 _DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 _SHARED: tuple[Dimension, ...] = ("prompt_type", "difficulty", "tool_success_rate")
-"""The dimensions of which every case of every phase has a value."""
+"""The dimensions for which every case of every phase has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Phase:
         number: Its number in WorkflowBench.
         question: Its question in a few words.
         level: The dimension that it varies; None if it only compares models.
-        reference: The prompt type of the cases in other phases with which it is compared. It never
-            runs this prompt type itself. None if it runs all its levels.
+        reference: The prompt type of the cases in other phases with which this phase is compared.
+            The phase never runs this prompt type itself. None if the phase runs all its levels.
     """
 
     suite: str

@@ -27,8 +27,9 @@ class Cell:
     """The cases of one row of a table.
 
     Attributes:
-        apart: Its values of the dimensions in `PhaseCells.apart`.
-        level: Its value of the phase's level; None if the phase has no level.
+        apart: Its values in the dimensions of `PhaseCells.apart`.
+        level: Its value in the dimension that the phase varies; None if the phase does not vary
+            any.
         cases: One or more cases.
     """
 

@@ -27,7 +27,7 @@ TABLES = "phases.md"
 """The file with the tables in the run's directory. The tables are too wide for a terminal."""
 _TITLE = "## "
 _TIMEOUT_S = 300
-"""A hundred times the duration of the full plan of 12,200 cases."""
+"""A hundred times as long as it takes to make the tables of the full plan (12,200 cases)."""
 # The quotes are unescaped, so they are not inside a JSON string.
 _SUITE = re.compile(rb'"suite":"phase5([1-5])"')
 
@@ -51,7 +51,7 @@ class WorkflowResults:
         if run.summary is None:
             return
         if run.manifest.host is not None and not run.summary.statistics.n_final:
-            # A host in a cluster may have got no case.
+            # A host in a cluster may have run no case.
             return
         try:
             phases = phases_in(run.directory)

@@ -31,7 +31,7 @@ class RunCases:
         cases: In the order of pytest's collection.
         taken: The cases that its suites took instead of running them, including suites that are
             not phases. If `cases` is empty, this is not empty.
-        reused: Name of the directory of the run that it reused, if any.
+        reused: Name of the directory of the run that it reused, or None.
     """
 
     directory: Path

@@ -161,7 +161,7 @@ def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
     levels = by_key((cell.apart, cell.level) for cell in cells)
     conditions = by_key((tuple(those), apart) for apart, those in levels.items())
     for alike, aparts in conditions.items():
-        # Join the values of one dimension only: with several, not every combination may occur.
+        # Join the values of one dimension only: with several, some combinations might be missing.
         is_list = len(aparts[0]) == 1
         for apart in [(_joined([one for (one,) in aparts]),)] if is_list else aparts:
             yield replace(cells[0], apart=apart, level=_joined(alike))
@@ -215,7 +215,7 @@ def _cases(cells: Sequence[Cell]) -> tuple[BenchCase, ...]:
 
 
 def _same_tasks(found: PhaseCells, notes: Footnotes) -> Column:
-    """The solved shares with the flaw and with the sound plan, over pairs with the same task."""
+    """The shares solved with the flaw and with the sound plan, over pairs with the same task."""
     phase = found.phase
     cases = _cases(found.cells)
     sound = {

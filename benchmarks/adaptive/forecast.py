@@ -23,8 +23,8 @@ class Situation:
     Attributes:
         pool: The text of the pool file.
         cases: Arguments that select the cases.
-        earlier_mode: Mode of the earlier run on which the plan is based; None means the pool's
-            latencies.
+        earlier_mode: Mode of the earlier run on which the plan is based; None means that the plan
+            uses the pool's latencies.
         n_processes: pytest-xdist's `-n`.
     """
 

@@ -1,4 +1,4 @@
-"""The real broker against providers in virtual time. The pool may declare wrong limits."""
+"""Simulates the real broker and providers in virtual time. The pool may declare wrong limits."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Outcome:
         n_refused_late: Refusals of requests that were sent after the first answer.
         t90_s: Seconds until the mean over ten seconds reaches 90 % of the best rate; infinity if it
             never does.
-        recovery_s: This time after the last change of the provider's capacity; None without a
-            change.
-        peak: The maximum of requests in flight.
+        recovery_s: The same time, counted from the last change of the provider's capacity; None
+            without a change.
+        peak: The maximum number of requests in flight.
         ceiling: The seats that the pool declares.
         end_s: The end of the last request.
         n_infra: The number of requests that were given up.
@@ -128,7 +128,7 @@ class LimitPlay(BrokerPlay):
         self.connect("main")
 
     def run(self) -> Outcome:
-        """Simulate until the end of the span, or of the requests."""
+        """Simulate until the span ends, or all requests have ended."""
         self.begin()
         while self._n_open:
             next_s = self.next_s()
@@ -237,7 +237,7 @@ class LimitPlay(BrokerPlay):
         )
 
     def best(self, from_s: float, to_s: float) -> float:
-        """The most answers that the provider can give in that time."""
+        """The maximum number of answers that the provider can give between these two times."""
         changes = (one.from_s for one in self._provider.bears)
         edges = [from_s, *(at_s for at_s in changes if from_s < at_s < to_s), to_s]
         return sum(
@@ -246,7 +246,7 @@ class LimitPlay(BrokerPlay):
         )
 
     def _reaches(self, times: list[float], from_s: float, to_s: float) -> float:
-        """Seconds from `from_s` to the start of the first ten seconds at 90 % of the best."""
+        """Seconds from `from_s` to the start of the first ten seconds at 90 % of the best rate."""
         step_s = 0.5
         begin_s = from_s
         while begin_s + MEAN_OVER_S <= to_s:

@@ -37,10 +37,10 @@ class Provider:
     """One kind of provider.
 
     Attributes:
-        bears: Its capacities in order of time. The first begins at 0.
-        knee: Requests in flight up to which an answer takes its usual time. With more, all answers
-            take longer: the provider answers knee / mean per second and never refuses. Infinity
-            means that there is no knee.
+        bears: Its capacities in chronological order. The first begins at 0.
+        knee: The number of requests in flight up to which an answer takes its usual time. With
+            more, all answers take longer: the provider answers knee / mean per second and never
+            refuses. Infinity means that there is no knee.
         sigma: Standard deviation of the logarithm of an answer's time, whose mean is one second.
         slow: Share of answers that take `slow_s` instead.
         errors: Share of requests answered with 500.
@@ -78,7 +78,7 @@ class Provider:
         return next(one for one in reversed(self.bears) if one.from_s <= now_s)
 
     def best_per_s(self, now_s: float, most_seats: float) -> float:
-        """The maximum of answers per second for a client with this number of seats."""
+        """The maximum number of answers per second for a client with this number of seats."""
         bears = self.at(now_s)
         if bears.refuses:
             return 0.0
@@ -89,7 +89,7 @@ class Provider:
         )
 
     def knee_at(self, now_s: float) -> float:
-        """The requests in flight up to which an answer takes its usual time, at `now_s`."""
+        """The `knee` at `now_s`: with more requests in flight, answers take longer than usual."""
         knee = self.at(now_s).knee
         return self.knee if knee is None else knee
 

@@ -6,15 +6,16 @@ from benchmarks.overhead.comparison import summary_of_run
 from benchmarks.overhead.measurement import Goal, Measurement, Options, Rows, note
 
 POOLS = {"qwen": 1_200, "azure": 24_000}
-"""Cases for each model of a pool. Fixed mode takes about 90 s, so a search of some seconds is a
-small part, as in real runs."""
+"""Cases for each model of a pool. Fixed mode takes about 90 s, so the search for limits, which
+takes some seconds, is a small part of the run, as in real runs."""
 
 
 def runs_round(options: Options) -> Rows:
     """Run both pools in both modes, in turn.
 
     `refused` is the share of 429 answers in the server's log. `makespan_s` is the time from the
-    first send to the last end. `throughput` is the throughput of adaptive mode / fixed mode.
+    first send to the last end. `throughput` is the throughput of adaptive mode, divided by the
+    throughput of fixed mode.
 
     Raises:
         CommandError: A run failed.

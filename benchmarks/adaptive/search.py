@@ -18,7 +18,7 @@ def search(scenario: Scenario, seed: int) -> dict[str, float]:
     `used` is the number of answers divided by the maximum that the provider can give; the time of
     the search is included. `refused` is the share of attempts answered with 429. `t90_s` is the
     time in seconds until the rate over ten seconds reaches 90 % of the best rate; infinity if it
-    never does. `again_s` is the same time after the last change. `at_once` is the maximum of
+    never does. `again_s` is the same time after the last change. `at_once` is the maximum number of
     requests in flight. `missed` is the number of missed aims.
     """
     note(f"search: {scenario.name}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 ROOT = Path(__file__).parents[2]
-"""The project's folder, which contains the pools and in which pytest starts."""
+"""The project's folder, which contains the pools, and where pytest starts."""
 
 ALONE = ("--confcutdir=benchmarks/overhead",)
 """Arguments that run this suite without the project's conftest, which loads other suites."""
@@ -57,8 +57,8 @@ class Cost:
         started_s: The time of its start, in monotonic seconds of the machine.
         wall_s: Seconds from its start to its end.
         cpu_s: User and system time of the process and of all children that it waited for.
-        said: Its output on both streams.
-        peaks_mib: If it was watched, the peak of resident memory of each process in MiB.
+        said: Its output on stdout and stderr together.
+        peaks_mib: If it was watched, the peak resident memory of each process in MiB.
             `pytest` is the started process. The others are `gw0`, ..., and the tool's own, such as
             `broker`.
     """
@@ -75,7 +75,7 @@ class Checkout:
     """The code to measure.
 
     Attributes:
-        variables: The environment of its commands, see `measured_environment`.
+        variables: The environment of its commands (see `measured_environment`).
         folder: A tree of this project.
         python: An interpreter in which that tree is installed.
         suite: The path of this suite in the tree; it was in `bench_suites` until 2026-11-28.
@@ -163,7 +163,7 @@ def said_by(python: Path, script: str, option: str) -> str:
     """Run a script in another environment, and return its output.
 
     Raises:
-        ConfigError: It fails, since the environment of the option lacks a package.
+        ConfigError: The script fails, since that environment lacks a package.
     """
     try:
         return subprocess.run(
@@ -179,8 +179,9 @@ def said_by(python: Path, script: str, option: str) -> str:
 def measured_environment() -> Iterator[dict[str, str]]:
     """The environment of all measured commands, which is the same on every machine.
 
-    They name a separate folder for compiled files. If bytecode cannot be written, as in many
-    containers, every process compiles the tool and rewrites its tests again, in 0.4 s of CPU.
+    It contains variables that name a separate folder for compiled files. If bytecode cannot be
+    written, as in many containers, every process compiles the tool and rewrites its tests again, in
+    0.4 s of CPU.
     """
     with tempfile.TemporaryDirectory(prefix="overhead-") as compiled:
         kept = {
@@ -223,7 +224,7 @@ def pin_server(pid: int) -> None:
 
 
 class _Watch:
-    """The peaks of memory of a command's processes.
+    """The peak memory of each process of a command.
 
     The kernel keeps each peak (`VmHWM`), so sampling only has to read it before the end. `wait4`
     returns the wrong peak for a small command: the memory of the process that started it.
@@ -260,7 +261,7 @@ def processes_of(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def peak_kib(pid: int) -> int:
-    """The peak of memory of a process in KiB; 0 if it has ended."""
+    """The peak memory of a process in KiB; 0 if the process has ended."""
     for line in _read(Path(f"/proc/{pid}/status")).splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])
@@ -268,7 +269,7 @@ def peak_kib(pid: int) -> int:
 
 
 def _read(path: Path) -> str:
-    """A file of a process; empty if the process has ended."""
+    """The content of a file in `/proc`; empty if the process has ended."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

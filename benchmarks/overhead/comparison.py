@@ -41,7 +41,7 @@ def measurement_of(workload: Workload) -> Measurement:
 
 
 def workload_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once, and return all figures and the tool's figures / the others' figures.
+    """Run every client once; return all figures, and the tool's figures divided by the others'.
 
     Raises:
         CommandError: A command failed, or not all requests were answered.
@@ -67,8 +67,8 @@ def run_clients(workload: Workload, clients: Mapping[str, Client], options: Opti
     from the command's start to the first arrival, and `end_s` is the time from the last reply to
     the command's end. `rest_s`, for clients with a journal, is the time from the last case's report
     to the command's end.
-    `efficiency` is the ideal at the declared mean latency / `phase_s`. `of_greedy` is `phase_s` /
-    the time of list scheduling with the drawn latencies.
+    `efficiency` is the ideal time at the declared mean latency, divided by `phase_s`. `of_greedy`
+    is `phase_s`, divided by the time of list scheduling with the drawn latencies.
     """
     best = ideal_of(workload)
     rows: Rows = {}
@@ -103,7 +103,7 @@ def quotients(rows: Rows, label: str, other: str) -> Rows:
 
 
 def last_report_s(directory: Path) -> float | None:
-    """The monotonic time of the last case's grade, which its report follows immediately.
+    """The monotonic time of the last case's grade. The case's report follows immediately.
 
     The time comes from the journal, since every checkout writes one.
 

@@ -43,7 +43,7 @@ def answer(text: str) -> dict[str, str]:
 
 
 def follow_up(turn: int) -> dict[str, str]:
-    """The message after the answer of that turn, counted from 0."""
+    """The message after the answer of this turn; turns are counted from 0."""
     return {"role": "user", "content": f"go on, {turn}"}
 
 

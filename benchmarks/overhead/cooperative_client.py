@@ -1,8 +1,8 @@
 """pytest-asyncio-cooperative with aiohttp, as its users use it: no limits, no stored results.
 
 `python -m benchmarks.overhead peers` runs this as a separate process, in an environment without
-pytest-ultrapar. The only argument is JSON, see `conversation.Orders`. pytest collects this file in
-the same process, so the tests also read the argument.
+pytest-ultrapar. The only argument is JSON (see `conversation.Orders`). pytest collects this file
+in the same process, so the tests also read the argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FREE = [lane for lane in ORDERS["lanes"] for _ in range(lane["n_slots"])]
 
 @pytest.fixture(scope="session")
 async def session() -> aiohttp.ClientSession:
-    """A session that stays open: the plugin ends a yield fixture when no test uses it."""
+    """A session that is never closed: the plugin ends a yield fixture whenever no test uses it."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=len(FREE)), cookie_jar=aiohttp.DummyCookieJar()
     )

@@ -1,4 +1,4 @@
-"""The error rates of the default gate: how often it fails without a change, and with one."""
+"""The error rates of the default gate: how often it fails with and without a real change."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def pool_text(kind: Kind, seed: int) -> str:
 
 
 def gate_round(options: Options) -> Rows:
-    """Run all runs one at a time, and judge them, in about three minutes.
+    """Make all runs, one at a time, and judge them. This takes about three minutes.
 
-    `same` compares each of five runs with the other four. `slower` and `worse` compare ten runs
-    each with all five. `caught` counts the comparisons in which a rule failed.
+    `same` compares each of five runs with the other four. `slower` and `worse` each compare ten
+    runs with all five. `caught` counts the comparisons in which a rule failed.
     """
     with tempfile.TemporaryDirectory(prefix="gate-") as folder:
         runs: dict[tuple[Kind, int], Path] = {}
@@ -99,7 +99,7 @@ def gate_title(_: Options) -> str:
 
 
 def stated_power(worse_by: float = WORSE_BY) -> float:
-    """The chance that the default rule on one model's solved rate fails."""
+    """The chance that the default rule for the solve rate of one model fails."""
     return chance_of_failing(
         N_CASES,
         base_rate=_RIGHT,

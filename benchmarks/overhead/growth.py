@@ -26,11 +26,11 @@ _ALL = "CPU per case, most / fewest"
 
 
 def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options) -> Rows:
-    """Run few cases and each size with each `-n`, with answers of 20 ms, and also empty tests.
+    """For each `-n`, run a few cases, then each of `sizes`, and the same numbers of empty tests.
 
-    `cpu_ms` is the CPU of a case in all processes of the client, including the compaction. The
-    other figures are the peak of memory of a process, and its growth beyond the growth over the
-    same number of empty tests, in total and per case. A comparison of checkouts omits the empty
+    Answers take 20 ms. `cpu_ms` is the CPU of a case in all processes of the client, including the
+    compaction. The other figures are a process's peak memory, and how much more it grows than with
+    the same number of empty tests, in total and per case. A comparison of checkouts omits the empty
     tests.
     """
     sizes = (options.cases,) if options.cases else sizes
@@ -63,8 +63,8 @@ def growth_round(sizes: Sequence[int], numbers: Sequence[int], options: Options)
 def _both(n: int, n_processes: int, options: Options) -> tuple[Cost, Cost | None]:
     """Run cases, and the same number of empty tests, and watch the memory of each process.
 
-    The kernel's own figure is for the largest process, and the compaction of 100,000 cases is
-    larger than pytest.
+    The kernel's own figure covers only the largest process. With 100,000 cases, that is the
+    compaction, not pytest.
     """
     note(f"-n {n_processes}: {n} cases")
     workload = replace(MEMORY, n_cases=n)

@@ -29,7 +29,7 @@ class Ideal:
     """Times that no client can beat.
 
     Attributes:
-        n_seats: The maximum of requests in flight.
+        n_seats: The maximum number of requests in flight.
         bound_s: The lower bound: all seats are always busy. It is at least the longest episode,
             whose turns follow each other.
         mean_s: The time of all requests at the mean latency in the pool file, on all seats. The
@@ -45,7 +45,7 @@ class Ideal:
 
 
 def ideal_of(workload: Workload) -> Ideal:
-    """The ideal of a workload on its pool, if any episode can run on any seat."""
+    """The ideal times of a workload on its pool, if any episode can run on any seat."""
     pool = workload.pool()
     n_seats = pool.seats(pool.lanes)
     assert n_seats is not None

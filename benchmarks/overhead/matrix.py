@@ -1,4 +1,4 @@
-"""The used share of an uneven pool, compared with the static even split of the scripts."""
+"""How much of an uneven pool is used, compared with the static even split of the scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POLICIES = ("even", "split")
 
 _N_NUMBERS = 150
 """Cases of each of the pool's four models. The lower bound is 15 s with six-turn episodes of 0.6 to
-1.9 s, so the uneven end, a part of one episode, is a few per cent."""
+1.9 s. The uneven end of a run is shorter than one episode: only a few per cent of the run."""
 
 
 def matrix_round(options: Options) -> Rows:

@@ -165,7 +165,7 @@ def _shown(value: float) -> str:
 
 
 def compare(measurement: Measurement, options: Options) -> Found:
-    """Run rounds of both checkouts in turn. The order of the two alternates.
+    """Run rounds of both checkouts in turn. The checkout that runs first alternates.
 
     Raises:
         CommandError: A command failed.
@@ -187,7 +187,7 @@ def compare(measurement: Measurement, options: Options) -> Found:
 
 
 def pair_lines(pairs: Sequence[dict[str, Rows]]) -> list[str]:
-    """The lines for every figure of both sides: before, after, and whether it changed."""
+    """For every figure of both checkouts, a line: before, after, and whether the figure changed."""
     rows = []
     for label, figures in pairs[0]["before"].items():
         for name in figures:

@@ -1,7 +1,7 @@
 """Compares the tool with a bare client and with a plugin that has no limits, on the same cases.
 
-All run in turn, each against a fresh server. The tool runs without the project's conftest, which
-loads other suites, as it does for its users.
+All run in turn, each against a fresh server. The tool runs as it does for its users: without the
+project's conftest, which loads other suites.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GOALS = {
 
 
 def peers_round(workload: Workload, options: Options) -> Rows:
-    """Run every client once, and return all figures and the tool's figures / the others' figures.
+    """Run every client once; return all figures, and the tool's figures divided by the others'.
 
     Raises:
         CommandError: A command failed, or not all requests were answered.

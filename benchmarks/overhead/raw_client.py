@@ -1,7 +1,7 @@
 """The practical optimum: aiohttp and uvloop with slots that pull cases, and no other work.
 
 `python -m benchmarks.overhead` runs this as a separate process, so that its command is comparable
-with a pytest command. The only argument is JSON, see `conversation.Orders`.
+with a pytest command. The only argument is JSON (see `conversation.Orders`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def start_round(options: Options) -> Rows:
     rows = {name: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for name, cost in costs.items()}
     rows["difference of the first two"] = {
         "more_ms": 1000 * (loaded.wall_s - without.wall_s),
-        # A busy machine changes CPU less.
+        # CPU time depends less on how busy the machine is.
         "more_cpu_ms": 1000 * (loaded.cpu_s - without.cpu_s),
     }
     return rows
@@ -96,7 +96,7 @@ def _beside(options: Options, cases: Sequence[str], empty: Sequence[str]) -> dic
         "empty_cpu_s": other.cpu_s,
         "empty_mib": other.peaks_mib["pytest"],
         "ratio": own.wall_s / other.wall_s,
-        # A busy machine changes CPU less.
+        # CPU time depends less on how busy the machine is.
         "cpu_ratio": own.cpu_s / other.cpu_s,
     }
 

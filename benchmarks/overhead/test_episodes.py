@@ -1,4 +1,4 @@
-"""The cost of the tool for whole episodes: cases of six turns, each after the answer to the last.
+"""The cost of the tool for whole episodes: cases of six turns, each after the previous answer.
 
 The test has its own file, since pytest always collects whole files. Run it with
 `pools/overhead-episodes.toml`. `python -m benchmarks.overhead episodes` measures it.

@@ -1,4 +1,4 @@
-"""The cases for the measurement of the gate. The pool sets the chance of a right answer.
+"""The cases with which the gate is measured. The pool sets the chance of a right answer.
 
 `python -m benchmarks.overhead gate` makes the pools and measures.
 """

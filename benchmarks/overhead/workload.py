@@ -19,7 +19,7 @@ class Workload:
     Attributes:
         test: The test's path in this folder.
         pool_file: The name of the pool file in `pools/`.
-        n_turns: Requests per case, one at a time.
+        n_turns: Requests per case, sent one after the other.
         n_processes: The values of `-n` for which there are goals.
     """
 

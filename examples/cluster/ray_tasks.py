@@ -2,10 +2,10 @@
 
     python ray_tasks.py nightly-17 SUITE --ultrapar-pool pool.toml -n 4
 
-All nodes need pytest-ultrapar[cluster] and the variables of the pool's keys. The suite and the pool
-must have the same path on all nodes: use a shared file system, or the job's working directory.
-The script reads the server's URL from ULTRAPAR_CLUSTER. Run directories are in OUT, by default
-`runs/`. If OUT is not on a shared file system, collect them before the merge.
+All nodes need pytest-ultrapar[cluster] and the environment variables with the pool's keys. The
+suite and the pool must have the same path on all nodes: use a shared file system, or the job's
+working directory. The script reads the server's URL from ULTRAPAR_CLUSTER. Run directories are in
+OUT, by default `runs/`. If OUT is not on a shared file system, collect them before the merge.
 """
 
 from __future__ import annotations

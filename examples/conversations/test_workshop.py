@@ -103,7 +103,7 @@ TASKS = cases("tasks.jsonl", "name", "wishes", "expected", id="id", meta=("kind"
 @pytest.mark.ultrapar(summary=("model", "meta.kind"))
 @pytest.mark.parametrize(("name", "wishes", "expected"), TASKS)
 def test_bookings(visit: Visit, expected: dict[str, str | None], grade: Grader) -> None:
-    """Compare the bookings with `expected`: changed bookings, None if cancelled."""
+    """Compare the bookings with `expected`, which lists the changes; None means cancelled."""
     wanted = {key: day for key, day in (Workshop().days | expected).items() if day}
     reason = None if visit.days == wanted else f"bookings are {visit.days}, not {wanted}"
     labels = {"ended": "yes" if visit.ended else "no"}

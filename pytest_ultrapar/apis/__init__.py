@@ -2,7 +2,8 @@
 
 `registry.py` lists the APIs and defines their interface. `openai.py` is the simplest; the others
 translate chat completions (`translation.py`). Every API's answer becomes a `Reply` (`reply.py`).
-`classify.py` finds the class of a failure with the wordings of servers in `vocabulary.toml`;
-`failure_classes.py` lists the consequences of each class. `request.py` reads the load of a request
-to any API, and `as_chat.py` makes its messages readable.
+`classify.py` finds the class of a failure: it compares the server's error with the wordings in
+`vocabulary.toml`. `failure_classes.py` lists the consequences of each class. `request.py` reads
+from any API's request the fields that determine its tokens and cost. `as_chat.py` makes the
+messages of such a request readable.
 """

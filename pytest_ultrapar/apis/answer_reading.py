@@ -1,4 +1,4 @@
-"""The parts of reading an answer that all APIs share: bounded JSON, token counts, and errors.
+"""The code with which all APIs read answers: JSON of limited size, token counts, and errors.
 
 Each API adds its wire shapes. This module limits bodies, repairs them and checks their values.
 """
@@ -35,14 +35,14 @@ NOTHING = msgspec.Raw(b"null")
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """The common fields of an answer or event. Instead of an answer, it may contain an error.
+    """The fields that all answers and events have. The object may be an error instead of an answer.
 
     Attributes:
-        error: The error, if it is in a field.
+        error: The field `error`, which contains the error unless the whole object is one.
         kind: The field `type`. If the whole object is an error, `type` or `object` is "error".
         object: The kind of the object.
-        id: Not decoded, so that an odd value does not make the answer invalid. The same applies to
-            `model` and `usage`.
+        id: The id. It is not decoded, so that an odd value does not make the answer invalid. The
+            same applies to `model` and `usage`.
     """
 
     error: msgspec.Raw = NOTHING
@@ -67,7 +67,7 @@ protects against a hostile stream of empty pieces."""
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
     """Decode an answer or an event of a stream, or return the reason why that is impossible.
 
-    Text that cannot be stored is escaped (`server_json.repaired`). Side fields with unexpected
+    Text that cannot be stored is escaped (`server_json.repaired`). Optional fields of unexpected
     types are ignored (`server_json.decode_tolerantly`).
 
     Args:
@@ -112,7 +112,7 @@ def error_in(found: Answer, content: bytes) -> Failure | None:
 
 
 _NO_ERROR = frozenset(("", "0", "0.0", "200", "none", "null", "false", "ok", "success", "no error"))
-"""Values of `error` that mean no error: some gateways send the field with good answers, too."""
+"""Values of `error` that mean no error: some gateways send this field even with valid answers."""
 _LONGEST_NO_ERROR = 300
 
 
@@ -137,9 +137,10 @@ def is_nothing(field: msgspec.Raw) -> bool:
 
 
 class Usage(dict[str, msgspec.Raw]):
-    """The token counts of an API, not decoded.
+    """The token counts in an answer, as undecoded JSON.
 
-    Gateways may write 12.0, and an odd count must not make the answer invalid.
+    Each count is decoded separately: gateways may write 12.0, and an odd count must not make the
+    answer invalid.
     """
 
     @classmethod
@@ -154,7 +155,8 @@ class Usage(dict[str, msgspec.Raw]):
             name: The name of the number.
             within: The field of the usage that contains it; empty for the usage itself.
         """
-        # Many answers lack some counts; exceptions would take a third of the reading time.
+        # Many answers lack some counts. Raising an exception for each would take a third of the
+        # time to read an answer.
         counts = self if not within else Usage.of(self[within], "") if within in self else Usage()
         if name not in counts:
             return None
@@ -165,7 +167,10 @@ class Usage(dict[str, msgspec.Raw]):
         return int(number) if 0 <= number <= MOST_TOKENS else None
 
     def add(self, more: Usage) -> None:
-        """Apply a later event's counts, which are totals; ignore zeros, which some servers send."""
+        """Update the counts from a later event, whose counts are totals.
+
+        Zeros are ignored, because some servers send them.
+        """
         for name, figure in more.items():
             if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
                 self[name] = figure
@@ -193,7 +198,8 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""Words from the providers' documentation. Unknown words are not failures."""
+"""The finish reasons of a content filter, from the providers' documentation. Unknown reasons are
+not failures."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
@@ -201,7 +207,7 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
 
     Args:
         reason: The finish reason as the API names it.
-        why: The API's explanation, if any.
+        why: The API's explanation; may be empty.
     """
     if reason is None:
         return None
@@ -222,9 +228,8 @@ class _ErrorCode(msgspec.Struct):
 def failure_in_answer(error: bytes) -> Failure:
     """Return the failure for an error object, according to the rules for HTTP errors.
 
-    vLLM puts the HTTP status into `code`; OpenAI puts words into `code` and `type`. If both are
-    missing, it is a server error. The request may be billed, because the provider had begun to
-    answer.
+    vLLM puts the HTTP status into `code`; OpenAI puts words into `code` and `type`. An error with
+    neither is a server error. The request may be billed, because the provider had begun to answer.
 
     Args:
         error: The object as JSON.
@@ -238,7 +243,8 @@ def failure_in_answer(error: bytes) -> Failure:
 def _status(error: bytes) -> int:
     found = part_of(error, _ErrorCode) or _ErrorCode()
     code = str(found.code)
-    # A status has three digits; `int` refuses texts of more than 4300 digits.
+    # An HTTP status has three digits. Do not convert longer texts: `int` refuses more than 4300
+    # digits.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
     known = map(status_of, (code, found.type or "", str(found.status)))
@@ -255,7 +261,8 @@ _PIECE = re.compile(
 _CUT = re.compile(rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX))
 """Half of a surrogate pair at the beginning or end of a piece. Python strings cannot store it."""
 _MARK = os.urandom(8).hex()
-"""Marks a half until its other half arrives. It is random, so that no server can send it."""
+"""Marks half of a surrogate pair until the other half arrives. It is random, so that no server can
+send it."""
 _HALF = re.compile(rf"{_MARK}(?:([dD][89abAB]..){_MARK}([dD][c-fC-F]..)|(....))")
 
 
@@ -269,7 +276,10 @@ def _whole(half: re.Match[str]) -> str:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """Join the pieces of a stream's text. Split characters are joined, unpaired halves escaped."""
+    """Join the pieces of a stream's text, and the halves of split characters.
+
+    Halves without a partner are escaped.
+    """
     return _HALF.sub(_whole, "".join(pieces))
 
 
@@ -334,7 +344,7 @@ class EventStream(Generic[A]):
         raise NotImplementedError
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, made from all events that came before an error, if there was one."""
+        """The reply, made from all events or, if there was an error, from the events before it."""
         raise NotImplementedError
 
     def _note_token(self, now_s: float) -> None:

@@ -57,7 +57,7 @@ class Anthropic(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL contains a part of the path that the plugin adds, or None."""
+        """An error message if the URL already contains what the plugin appends, or None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
             return 'must be the address without "/v1" and the rest of the path'
         return None
@@ -91,7 +91,7 @@ class Anthropic(OpenAi):
         return replace(reply, native={"api": NAME, "turn": turn})
 
     def stream(self) -> MessageStream:
-        """An empty stream."""
+        """A new reader of one streamed answer."""
         return MessageStream()
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
@@ -227,7 +227,8 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
 }
-"""Other reasons, such as `pause_turn`, keep the API's word: chat completions have no such word."""
+"""Other reasons, such as `pause_turn`, keep the API's name, because chat completions have no
+equivalent."""
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 

@@ -1,6 +1,6 @@
-"""Convert the messages of a request to any API to chat completions, for readers of transcripts.
+"""Rewrite the messages of any API's request as chat completions, for readers of transcripts.
 
-This is the reverse of `translation`, but the result is never sent: unknown parts stay unchanged.
+This is the reverse of `translation`. The result is never sent, so unknown parts can stay unchanged.
 Callers need not name the API, because each API uses different fields.
 """
 
@@ -113,7 +113,7 @@ def _within(block: _Fields, name: str) -> _Fields:
 
 
 def _of_blocks(item: _Fields, blocks: list[Any]) -> Iterator[_Fields]:
-    """Yield the results first, each as one message, then the turn with all other blocks."""
+    """Yield one message for each tool result, then one message with all other blocks."""
     rest: list[Any] = []
     calls: list[_Fields] = []
     thoughts: list[str] = []

@@ -21,7 +21,7 @@ class Azure(OpenAi):
     base_url_hint: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL contains a part of the path that the plugin adds, or None."""
+        """An error message if the URL already contains what the plugin appends, or None."""
         if "/openai" in urlsplit(base_url).path:
             # ".../openai/v1" is OpenAI's own API.
             return (

@@ -1,4 +1,4 @@
-"""Find the meaning of an HTTP response without a reply, for all APIs with OpenAI's error format."""
+"""Find out what a response without a reply means, for all APIs with OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOKED_AT = 16_384
 _MOST_CODES = 50
 _LONGEST_CODE = 200
 _ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
-"""An address. `#token-limit` is not part of it: this is how DashScope marks a rate limit."""
+"""An address, without the ending `#token-limit` with which DashScope marks a rate limit."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
 """The part of a printed pydantic validation error that quotes the request."""
 _NOT_THERE = msgspec.Raw()
@@ -38,7 +38,8 @@ class ErrorSaid:
     Attributes:
         codes: The codes, types and statuses of the error and of its inner error.
         message: The message, without addresses and quotes from the request.
-        back_s: Seconds to wait before a retry, from Google's `RetryInfo`; None without one.
+        back_s: Seconds to wait before a retry, from Google's `RetryInfo`; None if the error does
+            not contain it.
         param: The wrong parameter; empty if the error does not name a parameter.
     """
 
@@ -143,7 +144,7 @@ def read_error(body: bytes) -> ErrorSaid:
 def _word(raw: msgspec.Raw) -> str:
     try:
         return str(_word_decoder.decode(raw))[:_LOOKED_AT]
-    except (*UNREADABLE, ValueError):  # an int with more digits than Python prints
+    except (*UNREADABLE, ValueError):  # an int with too many digits for Python to print
         return ""
 
 
@@ -285,7 +286,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
 
 
 def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
-    """Return the failure with the meaning of the first pattern in the pool that matches, if any.
+    """Return the failure, with the meaning of the pool's first matching pattern if one matches.
 
     Args:
         failure: The failure according to the plugin's vocabulary.
@@ -317,7 +318,7 @@ def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
 
 
 def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:
-    """Apply the header `x-should-retry`; it never keeps a lane that the failure removes."""
+    """Apply the header `x-should-retry`. It does not stop a failure from removing a lane."""
     should_retry = parse_should_retry(headers)
     if should_retry is False:
         return replace(failure, is_final=True)

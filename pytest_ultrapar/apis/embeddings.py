@@ -14,7 +14,10 @@ class Embeddings:
     """The `registry.Reader` for embeddings."""
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """A reply without text. Vectors are not decoded: there may be 2,000 with 3,072 numbers."""
+        """A reply without text.
+
+        The vectors are not decoded: there may be 2,000 of 3,072 numbers each.
+        """
         found = answered(body, _decoder, "list of embeddings")
         if isinstance(found, Failure):
             return found

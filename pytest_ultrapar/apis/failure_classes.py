@@ -34,15 +34,15 @@ Scope = Literal["lane", "key_model", "key", "instance"]
 """The part that a failure removes: the lane, its key for its model, its key, or its instance."""
 Again = Literal["free", "attempts", "once", "reconnect", "never"]
 """How often a request is sent again. `free`: whenever a lane is up; `attempts`: within
-`--ultrapar-max-attempts`; `once`: one more time; `reconnect`: over new connections; `never`. Only
-`attempts` and `once` cost an attempt."""
+`--ultrapar-max-attempts`; `once`: one more time; `reconnect`: over new connections; `never`: not at
+all. Only `attempts` and `once` cost an attempt."""
 Control = Literal["cut", "pause_growth", "no"]
 """How the controller of a lane's limit reacts."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerRule:
-    """The rule by which failures in a row open a lane's circuit breaker.
+    """How many failures in a row open a lane's circuit breaker, and how long it stays open.
 
     Attributes:
         after: The number of failures in a row after which the breaker opens.
@@ -57,11 +57,11 @@ class BreakerRule:
 
 
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
-"""Five in a row: with fewer, chance could stop a working lane. The pause doubles up to two minutes,
-so the run notices within two minutes that a server is back."""
+"""Five failures in a row: with fewer, a working lane might be stopped by chance. The pause doubles
+up to two minutes, so the run notices within two minutes that a server is back."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
-"""A refused connection or a loading model is a certain sign, and the next try costs nothing. The
-run notices within 2 s that a server has become ready."""
+"""After a refused connection, or while a model loads, the server is certainly not ready, and the
+next try costs nothing. The run notices within 2 s that a server has become ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class FailureClass:
 
     @property
     def costs_attempt(self) -> bool:
-        """Whether `--ultrapar-max-attempts` counts it, as a failure of the request itself."""
+        """Whether it is the request's own failure, so that `--ultrapar-max-attempts` counts it."""
         return self.again in {"attempts", "once"}
 
 
@@ -183,7 +183,8 @@ def backoff_s(n: int, rng: random.Random) -> float:
 
 # `bad_request` removes an instance only if the instance has never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance whose cause may be the request: `broker.refusal_cause`."""
+"""Refusals of a key, model or instance that the request itself may have caused (see
+`broker.refusal_cause`)."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes that show that a lane works."""

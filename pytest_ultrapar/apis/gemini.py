@@ -58,7 +58,7 @@ class Gemini(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """An error message if the URL contains a part of the path that the plugin adds, or None."""
+        """An error message if the URL already contains what the plugin appends, or None."""
         if "/v1" in urlsplit(base_url).path:
             return 'must be the address without "/v1beta" and the rest of the path'
         return None
@@ -84,11 +84,11 @@ class Gemini(OpenAi):
         return content.reply(lane, latency_s)
 
     def stream(self) -> ContentStream:
-        """An empty stream."""
+        """A new reader of one streamed answer."""
         return ContentStream()
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """None: the API does not report its limits."""
+        """Always None, because the API does not report its limits."""
         return None
 
 

@@ -106,7 +106,7 @@ class OpenAi:
         return reply_of(completion.choices, completion, completion.counted, lane, latency_s)
 
     def stream(self) -> Stream:
-        """An empty stream."""
+        """A new reader of one streamed answer."""
         return ChatStream()
 
     def failure(
@@ -323,7 +323,8 @@ class ChatStream(EventStream["Completion"]):
     def _take_call(self, own: _Pieces, piece: WireToolCall) -> None:
         calls, known = own.calls, own.known
         last = calls[-1] if calls else None
-        # Some servers send the same index for all calls, no index, or the id only in first pieces.
+        # Some servers send the same index for all calls or no index, or the id only in a call's
+        # first piece.
         call = last if piece.index is None else known.get(piece.index)
         if piece.id and (call is not None or not piece.function.name):
             call = known.get(piece.id, call)
@@ -421,7 +422,7 @@ class Choice(msgspec.Struct):
 
     @property
     def failure(self) -> Failure | None:
-        """The failure in this choice, if any: OpenRouter puts upstream errors here."""
+        """The failure in this choice, or None. OpenRouter puts upstream errors here."""
         for one in (self, self.delta, self.message):
             if one is not None and is_error(one.error):
                 return failure_in_answer(bytes(one.error))

@@ -2,7 +2,7 @@
 
 If a request names a response, a conversation, a file or a container, it must use the key and the
 instance that created this state. Encrypted reasoning is bound, too: only the organization that
-received it can send it back. Anthropic's signatures of thinking are valid everywhere.
+received it can send it back. Anthropic's thinking signatures are valid everywhere.
 
 Names are read from the JSON of any API, because these fields have the same meaning in all APIs.
 """
@@ -53,7 +53,7 @@ def state_named(body: bytes) -> frozenset[str]:
 
 
 def state_made(answer: bytes) -> frozenset[str]:
-    """Return the names of the state that an answer created, as later requests may use them.
+    """Return the names of the state that an answer created. Later requests use these names.
 
     Args:
         answer: The body of an answer or of a stream, with any content.
@@ -76,7 +76,10 @@ def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
 
 
 def _may_make(answer: bytes) -> bool:
-    """Whether an answer may contain a name. Chat completions contain the field `object`, too."""
+    """Whether an answer may contain a name.
+
+    The field `object` alone proves nothing, because chat completions contain it, too.
+    """
     return _has(answer, _NEEDING) or (b'"object"' in answer and _has(answer, _MAKING))
 
 

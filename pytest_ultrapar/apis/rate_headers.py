@@ -42,8 +42,8 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
 def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
     """Return the limits in `anthropic-ratelimit-*`, or None if there is no usable limit.
 
-    Input and output tokens have separate limits; `tokens` is the one that is closest to being
-    reached.
+    Input and output tokens have separate limits. The headers for `tokens` report the limit that is
+    closest to being reached.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -63,8 +63,8 @@ def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
     """Whether the reset time shows that the bucket fills too slowly for a limit per minute.
 
     OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 requests per day from which one
-    request was taken is full again after 8.64 s. Azure sends the whole seconds until the window
-    ends, which do not help here.
+    request was taken is full again after 8.64 s. Azure sends whole seconds until the window ends,
+    which show nothing about the bucket.
     """
     left = _number(headers.get("x-ratelimit-remaining-requests"))
     words = headers.get("x-ratelimit-reset-requests", "").strip()

@@ -42,8 +42,9 @@ READERS = {
 
 
 GROUP = "pytest_ultrapar.apis"
-"""The group of entry points. Each names an API as `pool.toml` does, and its object
-(`package.module:API`). They are read only for names that are not in `MODULES`, to save time."""
+"""The group of entry points. Each entry point has the name of an API in `pool.toml`, and refers to
+its object (`package.module:API`). They are read only for names that are not in `MODULES`, to save
+time."""
 
 
 def api_names() -> tuple[str, ...]:
@@ -131,8 +132,8 @@ class Api(Reader, Protocol):
             reader for its answers (`reader_named`). In a path, `{model}` stands for the model's
             name.
         base_paths: A regular expression for the part of an SDK's address before such a path.
-        version_example: An example of `api_version`; None if the API has no versions and a pool
-            must not set one.
+        version_example: An example of `api_version`. None if the API has no versions; a pool must
+            then not set one.
         endpoint_noun: The API's word for an instance, for messages.
         base_url_hint: A hint about a wrong `base_url`, for messages; may be empty.
         streamed: The parameters that request a stream.

@@ -42,13 +42,13 @@ class Reply:
     Attributes:
         text: The content, or the refusal if there is no content; empty if the model sent neither.
         reasoning: The reasoning, if the API sends it separately; otherwise None.
-        tool_calls: The calls that the model requests, in order; may be empty.
+        tool_calls: The calls that the model requests, in its order; may be empty.
         finish_reason: The finish reason, such as `stop`, `length` or `tool_calls`.
         tokens_in: Prompt tokens as counted by the API; None if not reported.
         tokens_out: Completion tokens as counted by the API; None if not reported.
         lane: The lane that answered: `provider/instance/key`.
-        latency_s: The time from the sending to the last byte of the attempt that succeeded, in
-            seconds.
+        latency_s: For the attempt that succeeded, the time from sending the request to the last
+            byte of the answer, in seconds.
         refusal: The model's refusal, if the API sends it separately; otherwise None.
         reasoning_tokens: How many of the `tokens_out` were used for reasoning; None if not
             reported.
@@ -112,7 +112,10 @@ class Reply:
 
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
-        """The log probabilities in a chat completion, if requested; joined if it was streamed."""
+        """The log probabilities in a chat completion, if they were requested.
+
+        The pieces of a stream are joined.
+        """
         raw = self.raw
         whole: dict[str, Any] = {}
         for body in raw if isinstance(raw, list) else [raw]:
@@ -133,8 +136,8 @@ class Reply:
     def message(self) -> dict[str, Any]:
         """The reply as the next message in its conversation, with tool calls and their ids.
 
-        If the API requires the reasoning back, the message contains it as `native`. Another API
-        gets only the text and calls.
+        If the API requires that the reasoning is sent back, the message contains it as `native`.
+        Another API gets only the text and calls.
         """
         said: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:

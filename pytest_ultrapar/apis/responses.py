@@ -83,7 +83,7 @@ class Responses(OpenAi):
         return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
 
     def stream(self) -> ResponseStream:
-        """An empty stream."""
+        """A new reader of one streamed answer."""
         return ResponseStream()
 
 
@@ -251,7 +251,10 @@ def _reply(
 
 
 class ResponseStream(EventStream["_Event"]):
-    """The events of one answer so far. The last contains the whole answer; the others show timing.
+    """The events of one answer that have arrived so far.
+
+    The last event contains the whole answer. The earlier events show when its parts arrived, and
+    are read if the last event is missing or has no output.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """

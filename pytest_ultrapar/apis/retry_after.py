@@ -78,18 +78,18 @@ def parse_should_retry(headers: Mapping[str, str]) -> bool | None:
 
 
 def duration_of(text: str) -> float | None:
-    """Parse a duration such as `6m0s`, `20ms` or `1 minute`, in seconds; None for other texts."""
+    """The seconds in a duration such as `6m0s`, `20ms` or `1 minute`; None for other texts."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(float(count) * _UNIT_S[unit] for count, unit in _TERM.findall(text))
 
 
 def stated_s(message: str) -> float | None:
-    """Find the wait in a lower-case message such as `retry in 1.3s`, in seconds, or None."""
+    """Return the seconds in a lower-case message such as `retry in 1.3s`; None without a wait."""
     found = _STATED.search(message)
     return bounded(duration_of(found[1]) or 0.0) if found else None
 
 
 def bounded(seconds: float) -> float | None:
-    """Limit a wait to `LONGEST_S`; None if it is not above 0, or longer than a year."""
+    """Limit a wait to `LONGEST_S`; None if the wait is not above 0, or is longer than a year."""
     return min(seconds, LONGEST_S) if 0 < seconds <= _YEAR_S else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or nested too deeply."""
+"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or too deep nesting."""
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
@@ -33,7 +33,7 @@ def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> 
     Args:
         text: Any text.
         kind: The expected type.
-        field: The name of the field in the answer. With it, another type is reported.
+        field: The name of the field in the answer. If it is given, a wrong type is reported.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -51,7 +51,8 @@ _ESCAPE = re.compile(
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-# An unterminated string extends to the end of the text; otherwise each quote is tried again.
+# The closing quote is optional: an unterminated string extends to the end of the text. Otherwise
+# the search begins again at each quote.
 _NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
@@ -75,12 +76,12 @@ def repaired(content: bytes) -> bytes | None:
 
 
 _MOST_ODD = 20
-"""The maximum number of kinds of odd fields: each kind costs another decoding."""
+"""The maximum number of attempts to decode one answer: it is repaired after each failed one."""
 _MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
-"""Fields of the answer itself: a wrong type makes it invalid. All other fields are side fields."""
+"""Fields of the answer itself: a wrong type makes it invalid. All other fields are optional."""
 _MAY_LACK = frozenset(("tool_calls", "delta"))
 EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
 _BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
@@ -89,18 +90,19 @@ _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
 def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """Decode a JSON text without side fields that have unexpected types.
+    """Decode a JSON text whose optional fields may have unexpected types.
 
-    If a string appears in place of a number, it is converted to the number, and a number in place
-    of a string to its digits. If an object appears in place of a list, it becomes the only item of
-    that list. Other side fields with a wrong type are dropped.
+    A string in place of a number is converted to the number, and a number in place of a string to
+    its digits. An object in place of a list becomes the only item of that list. Other optional
+    fields with a wrong type are dropped.
 
     Args:
         content: JSON.
         decoder: The decoder for the expected shape.
 
     Returns:
-        The decoded text; None if the answer itself has a wrong type, or too many fields do.
+        The decoded text; None if the answer itself has a wrong type, or if too many fields have
+        one.
     """
     whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):
@@ -150,7 +152,7 @@ def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: A
 
 
 def _places(node: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
-    """Yield every place that a path leads to, in all items of its lists, as container and key."""
+    """Yield the container and key of each place that a path leads to, in all items of its lists."""
     step, *rest = path
     if isinstance(node, list) != step.isdecimal():
         return

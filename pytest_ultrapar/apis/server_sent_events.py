@@ -30,11 +30,12 @@ _HALF_ESCAPE = re.compile(
 _HALF_BYTES = 64
 """The number of bytes at the end of a text that are searched for a cut escape."""
 _CUT = b"..."
-"""The mark after a text that continues in another event: the redactor then masks beginnings."""
+"""The mark after a text that continues in another event. It makes the redactor mask a secret's
+beginning at the end of the text, too."""
 _BEGINNING_BYTES = 96
 """How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
 _SECRET_BYTES = 4096
-"""How many bytes to keep of a text with a secret, which may continue: more than a whole secret."""
+"""How many bytes to keep of a text whose secret may continue: more than a whole secret needs."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 # Inside a text, a backslash precedes each quote.
 _NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')
@@ -132,7 +133,7 @@ class MaskedEvents:
         if end < len(_BLANK_LINES[0]):
             return b""
         if held[end - 1 : end + 1] == b"\r\n":
-            # The event is complete without it, but some readers wait for the whole line end.
+            # The event is complete without the LF, but some readers wait for the whole line end.
             end += 1
         events = bytes(held[:end])
         del held[:end]
@@ -184,7 +185,7 @@ class MaskedEvents:
         return b"".join([*pieces, events[kept_from:]])
 
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
-        """Mask texts. They continue `before`, the part of the text that was already passed on."""
+        """Mask texts that continue `before`, the part of the text that was already passed on."""
         whole = before + b"".join(texts)
         shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]

@@ -1,9 +1,9 @@
 """Take chat completions apart, for APIs with another format.
 
-`llm.chat()` accepts the messages and parameters of chat completions. Other APIs translate them. If
-a part has no counterpart, an error names it before anything is sent, because omitting it would
-change the request. Parts that chat completions do not have belong to the API and are sent
-unchanged.
+`llm.chat()` accepts the messages and parameters of chat completions. The modules of other APIs
+translate them. If a part has no counterpart, an error names it before anything is sent, because
+omitting it would change the request. Parts that chat completions do not have belong to the API and
+are sent unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Translator(NamedTuple):
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
-        """Remove and return the maximum length of an answer, under its new or old name.
+        """Remove and return the maximum length of an answer, which has a new and an old name.
 
         Raises:
             TypeError: Both names are used.
@@ -81,7 +81,7 @@ class Translator(NamedTuple):
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
-        """Yield the role of each message, the message itself, and its place for errors.
+        """Yield the role of each message, the message itself, and its position, for error messages.
 
         Raises:
             TypeError: A role is unknown, or a message has a field that its role does not allow.
@@ -137,7 +137,7 @@ class Translator(NamedTuple):
         return system, turns
 
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
-        """Return the content as parts, each with its place; a text becomes one part.
+        """Return the content as parts, each with its position; a text becomes one part.
 
         Empty if the message has no content.
 

@@ -27,7 +27,8 @@ class ApiError:
         message: A readable message, which never contains a token.
         code: The exact error, in OpenAI's words.
         param: The field of the request that is wrong.
-        retry_after_s: Seconds, > 0, until a retry makes sense; with None, no hint is sent.
+        retry_after_s: Seconds until a retry makes sense, > 0; None means that the response names no
+            wait.
         kind: The class of the error, in OpenAI's words; None means the usual one for the status.
     """
 

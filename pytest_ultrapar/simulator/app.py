@@ -128,7 +128,7 @@ class Flight:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
-        """End without an answer, because the client has left. After the end, do nothing."""
+        """End without an answer, because the client has left. If it has ended, do nothing."""
         self._end("disconnect")
 
     def _wait_s(self, share: float) -> float:
@@ -194,7 +194,7 @@ def compose(
         lane: The lane of the request.
         request: The request.
         resource: The wire format of the answer.
-        effect: The effect of a fault, if any.
+        effect: The effect of a fault; None if no fault affects the request.
 
     Raises:
         RefusedError: The request cannot be answered, or the persona failed (500).
@@ -255,8 +255,8 @@ class Simulator:
     """Answers requests to the providers of a pool.
 
     A request counts as arrived with its last byte, and is admitted and logged at the same moment.
-    Therefore the arrivals and ends in the log show, in order, exactly the seats that the server
-    counted.
+    Therefore a reader who counts the arrivals and ends in the log gets exactly the number of seats
+    that the server counted.
     """
 
     def __init__(

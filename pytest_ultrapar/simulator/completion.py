@@ -25,7 +25,7 @@ _CHARACTERS = 4
 _ATTACHMENT_TOKENS = 85
 """OpenAI's token count for an image with low detail."""
 _NO_CHANCE = random.Random(0)
-"""For a persona that uses no randomness, because seeding takes 5 us."""
+"""The source of randomness for a persona that uses none: seeding another one takes 5 us."""
 
 
 def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
@@ -75,7 +75,7 @@ def _value(schema: object, request: Request) -> str:
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
-    """The reply, cut to `max_tokens` in total: first text, then the arguments of its calls."""
+    """The reply, cut to `max_tokens` in total: its text counts first, then its calls' arguments."""
     if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS

@@ -37,13 +37,13 @@ class Request(msgspec.Struct, frozen=True):
     Attributes:
         api_name: The requested model or deployment.
         messages: One or more messages.
-        seed: The request's own seed, if any.
+        seed: The request's own seed, or None.
         stream: Whether to send the answer in pieces.
         include_usage: Whether to end a stream with the usage, if the API lets clients choose.
-        forced_tool: The function that the model must call, if any.
+        forced_tool: The function that the model must call, or None.
         schema: The JSON schema that the text must match; None allows any text.
         n: The number of answers.
-        max_tokens: The maximum number of tokens in each answer, if any.
+        max_tokens: The maximum number of tokens in each answer; None means no maximum.
     """
 
     api_name: str

@@ -101,7 +101,7 @@ class Lateness:
 
     _NOTICED_S: ClassVar[float] = 0.002
     _BATCH_S: ClassVar[float] = 0.02
-    """A request that is read this soon after a wait may have arrived during the wait."""
+    """A request that is read within this time after a wait may have arrived during the wait."""
 
     def __init__(self, waited_s: float) -> None:
         self._waited_s = waited_s
@@ -119,7 +119,7 @@ class Lateness:
 
 
 SEAT_RETRY_S = 1.0
-"""The wait to send if all seats are taken, because the time of the next free seat is unknown."""
+"""The wait to report if all seats are taken: it is unknown when the next seat becomes free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,8 @@ class Gate:
         """Change the amounts. Requests in flight and earlier arrivals still count.
 
         Args:
-            amounts: Amounts by the words in the pool file; a missing word means unlimited.
+            amounts: Amounts by their names in the pool file, such as `rpm`; a missing one means
+                unlimited.
         """
         self._workers = amounts.get("workers", math.inf)
         had = {word: one for word, one, _ in self._rows}
@@ -180,7 +181,7 @@ class Gate:
         return Window(0, kind.window_s)
 
     def decide(self, now_s: float) -> Exceeded | None:
-        """The reason to refuse one more request now; None admits it."""
+        """The reason to refuse one more request now; None if the gate admits it."""
         for word, meter, _ in self._rows:
             if wait_s := meter.wait_s(now_s):
                 return Exceeded(self.name, word, meter.rate, wait_s)
@@ -274,7 +275,7 @@ class MovingGate(Gate):
         self.counts_tokens |= any(_counts_tokens(step.amounts) for step in self._steps)
 
     def decide(self, now_s: float) -> Exceeded | None:
-        """The reason to refuse one more request now; None admits it."""
+        """The reason to refuse one more request now; None if the gate admits it."""
         self.hold(amounts_at(self._base, self._steps, self._timeline.elapsed_s(now_s)))
         return super().decide(now_s)
 

@@ -79,7 +79,7 @@ def encode_names(
     instance: str | None = None,
     key: str | None = None,
 ) -> bytes:
-    """Write the part of a line that is the same for all requests on a lane. It is made once."""
+    """Write the part of a line that all requests on a lane share. Called once per lane."""
     names = {"provider": provider, "model": model, "instance": instance, "key": key}
     return msgspec.json.encode(names)[1:-1]
 

@@ -33,7 +33,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the digests of attachments, which are passed as JSON; missing ones are skipped."""
+    """Return the digests of attachments, each given as JSON; skip missing attachments."""
     given = (one for one in attachments if one and one != b"null")
     return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 

@@ -45,7 +45,7 @@ class Draw:
         return random.Random(self._digest[12:20])
 
     def latency_s(self, latency: Latency) -> float:
-        """Return the latency of this request in seconds, >= 0, not counting the wait for a turn.
+        """Return the latency of this request in seconds, >= 0, excluding the wait for a place.
 
         Source: the quantile of a log-normal distribution is `median * exp(sigma * z)`, where z is
         the quantile of the standard normal distribution.

@@ -23,7 +23,7 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class ServerModel(Generic[_T]):
-    """The running and waiting requests of an instance, in order of arrival. It does no I/O."""
+    """The running and waiting requests of an instance, in order of arrival. Does no I/O."""
 
     __slots__ = ("_knee", "_waiting", "n_running")
 
@@ -47,7 +47,7 @@ class ServerModel(Generic[_T]):
         return False
 
     def leave(self, request: _T) -> _T | None:
-        """End a request, running or waiting; return the request that runs instead, if any."""
+        """End a running or waiting request; return the request that runs instead, or None."""
         if request in self._waiting:
             del self._waiting[request]
             return None
@@ -219,7 +219,7 @@ METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def encode_metrics(provider: ServedProvider) -> bytes:
-    """Write the running and waiting requests of each instance with a knee as Prometheus text."""
+    """Write, as Prometheus text, how many requests run and wait on each instance with a knee."""
     lines = []
     for name, says in (
         ("running", "Number of requests that are worked on."),

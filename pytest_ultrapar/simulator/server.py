@@ -3,7 +3,7 @@
 `aiohttp.web` would save two dependencies. But a request takes 13 to 18 % more CPU with its
 low-level server and 37 to 52 % more with an `Application` (51 us with uvicorn; 60 and 78 us with
 `aiohttp.web`). That matters because the server shares the machine with the code that is measured.
-(Measured with the same answers after 2 ms, on 50 connections, in two times five alternating
+(Measured with the same answers after 2 ms, on 50 connections, in two series of five alternating
 rounds.) `aiohttp.web` also reports a client's FIN one turn of the event loop later; see
 `Connection`.
 """
@@ -97,9 +97,10 @@ class Server:
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until the awaitable that `until` returns is done. It runs on the server's loop.
+        """Serve until the awaitable that `until` returns is done.
 
-        Requests that are in flight then get no answer, and the log contains no `end` for them.
+        The awaitable runs on the server's loop. Requests that are in flight at the end get no
+        answer, and the log contains no `end` for them.
 
         Raises:
             ResultsError: The log cannot be written.

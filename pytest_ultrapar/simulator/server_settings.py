@@ -11,7 +11,8 @@ from pytest_ultrapar.simulator.faults.script import FaultScript
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a server.
 
-    They are sent through a pipe, because others can read arguments and environments.
+    They are sent through a pipe, because other processes can read arguments and environment
+    variables.
 
     Attributes:
         pool: The providers to serve, and the limits to enforce.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 FIRST_SHARE = 0.25
 """The share of the latency before the first piece is sent."""
-TEXT_PIECES = 4  # each is a timer and a write: 20 us of CPU
+TEXT_PIECES = 4  # each takes a timer and a write: 20 us of CPU
 ARGUMENT_PIECES = 2
 
 Piece = tuple[float, bytes]
@@ -21,7 +21,7 @@ Piece = tuple[float, bytes]
 
 
 def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
-    """Spread the events of a stream over the latency; the last one is due at its end."""
+    """Spread a stream's events over the latency; the last one is due when all of it has passed."""
     last = len(events) - 1
     if not last:
         return ((1.0, events[0]),)
@@ -37,6 +37,6 @@ def as_event(content: bytes, name: str | None = None) -> bytes:
 
 
 def cut(text: str, n_pieces: int) -> list[str]:
-    """Cut a text into at most `n_pieces` pieces without empty ones."""
+    """Cut a text into at most `n_pieces` pieces; no piece is empty."""
     length = max(1, -(-len(text) // n_pieces))
     return [text[start : start + length] for start in range(0, len(text), length)]

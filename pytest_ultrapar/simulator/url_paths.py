@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def resource_of(scope: Scope) -> Resource:
-    """Return the resource that answers a request for an unknown path, by its path and headers."""
+    """Choose the API in whose format to refuse an unknown path, judging by path and headers."""
     names = {name for name, _ in scope["headers"]}
     if _GEMINI_ROOT in scope["path"] or b"x-goog-api-key" in names:
         return resource_named("generate_content")
@@ -80,7 +80,9 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
 
 
 def presented_key(scope: Scope, provider: ServedProvider, resource: Resource) -> str | None:
-    """Return the name of the key whose token is in the request: as bearer, or in its API's header.
+    """Return the name of the key whose token the request contains.
+
+    The token is a bearer token, or is in the header or parameter that the API uses for keys.
 
     None if the request contains no known token.
     """

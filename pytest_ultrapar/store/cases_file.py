@@ -85,9 +85,9 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
 def settle_cases(directory: Path) -> None:
     """Replace the earlier plan with the plan of a resumed run, if the new plan was accepted.
 
-    The new plan was accepted if the manifest contains its digest. If a session was refused or
-    killed before that, the earlier plan stays. If it was killed after that, the next session
-    settles the plan.
+    The new plan was accepted if the manifest contains its digest. If the session is refused or
+    killed before the manifest contains the digest, the earlier plan stays. If it is killed later,
+    the next session settles the plan.
 
     Raises:
         ResultsError: The plan cannot be read or moved.
@@ -111,16 +111,16 @@ def read_collected(directory: Path) -> list[Case]:
     """The plan of this session, or the result of `read_plan` if there is no such plan.
 
     Raises:
-        ResultsError: The file does not exist or contains something else.
+        ResultsError: The file does not exist, or its content is not valid.
     """
     return read_whole(directory / NEXT_NAME, list[Case], None, _WRONG) or read_plan(directory)
 
 
 def changed_parameter(then: Case, now: Case) -> str | None:
-    """The first parameter of a case with changed content, as far as the two plans show."""
+    """The first parameter of a case whose content has changed, judging by the two plans."""
     for name in {**then.params, **now.params}:
-        # A missing parameter counts as a list, which no parameter's text or number is. Earlier
-        # versions did not store the content.
+        # Treat a missing parameter as an empty list, which differs from every text and number.
+        # Plans of earlier versions do not contain the content.
         before, after = (
             case.content.get(name) or msgspec.json.encode(case.params.get(name, []))
             for case in (then, now)
@@ -131,7 +131,7 @@ def changed_parameter(then: Case, now: Case) -> str | None:
 
 
 def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
-    """A clause about cases that are in both plans and whose data has changed; None without any."""
+    """A clause about the cases in both plans whose data has changed, or None."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
     changed = [(case, name) for case, name in found if name is not None]
@@ -264,7 +264,7 @@ def read_cases(directory: Path) -> list[Case]:
     If several hosts share the run, these are only the cases that this host claimed.
 
     Raises:
-        ResultsError: The file does not exist or contains something else.
+        ResultsError: The file does not exist, or its content is not valid.
     """
     return [*iter_claimed(directory)]
 
@@ -280,10 +280,10 @@ def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
 
 
 def iter_claimed(directory: Path) -> Iterator[Case]:
-    """Like `read_cases`, with few cases in memory at a time.
+    """Like `read_cases`, but with only a few cases in memory at a time.
 
     Raises:
-        ResultsError: The file does not exist or contains something else.
+        ResultsError: The file does not exist, or its content is not valid.
     """
     return claimed_of(directory, iter_plan(directory))
 
@@ -308,7 +308,7 @@ def read_plan(directory: Path) -> list[Case]:
     """All cases of a run, as in `read_cases`, but including cases that other hosts claimed.
 
     Raises:
-        ResultsError: The file does not exist or contains something else.
+        ResultsError: The file does not exist, or its content is not valid.
     """
     return [*iter_plan(directory)]
 
@@ -318,7 +318,7 @@ def _planned_cases(path: Path) -> Iterator[None]:
     """Turn any error about the file of planned cases into one sentence.
 
     Raises:
-        ResultsError: The file cannot be read or contains something else.
+        ResultsError: The file cannot be read, or its content is not valid.
     """
     try:
         with cannot(f"read the planned cases in {path}"):
@@ -365,7 +365,7 @@ class _Named(msgspec.Struct):
 
 def _named_digest(directory: Path) -> str:
     """The digest of the planned cases in the manifest; empty if it is missing."""
-    # Code that needs the manifest reports errors in it.
+    # Ignore errors here: code that needs the manifest reports them.
     with suppress(ResultsError):
         return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
     return ""
@@ -377,10 +377,10 @@ _BETWEEN = b'},{"index":'
 
 
 def iter_plan(directory: Path) -> Iterator[Case]:
-    """Like `read_plan`, with few cases in memory at a time.
+    """Like `read_plan`, but with only a few cases in memory at a time.
 
     Raises:
-        ResultsError: The file does not exist or contains something else.
+        ResultsError: The file does not exist, or its content is not valid.
     """
     with cannot(f"read the planned cases in {directory}"):
         path = _plan_path(directory)
@@ -415,7 +415,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
-    """SHA-256 (hex) of the case ids, the same in any order: it identifies the cases of a run."""
+    """SHA-256 (hex) of the sorted case ids. It identifies the cases of a run, in any order."""
     return digest_of_ids(case.case_id for case in cases)
 
 
@@ -446,7 +446,7 @@ def write_generated(directory: Path, generated: Generated | None) -> None:
     Raises:
         ResultsError: The directory cannot be written.
     """
-    # An earlier session may have been a sample.
+    # With None, remove the file of an earlier session, which may have been a sample.
     text = None if generated is None else msgspec.json.encode(generated)
     write_whole(directory / GENERATED_NAME, text)
 
@@ -455,7 +455,7 @@ def read_generated(directory: Path) -> Generated | None:
     """The cases from which the run's cases were selected; None for a whole run.
 
     Raises:
-        ResultsError: The file cannot be read or contains something else.
+        ResultsError: The file cannot be read, or its content is not valid.
     """
     path = directory / GENERATED_NAME
     return read_whole(path, Generated, None, "does not contain the cases of all shards")
@@ -469,8 +469,9 @@ class Shared(msgspec.Struct, frozen=True):
 
     Attributes:
         suite: The suite.
-        here: Ids of cases that it took from another suite of the same run, each once.
-        reused: Ids of cases of the run in --ultrapar-reuse, each once.
+        here: Ids of the cases that it took from another suite of the same run, without duplicates.
+        reused: Ids of the cases that it reused from the run in --ultrapar-reuse, without
+            duplicates.
     """
 
     suite: str
@@ -494,7 +495,7 @@ def read_shared(directory: Path) -> list[Shared]:
     """The taken and reused cases of a run, by suite; empty if no suite took any.
 
     Raises:
-        ResultsError: The file cannot be read or contains something else.
+        ResultsError: The file cannot be read, or its content is not valid.
     """
     return read_whole(
         directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
@@ -516,10 +517,10 @@ def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None
 
 
 def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """By test, the names that group its summary; in earlier versions by suite.
+    """For each test (in earlier versions, each suite), the names that group its summary.
 
     Raises:
-        ResultsError: The file cannot be read or contains something else.
+        ResultsError: The file cannot be read, or its content is not valid.
     """
     wrong = "is not a valid layout of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

@@ -1,4 +1,4 @@
-"""The offset between a host's clock and the shared server's clock, noted at each renewal.
+"""The offset between a host's clock and the shared server's clock, recorded at each renewal.
 
 The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
 hosts. The server reported its time at some moment between the beginning and the end of a call. So
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CLOCKS_NAME = "clocks.jsonl"
 _FINEST_S = 1.0
 _SHARE = 1000
-"""One stamp is kept per thousandth of the time so far: 8,000 stamps after a week."""
+"""A period lasts a thousandth of the time so far, so there are 8,000 stamps after a week."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
@@ -31,8 +31,8 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         epoch: The ledger's epoch; within an epoch, the ledger's time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
-            same, both advance equally. It changes if a clock was set, or if the ledger did not
-            accept how much time had passed.
+            same, ledger and server advance at the same rate. It changes if a clock was set, or if
+            the ledger did not accept how much time had passed.
         ledger_ms: The ledger's time in its answer.
         begun_s: When the call began, on the host's boot clock, like the times of attempts.
         ended_s: When its answer arrived, on the same clock.
@@ -46,7 +46,7 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Identifies a clock until the clock is set. Stamps on the same clock have equal values."""
+        """A value that all stamps of one clock share, until that clock is set to another time."""
         return self.epoch, self.lag_ms
 
 
@@ -66,7 +66,7 @@ class StampFile:
         self._until_s = 0.0
 
     def add(self, stamp: Stamp) -> None:
-        """Add a stamp. Stamps must be added in the order of time."""
+        """Add a stamp. Stamps must be added in chronological order."""
         if self._first_s is None:
             self._first_s = stamp.begun_s
         best = self._best

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run, including requests of episodes that do not count.
+    """The cost of all requests of a run.
+
+    Requests of episodes that are not in the results are included.
 
     Attributes:
         currency: The currency of all amounts.
@@ -43,8 +45,8 @@ class RunCost(msgspec.Struct, frozen=True):
 class Prices:
     """Adds up the cost of a run's requests.
 
-    If a run was finished later, the prices of its last session apply to the whole run, because they
-    are in the manifest when the tables are made again.
+    If a run was finished in a later session, the prices of its last session apply to the whole run.
+    The manifest contains these prices when the tables are made again.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -78,7 +80,7 @@ class Prices:
         return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
-        """The cost of an episode's answered requests in units; None if the cost of one is unknown.
+        """The cost of an episode's answered requests in units; None if any cost is unknown.
 
         If the episode was interrupted, its earlier requests are included.
         """
@@ -93,7 +95,7 @@ class Prices:
         return whole
 
     def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
-        """Add the cost of requests, under the label of their client, if any."""
+        """Add the cost of requests; if their client has a label, also add it to the label's sum."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue
@@ -143,7 +145,9 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role, including requests of episodes that do not count.
+    """The requests sent to one role.
+
+    Requests of episodes that are not in the results are included.
 
     Attributes:
         n_attempts: Requests sent.

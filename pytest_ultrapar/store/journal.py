@@ -1,9 +1,9 @@
 """The journal: all paid answers of a run. They are written to disk before they are used.
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
-the same file. A segment has one record per line: length and CRC-32 of the JSON text, both as eight
-hex digits, and the text. So readers can distinguish whole records from damage in any file, and a
-damaged line does not affect the next one.
+the same file. Each line of a segment is one record: eight hex digits for the length of the JSON
+text, eight for its CRC-32, and the text itself. So readers can distinguish whole records from
+damage in any file, and a damaged line does not affect the next one.
 
 The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
 versions do not have this line.
@@ -96,7 +96,7 @@ class JournalWriter:
         # only from there on.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
-        # Separate from the other lock: an fdatasync of some ms must not block the engine.
+        # Separate from the other lock: an fdatasync takes some ms, and must not block the engine.
         self._sync_lock = threading.Lock()
 
     def append(self, record: JournalRecord) -> Position:
@@ -109,7 +109,7 @@ class JournalWriter:
         return self.append_all([record])[0]
 
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
-        """Write records in order; when this returns, they survive the end of this process.
+        """Write records in the given order; on return, they survive the end of this process.
 
         If a record cannot be encoded as JSON, the encoder's error is raised after all other records
         are written, because each of them was paid for.
@@ -156,11 +156,11 @@ class JournalWriter:
     def sync(self) -> None:
         """Wait until all appended records are on disk; called every second.
 
-        After `close`, which has synced, do nothing.
+        After `close`, which also syncs, this does nothing.
 
         Raises:
-            ResultsError: The disk reports an error, and the content of this segment is unknown. Or
-                the segment was moved or removed, and appended records would be lost.
+            ResultsError: The disk reports an error, so the content of this segment is unknown. Or
+                the segment was moved or removed, and records appended to it would be lost.
         """
         with self._sync_lock:
             if self._fd < 0:
@@ -422,8 +422,8 @@ def segment_size(path: Path) -> int:
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """The largest known size of each segment of a journal in bytes, by its name.
 
-    The manifest stores them, because a file that was cut off after a line feed looks complete, and
-    a missing file leaves no trace.
+    The manifest stores these sizes, because a file that was cut off after a line feed looks
+    complete, and a missing file leaves no trace.
 
     Args:
         directory: The journal.
@@ -437,7 +437,7 @@ def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut_off(directory: Path, known: Mapping[str, int]) -> list[Damage]:
-    """The lost ends of segments, and missing segments.
+    """The damage in segments that have lost their end or are missing.
 
     Args:
         directory: The journal.
@@ -488,7 +488,8 @@ def _leading_payload(line: bytes) -> bytes | None:
     except ValueError:
         return None
     payload = line[_HEADER_LENGTH:end]
-    # `int` accepts signs, capitals and spaces; comparing with a new header rejects those.
+    # `int` also accepts signs, capitals and spaces, so compare the header with the header that
+    # belongs to this payload.
     return payload if len(line) > end and line.startswith(_header(payload)) else None
 
 
@@ -513,8 +514,8 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
     elif isinstance(record, EpisodeProgress):
-        # Exchanges refer to bodies in other records, and the episode's last record contains them
-        # too.
+        # Drop the exchanges: they refer to bodies in other records, and the episode's last record
+        # repeats them.
         changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)
 

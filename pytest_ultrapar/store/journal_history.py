@@ -76,7 +76,7 @@ class EpisodeEntry(NamedTuple):
     """One ended episode of a case; entries sort by time.
 
     Attributes:
-        worker: The worker that ran it; worker and both times identify an episode of a case.
+        worker: The worker that ran it. The worker and the two times identify an episode of a case.
         kind: As in `EpisodeEnded`.
     """
 
@@ -88,7 +88,7 @@ class EpisodeEntry(NamedTuple):
     kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
-        """Whether both are records of the same episode."""
+        """Whether this entry and the other are records of the same episode."""
         return (self.worker, self.started_at_us, self.ended_at_us) == (
             other.worker,
             other.started_at_us,
@@ -147,7 +147,7 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode, or else the last episode that was not interrupted, if there is one."""
+        """The final episode; without one, the last episode that was not interrupted, or None."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
@@ -170,10 +170,10 @@ class JournalHistory:
     """The state of each case in a journal; takes records one by one.
 
     Attributes:
-        cases: The history of each case, by its id. Each takes about 500 bytes, with episodes in the
-            order of their ends.
+        cases: The history of each case, by its id. Each history takes about 500 bytes, and lists
+            the episodes in the order of their ends.
         damage: The unreadable parts of the journal.
-        engines: How busy each engine was, if the engine shut down properly.
+        engines: How busy each engine was. An engine that did not shut down properly is missing.
         went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
             start; most ended episodes are left out.
     """
@@ -247,9 +247,10 @@ class GrowingJournal:
         self._read: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
-        """The records appended since the last call. A caller may stop at any record and continue.
+        """The records appended since the last call.
 
-        A line that is still being written is returned by a later call.
+        A caller may stop at any record; the next call returns the rest. A line that is
+        still being written is returned by a later call.
 
         Raises:
             ResultsError: The journal cannot be listed, or a segment was removed.
@@ -306,15 +307,15 @@ class CutOff(NamedTuple):
 def join_interrupted(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[str, Position]:
-    """Join the answers of each interrupted episode to one record, and append it to the journal.
+    """Join the answers of each interrupted episode into one record, and append it to the journal.
 
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, which must have ended.
+        worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
-        The position of the record, by case id; the last if there are several.
+        By case id, the position of the new record; if a case has several, of the last one.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -322,7 +323,7 @@ def join_interrupted(
     killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
-    # The text in the journal contains no secrets any more.
+    # The journal's text contains no secrets, so none need to be removed.
     with closing(JournalWriter(journal, "controller", bytes)) as writer:
         positions = writer.append_all(killed)
     return dict(zip((one.case_id for one in killed), positions, strict=True))
@@ -336,10 +337,11 @@ def cut_off_episodes(
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, which must have ended.
+        worker: The worker that ran the episodes; empty for all workers. They must have ended.
 
     Returns:
-        The records by the position of each episode's last record, in the order in which they ended.
+        The new records, in the order in which the episodes ended. Each key is the position of the
+        episode's last record.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:
@@ -382,8 +384,8 @@ it."""
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Build the index of a resumed run from the current content of its journal.
 
-    The index of an earlier session may name records that were damaged or removed since. Only the
-    coordinator may call this, before any worker looks up a case.
+    The index of an earlier session may name records that have since been damaged or removed. Only
+    the coordinator may call this, before any worker looks up a case.
 
     Args:
         directory: The run directory.
@@ -467,7 +469,8 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 class RecoveredIndex:
     """A file with the positions of ended episodes, such as the episodes of an interrupted run.
 
-    One process adds entries; others look them up and see new ones. Any thread may use it.
+    One process adds entries. Other processes look entries up, including those added later. Any
+    thread may use the object.
 
     Args:
         directory: The run directory.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_NAME = MANIFEST_NAME
 SCHEMA = 1
 Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its zone. Without a zone, the age of the time is unknown."""
+"""A time with its zone. Without the zone, it is unknown how long ago the time was."""
 _PACKAGES = (
     "pytest-ultrapar",
     "pytest",
@@ -85,7 +85,7 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
         n_results: Cases whose merged result comes from this part. None if an earlier version merged
             the runs.
         started_at: When it began, according to the wall clock of its host.
-        ended_at: When it ended; None: it did not end.
+        ended_at: When it ended; None if it did not end.
         resumed: Whether it ran in more than one session.
         exceeded: The limits that its own requests exceeded, such as `lab/key0 (qps)`.
     """
@@ -105,15 +105,15 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of a merged run.
 
     Attributes:
-        parts: The runs, shards in order.
+        parts: The runs, with shards in the order of their numbers.
         missing: Missing shards, such as `3/4`.
         n_missing: The maximum number of cases in all missing shards together; None if unknown.
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks whose times were compared.
-        clock_error_s: The largest error between times of different hosts, if all called one server;
-            None if their times were compared by the time of day.
+        clock_error_s: The maximum error when times of different hosts are compared, in seconds, if
+            all hosts called one server; None if the times were compared by the time of day.
         not_compared: Why the clocks of several hosts could not be compared through their server;
-            empty if they were compared, or for other runs.
+            empty if they were compared, or if not all parts are hosts of a cluster run.
         asked_otherwise: Differences between the pools of the parts that affect answers, one clause
             each.
     """
@@ -148,7 +148,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         arguments: pytest's command line with masked secrets, without options from configuration
             files.
         effective: Each setting in force and its source.
-        record: Which parts of conversations are stored; in a resumed run, since its last session.
+        record: Which parts of conversations are stored; for a resumed run, in its last session.
         data: Facts that the suites report about their data, such as digests, by name.
         files: The result of `describe_files` for the suites.
         reused: Id of the run whose answers were reused; None if there is no such run.
@@ -161,26 +161,28 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         asked_by_others: Whether other programs sent the requests at their own times
             (`ultrapar gateway`). The run's time then includes pauses between requests, so makespan,
             bound and speed-up are not reported.
-        restricted: Whether assignment rules may have kept episodes from free lanes.
+        restricted: Whether assignment rules may have prevented episodes from using free lanes.
         measured_from: Scores of a resumed run include episodes before this time, but makespan,
-            throughput and speed-up do not; None: all episodes are measured.
+            throughput and speed-up do not; None if all episodes are measured.
         serial_sample: Ids of the cases that first ran one at a time. They are included in the
             scores, and the speed-up of the other cases is measured against them.
         pool_lanes: All lanes that the run could use.
-        pool_limits: All limits on their paths, with the numbers that were in force.
+        pool_limits: All limits that apply to these lanes, with the numbers that were in force.
         currency: The currency of all prices.
         prices: The known prices of tokens, each with its source.
         faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
-        generated: The cases of which all shards or the sample are a part; None for a whole run.
+        generated: All cases, from which the shards or the sample were selected; None for a whole
+            run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
-            until the tables are made, and if nothing was measured.
+            before the tables are made, or if nothing was measured.
         lanes: The final state of each lane; empty until the end.
         segments: The size of each journal segment in bytes, by its name, when the manifest was last
             written. A segment that is shorter now has lost records.
-        ended_at: None while the run is in progress or if it was killed.
+        ended_at: When the run ended; None while it is in progress, or if it was killed.
         host: Name of this host in a run of several hosts or shards; otherwise None.
-        shard: The part of the cases that this run contains, such as `2/4`; None: all cases.
-        cluster_run: Name of the run that several hosts share; None: it runs on one host.
+        shard: The part of the cases that this run contains, such as `2/4`; None if it contains all
+            cases.
+        cluster_run: Name of the run that several hosts share; None if it runs on one host.
         merged: The sources of a merged run; None if the run was not merged.
     """
 
@@ -236,7 +238,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drawn_from(self) -> int:
-        """The number of cases that the run is a sample of; 0 if it is not a sample."""
+        """The number of cases from which the sample was drawn; 0 if the run is not a sample."""
         found = self.generated
         return 0 if found is None or found.digest else found.n_cases
 
@@ -252,7 +254,8 @@ def describe_machine() -> Machine:
     """The facts about this machine."""
     system = os.uname()
     libc = "".join(platform.libc_ver())
-    # The text of `platform.platform()`, which starts a process (`uname -p`) and waits for it.
+    # Make the text of `platform.platform()` here, because that function starts a process (`uname
+    # -p`) and waits for it.
     parts = [system.sysname, system.release, system.machine, *(["with", libc] if libc else ())]
     return Machine(len(os.sched_getaffinity(0)), "-".join(parts).replace(" ", "_"))
 
@@ -282,7 +285,7 @@ def describe_versions() -> dict[str, str]:
 
 
 def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
-    """Digests of the files of suites: files next to tests and one folder below, and conftests.
+    """Digests of the suites' files: files next to tests or one folder below, and conftests.
 
     Args:
         root: pytest's root directory.
@@ -363,10 +366,10 @@ class _Version(msgspec.Struct):
 def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     """The reasons why `new` cannot finish `old`, one sentence each; empty if it can.
 
-    The cases, their seeds, the models, the bounds of answers and the models of roles must be the
-    same. So must the facts that all rows of a run share: mode, currency and storage format. Limits,
-    keys, instances, policy and the number of workers may differ: no case depends on them. A new
-    address is also allowed: your own server may move between two sessions.
+    The cases, their seeds, the models, the token limits of answers and the models of roles must be
+    the same. So must the facts that all rows of a run share: mode, currency and storage format.
+    Limits, keys, instances, policy and the number of workers may differ: no case depends on them. A
+    new address is also allowed: your own server may move between two sessions.
     """
     differences: list[str] = []
     if set(old.models) != set(new.models):
@@ -404,7 +407,7 @@ def shards_differ(old: str | None, new: str | None) -> str:
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each model of both runs whose provider has changed."""
+    """A sentence for each model that both runs have and whose provider has changed."""
     return [
         f"{model} was answered by {old[model]} and is answered by {who} now"
         for model, who in new.items()
@@ -413,7 +416,7 @@ def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def settings_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """A sentence for each fact (`answer_settings`) of both runs that has changed."""
+    """A sentence for each fact (`answer_settings`) that both runs have and that has changed."""
     return [
         f"the {name} was {old[name]} and is {now} now"
         for name, now in new.items()

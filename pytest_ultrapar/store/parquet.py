@@ -51,7 +51,8 @@ def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
 
 
 _ROWS_PER_BATCH = 500
-"""Converting this many rows of the widest table takes 3 ms, which blocks the other threads."""
+"""Converting this many rows of the widest table takes 3 ms, and blocks the other threads
+meanwhile."""
 
 
 class Rows:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 BASE64_SHIFTS = range(3)
 """How many bytes of other text precede a secret in its first base64 group. RFC 4648 encodes three
-bytes as four characters, so each shift has a different base64."""
+bytes as four characters, so the base64 form is different for each shift."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
-"""The backslashes before the first character: the whole run of them or, in URLs, only the last
-one."""
+"""The backslashes before the first character of a secret: the whole run of them or, in URLs, only
+the last one."""
 _MOST_IN_URL = 32
 """The maximum number of extra backslashes in a URL before a secret that begins with one."""
 _PERCENT = 0x25
@@ -41,7 +41,7 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
     Args:
         text: Not empty.
-        equals: Characters that may replace others.
+        equals: For some characters, the character that may replace each.
     """
     pieces: list[str] = []
     after_backslashes = False
@@ -66,14 +66,16 @@ def escaped(text: str, equals: Mapping[str, str] | None = None) -> str:
 
 def _first_run(n: int) -> str:
     """`n` or more backslashes at the beginning of a text."""
-    # A pattern cannot see the beginning of a run in a URL. The run is bounded, so that trying it at
-    # each place stays linear.
+    # A pattern cannot see the beginning of a run in a URL. The search tries each place, so it takes
+    # linear time only because the length of the run is bounded.
     in_url = f"(?:{_PERCENT_BACKSLASH}){{{n},{n + _MOST_IN_URL}}}+"
     return rf"(?:(?<!\\)\\{{{n},}}+|{in_url})(?!{_BACKSLASH})"
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """The part of `raw`'s base64 that does not depend on other bytes, `shift` of which precede it.
+    """The part of `raw`'s base64 that does not depend on the neighbouring bytes.
+
+    In the base64 group in which `raw` begins, `shift` other bytes precede it.
 
     The result uses the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
     """
@@ -135,7 +137,8 @@ _MARKED_LENGTH = MIN_SECRET_LENGTH
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
 # Text that may come between the characters of a secret. No pattern here may scan a run of
-# characters once for each of them: servers send texts of 64 KiB, and the engine's loop scans them.
+# characters again from each of its characters: servers send texts of 64 KiB, and the engine's loop
+# scans them.
 _COLOUR = r"[0-?]*+[ -/]*+[@-~]"
 """The rest of a terminal's control sequence after `ESC [`."""
 _AFTER_BACKSLASH = (
@@ -152,12 +155,12 @@ _GAPS = (
         rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
     ),
 )
-"""For texts whose invisible characters were replaced with blanks (`_blanked`). The second is for
-texts with escapes. It is not enough alone: text that looks like an escape may be the end of a path
-before a secret."""
+"""Patterns for gaps in a text whose invisible characters were replaced with blanks (`_blanked`).
+The second pattern is for texts with escapes. It cannot replace the first, because text that looks
+like an escape may be the end of a path before a secret."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
-# Use one pattern for each: a fixed first character is found three times faster than any of three
-# characters.
+# Use one pattern for each first character: a fixed character is found three times faster than any
+# of three characters.
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()
 )
@@ -231,7 +234,7 @@ class Redactor:
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object if `data` contains none."""
-        if not self._needles:  # as on a simulated provider
+        if not self._needles:  # as with a simulated provider
             return data
         if not any(self._may_hold_secret(_squeezed(piece)) for piece in _pieces(data)):
             return data
@@ -304,7 +307,7 @@ class _Form:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(self._source, re.IGNORECASE)  # 1 ms for a long key: only when needed
+        return re.compile(self._source, re.IGNORECASE)  # only if needed: 1 ms for a long key
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the places of the whole form; they may overlap."""

@@ -1,4 +1,4 @@
-"""The data about the earlier run that a replay needs: its cases and the places of their episodes.
+"""The data that a replay needs about the earlier run: its cases and where their episodes are.
 
 The coordinator looks this up once and writes it to the run's directory. Every process that runs
 cases reads it there. So all processes agree, even if the earlier run was named `latest`.
@@ -103,7 +103,7 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """Return the case with the same id, or the single case that differs only in its place.
+        """Return the case with the same id, or the only case that is the same except for its file.
 
         Returns:
             The case, or the reason for a miss as a sentence without a full stop.
@@ -123,7 +123,7 @@ class Origins:
 
 
 def _what_stays(case: Case) -> bytes:
-    """A case without its place: only its function, parameters, model and repetition."""
+    """A case without its file: only its function, parameters, model and repetition."""
     function = case.test.partition("::")[2]
     params = {name: [type(value).__name__, value] for name, value in case.params.items()}
     return msgspec.json.encode([function, params, case.model, case.repeat], order="sorted")

@@ -69,8 +69,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Entries that were there before the run and belong to no run; None: the directory
-                did not exist.
+            others: Entries that were there before the run and belong to no run; None if the
+                directory did not exist.
         """
         self._others = others
         self.path = path
@@ -172,7 +172,7 @@ class RunDirectory:
         return {lock.parent for each in parents for lock in each.glob(f"*/{LOCK_NAME}")}
 
     def discard(self) -> None:
-        """Remove the files of the run; for a session that had nothing to run.
+        """Remove the files of a run whose session had nothing to run.
 
         If the directory existed before, it stays with its other files. Idempotent.
         """
@@ -227,7 +227,7 @@ def held(run: Path, option: str) -> Iterator[None]:
 
 
 def in_use(run: Path) -> bool:
-    """Whether another process is writing to a run, as far as its lock shows."""
+    """Whether another process is writing to a run, judging by the run's lock."""
     try:
         with held(run, ""):
             return False
@@ -238,7 +238,7 @@ def in_use(run: Path) -> bool:
 def remove_run(run: Path, seen_at: datetime) -> None:
     """Remove the directory of a run and its content; links are removed, but not their targets.
 
-    If this is interrupted, the rest is still recognised as a run and can be removed again.
+    If this is interrupted, the rest is still recognised as a run, so the removal can be repeated.
 
     Args:
         run: The directory of the run.
@@ -332,7 +332,8 @@ def new_directory(out: Path | None, now: datetime) -> Path:
     """Create a private directory for several runs, and return its absolute path.
 
     Args:
-        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
+        out: The directory to use, new or empty; None creates `bench-<UTC time>-<id>` where new runs
+            are created.
         now: The current time with its zone.
 
     Raises:

@@ -55,7 +55,7 @@ def mark_as_run(path: Path, run_id: str) -> None:
 
 
 def run_id_of(path: Path) -> str | None:
-    """Id of the run in a directory; None if it is not a run, or a symbolic link."""
+    """Id of the run in a directory; None if the directory is not a run, or is a symbolic link."""
     if path.is_symlink() or (path / LOCK_NAME).is_symlink():
         return None
     holder = read_holder(path)

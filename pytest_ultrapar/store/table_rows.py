@@ -35,9 +35,9 @@ def read_columns(
         run_dir: The run directory.
         name: The name of the table, one of `tables.TABLES`.
         columns: Names of the columns.
-        beginning: Also read all columns whose names begin with this text, if there are any.
+        beginning: Also read all columns whose names begin with this text; there may be none.
         of_cases: Case ids. Only the rows of these cases are kept, so a table may be larger than
-            memory; None: all rows. `columns` must contain `case_id`.
+            memory; None reads all rows. `columns` must contain `case_id`.
 
     Raises:
         ResultsError: The table does not exist, cannot be read, or was changed.

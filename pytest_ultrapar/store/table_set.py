@@ -81,7 +81,7 @@ _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""All texts of a message count: the other texts may be longer than the content."""
+"""Count all texts of a message, because other texts may be longer than its content."""
 
 
 class StoredEpisode(NamedTuple):
@@ -136,7 +136,8 @@ class TableSet:
         prices: The cost of requests so far.
         replayed: How many stored answers were used so far, by `Attempt.replayed`.
         n_resumed: Interrupted conversations so far that continued from their answers.
-        n_strayed: Interrupted conversations that then sent other requests.
+        n_strayed: Interrupted conversations so far that sent a different request when they
+            continued.
         roles: The requests to roles so far.
     """
 
@@ -252,7 +253,7 @@ class TableSet:
 
     def plan(self, cases: Sequence[Case]) -> None:
         """Set the cases that rows refer to by their numbers, from 0."""
-        # Make several parts, since a text column has at most 2 GiB.
+        # Make several parts, since one text column can hold at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
 

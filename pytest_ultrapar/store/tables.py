@@ -84,9 +84,10 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     """The columns for the fields of a record.
 
     Args:
-        record: A record whose fields are text, numbers, `Long` or `Microseconds`, or one of these
-            or None.
-        names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
+        record: A record whose fields are text, numbers, `Long` or `Microseconds`; each may also
+            allow None.
+        names: The wanted fields, in the order of the columns; by default all fields that are not
+            marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
     found = []
@@ -106,7 +107,7 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Insert columns of another record at the place that they had in earlier versions."""
+    """Insert columns of another record where they were in earlier versions."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
@@ -139,9 +140,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: The provider of the last request to the case's own model; may be empty.
         instance: The instance of the last request to the case's own model.
         key: The name of the key of the last request to the case's own model.
-        first_send_s: When it sent its first request, in monotonic seconds of the host. Like
-            `end_s`, None if it sent no request.
-        sent_in: The part of `tokens_in` in the requests of `n_attempts`.
+        first_send_s: When the episode sent its first request, in monotonic seconds of the host.
+            Like `end_s`, None if it sent no request.
+        sent_in: The prompt tokens of the requests that `n_attempts` counts; `tokens_in` includes
+            them.
         value: The first 2,000 characters of the value that the episode returned, as JSON; null if
             there is no value, as for an async test.
     """
@@ -173,7 +175,7 @@ class Charged(msgspec.Struct, frozen=True):
     Attributes:
         cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
             `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
-        units: The same in units (`pool.money`).
+        units: The same cost in units (`pool.money`).
     """
 
     cost: float | None = None
@@ -267,7 +269,8 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
     # The duration begins with the first lease and includes the episode's work after the last
-    # answer. An episode that prepared for a long time has returned that lease.
+    # answer. An episode that prepared for a long time returned that lease and got another one for
+    # its first request.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s
@@ -306,27 +309,27 @@ ATTEMPTS_COLUMNS = (
     + columns_of(Placed)
     + tuple(one._replace(nullable=True) for one in columns_of(Case, "model", "suite"))
 )
-"""The columns of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host;
-in a merged run, on the clock of its first host."""
+"""The columns of `attempts`, one row per request. All `t_*_s` are on the monotonic clock of the
+host; in a merged run, on the clock of its first host."""
 TRANSCRIPTS_COLUMNS = (
     *columns_of(Manifest, "run_id"),
     *columns_of(EpisodeEnded, "case_id"),
     *columns_of(TurnMessage),
 )
-"""The columns of `transcripts`, a row per message of the graded episode."""
+"""The columns of `transcripts`, one row per message of the graded episode."""
 LIMITS_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LimitChange)),
     *columns_of(LimitRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""The columns of `limits`, a row per change of an estimated limit; `t_s` is on the clock of
+"""The columns of `limits`, one row per change of an estimated limit; `t_s` is on the clock of
 `attempts`."""
 PAUSES_COLUMNS = _with(
     (*columns_of(Manifest, "run_id"), *columns_of(LanePause)),
     *columns_of(PauseRecord, "at_us"),
     after="t_s",
 ) + columns_of(Placed)
-"""The columns of `pauses`, a row per pause of a lane; times are on the clock of `attempts`."""
+"""The columns of `pauses`, one row per pause of a lane; times are on the clock of `attempts`."""
 _RESULTS_BEFORE = (
     *columns_of(Manifest, "run_id"),
     *columns_of(Case, "case_id", "nodeid", "suite", "model", "repeat"),
@@ -347,7 +350,7 @@ _RESULTS_AFTER = (
 
 
 def results_columns(params: Iterable[Column], said: Iterable[Column]) -> tuple[Column, ...]:
-    """The columns of `results`, a row per case.
+    """The columns of `results`, one row per case.
 
     Args:
         params: The result of `parameter_columns`.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 NO_SERVICE = frozenset({"rate", "unsent"})
-"""Outcomes of requests that a run of one case at a time would not send."""
+"""Outcomes of requests that would not be sent if the cases ran one at a time."""
 
 
 class Span(NamedTuple):
@@ -28,7 +28,11 @@ def total_tokens(counts: Iterable[int | None]) -> int | None:
 
 
 def is_completed(outcome: Outcome, n_attempts: int) -> bool:
-    """Whether a case got an answer: a lane that fails fast must not raise the throughput."""
+    """Whether a case got an answer.
+
+    Cases without one do not count as completed: a lane that fails fast must not raise the
+    throughput.
+    """
     return outcome != "infra" and n_attempts > 0
 
 

@@ -267,7 +267,7 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
 
 
 def _end(came: bytes) -> Fields | None:
-    """The last event of a stream that reports token counts; without one, the last event."""
+    """The last event with token counts; if no event has any, the last event of the stream."""
     reader = EventReader()
     last = None
     for event in reversed([*reader.feed(came), *reader.end()]):

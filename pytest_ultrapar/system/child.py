@@ -2,7 +2,7 @@
 
 `Child` starts the same interpreter and writes settings to its standard input. The child prints one
 line when it is ready. If it fails, the end of its standard error becomes the error message.
-Settings are not passed as arguments or in the environment, because other processes can read those.
+Settings are not passed as arguments or in the environment, because other processes can read both.
 
 `system/parent.py` contains the code that runs in the child.
 """
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 READY_S = 60.0
-"""A process that imports msgspec and uvloop starts in 0.2 s, but a machine that swaps is slower."""
+"""How long to wait for a child's first line. A process that imports msgspec and uvloop starts in
+0.2 s, but takes longer if the machine swaps."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
 

@@ -1,8 +1,8 @@
-"""Read time. No other module does: pure code receives `now_s`, and all other code a `Clock`.
+"""Read time. No other module reads it: pure code gets `now_s`, and all other code a `Clock`.
 
 If a test fakes the clock, the clocks of the run do not change. This module looks its functions up
-when it is imported, and uses clocks that the libraries do not fake: freezegun does not know
-`clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
+when it is imported. It uses clocks that libraries for fake time do not replace: freezegun does not
+know `clock_gettime`, and time-machine fakes only `CLOCK_REALTIME`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 from pytest_ultrapar.system.disk import Disk
 
 _CLOCK_REALTIME_COARSE = 5
-"""A clock of Linux: the time of day, which may lag by up to 10 ms."""
+"""A Linux clock that shows the time of day. It may lag by up to 10 ms."""
 _fine = _CLOCK_REALTIME_COARSE
 """`CLOCK_TAI` if the system has it. It is exact, and differs from `REALTIME` by whole seconds."""
 with suppress(OSError):

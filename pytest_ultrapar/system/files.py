@@ -61,7 +61,8 @@ def cannot(
 
 TEMPORARY_SUFFIX = ".tmp"
 NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors that msgspec raises if bytes are not the expected JSON: no text or nested too deep."""
+"""The errors that msgspec raises if bytes are not the expected JSON, including bytes that are not
+text and JSON that is nested too deeply."""
 
 
 def temporary_for(path: Path) -> Path:
@@ -136,7 +137,7 @@ _SUMMED = b'{"checksum":"'
 
 
 def with_checksum(text: bytes) -> bytes:
-    """Add the CRC-32 of a JSON object that is not empty to its text, as the first field."""
+    """Add a JSON object's CRC-32 to its text, as the first field. The object must not be empty."""
     return b'%b%08x",%b' % (_SUMMED, crc32(text[1:]), text[1:])
 
 

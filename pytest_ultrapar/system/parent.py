@@ -1,4 +1,4 @@
-"""The code for the children of `system/child.py`: read from the parent, write to it, end with it.
+"""Code for the children of `system/child.py`: talk to the parent, and end when the parent ends.
 
 The kernel closes the pipe however the parent ends, even after SIGKILL. The child also checks its
 parent's id: a process that the parent forked (for example with `multiprocessing`) may outlive the
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARENT_PID = "ULTRAPAR_PARENT_PID"
-"""Set by the parent. If the parent died before the first check, the child's parent id differs."""
+"""The environment variable in which the parent puts its process id. If the parent died before the
+first check, the child's actual parent has another id."""
 _LOOK_EVERY_S = 0.5
 
 

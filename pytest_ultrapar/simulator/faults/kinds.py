@@ -207,7 +207,7 @@ AnyEffect = Error | Hang | Drop | Malformed
 KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
-"""The kinds, by the word for them in the file."""
+"""The kinds, by their names in the file."""
 
 
 OVERLOADED = "overloaded"

@@ -17,7 +17,7 @@ Since = Literal["first-request", "start"]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The conditions for a fault to affect a request on its lanes. All of them must be met.
+    """The conditions under which a fault affects a request on its lanes. All of them must be met.
 
     Attributes:
         span: When the request must arrive.

@@ -51,9 +51,10 @@ class Trigger:
         return when.share >= 1 or self._draw(request()) < when.share
 
     def _draw(self, request: str) -> float:
-        """Draw a number in [0, 1) from the seed, the fault, the request and its arrivals so far.
+        """Draw a number in [0, 1).
 
-        The order of different requests does not matter. If a request comes again, for example as a
+        It depends on the seed, the fault, the request and how often the request has arrived. The
+        order of different requests does not matter. If a request comes again, for example as a
         retry, a new number is drawn.
         """
         self._times[request] += 1

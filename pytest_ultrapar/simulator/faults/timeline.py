@@ -78,7 +78,8 @@ class Capacity:
         limits: Names of the limits that change. If it is empty, a new limit is made, which all
             lanes that `where` selects share.
         factor: The number by which the amounts of the limits are multiplied first.
-        amounts: Amounts that then replace the amounts of the limits, by the words in the pool file.
+        amounts: Amounts that then replace the amounts of the limits, by their names in the pool
+            file, such as `rpm`.
     """
 
     label: str

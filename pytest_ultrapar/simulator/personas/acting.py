@@ -29,7 +29,7 @@ class CallTool:
     """Call a tool.
 
     Attributes:
-        following: The call that comes after this one, if any.
+        following: The call that comes after this one, or None.
     """
 
     tool: str
@@ -197,7 +197,7 @@ def _arguments(tool: str, situation: Situation, step: PlannedStep | None) -> dic
     return {name: inputs[name] for name in names if name in inputs}
 
 
-# All prompts of a suite together contain only few different words.
+# All prompts of a suite together contain only a few different words.
 @lru_cache(maxsize=4096)
 def _stem(word: str) -> str:
     stem = _ENDINGS.sub("", word)

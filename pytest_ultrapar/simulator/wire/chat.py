@@ -68,7 +68,7 @@ class _WireRequest(msgspec.Struct):
 
 
 class _Offering(msgspec.Struct):
-    """The part that is decoded only if a function is forced, which is rare."""
+    """The part of a request that is decoded only if it forces a function, which is rare."""
 
     tools: list[_OfferedTool] | None = None
 
@@ -179,7 +179,7 @@ def _deltas(reply: PersonaReply) -> Iterator[dict[str, object]]:
     """Yield the deltas of a message: role, text, and the head and arguments of each call."""
     calls = reply.tool_calls
     if calls and not reply.content:
-        # A message with calls alone has no text, and its role comes with the first call.
+        # A message that contains only calls has no text, and its role comes with the first call.
         yield {"role": "assistant", "tool_calls": [{"index": 0, **_call(calls[0], "")}]}
     else:
         yield {"role": "assistant", "content": ""}

@@ -90,7 +90,7 @@ class GenerateContent:
         return Whole(gemini_error(error.status, error.message, **more), error.status)
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """Read a request, which must contain a content; the system instruction comes first."""
+        """Read a request, which must have `contents`; the system instruction comes first."""
         assert name is not None, "the model is in the path"
         fields = _decode(body)
         wire = msgspec.convert(fields, _WireRequest)

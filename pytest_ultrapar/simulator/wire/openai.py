@@ -24,7 +24,7 @@ _KINDS = {402: "insufficient_quota", 429: "requests"}
 
 
 class OpenAi:
-    """The half of a `wire.resource.Resource` that OpenAI's APIs have in common."""
+    """The part of a `wire.resource.Resource` that OpenAI's APIs have in common."""
 
     key_header: ClassVar[bytes] = b"api-key"
     overloaded: ClassVar[int] = 503

@@ -19,7 +19,7 @@ class Resource(Protocol):
     """Reads requests and writes answers in one format. It has no state.
 
     Attributes:
-        key_header: The name of the header with the key, in lower case, besides `authorization`.
+        key_header: The header for the key, in lower case; `authorization` is also accepted.
         overloaded: The status that means that the server is overloaded.
     """
 
@@ -45,7 +45,7 @@ class Resource(Protocol):
     def whole(self, request: Request, completion: Completion) -> bytes:
         """Return the body of the 200 response.
 
-        It contains no time, so that the same request always gets the same bytes.
+        The body contains no time, so that the same request always gets the same bytes.
         """
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
