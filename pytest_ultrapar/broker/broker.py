@@ -348,9 +348,10 @@ class LaneBroker:
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
-        """Report that a request was sent `late_s` after its grant. Later sends make up for it.
+        """Report that a request was sent `late_s` after its grant.
 
-        Call it when the request is sent. Does nothing if the worker does not hold the lease.
+        Later sends make up for the delay. Call this when the request is sent. Does nothing if the
+        worker does not hold the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)

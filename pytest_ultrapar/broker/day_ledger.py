@@ -83,8 +83,9 @@ class DayReservation(msgspec.Struct):
 class DayLedger:
     """Counts units against a daily amount. It is used like `TokenPacer`, in the broker's time.
 
-    With a file (`DayMemory`) the count continues from run to run. Without a file it ends with the
-    object, as for forecasts, tests, and a simulated provider that the run starts itself.
+    With a file (`DayMemory`) the count continues from run to run. Without a file, the count ends
+    with the object. Forecasts, tests, and a simulated provider that the run starts itself have no
+    file.
 
     Attributes:
         amount: Units per day.

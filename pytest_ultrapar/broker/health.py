@@ -83,7 +83,7 @@ class LaneHealth:
     granted after the end of the last pause gives new information.
 
     Attributes:
-        lane: The lane, for its names in reasons.
+        lane: The lane, whose names appear in reasons.
         rng: Source of all jitter, seeded by the caller.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
             no request for that long is removed: by then, every case that was open at its last
@@ -91,7 +91,7 @@ class LaneHealth:
         wait_for_servers_s: How long to wait for a server that is not there or is loading its model.
             If this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
         has_answered: Returns whether the lane's instance has ever answered.
-        base_url: The URL of the lane's instance, for reasons; empty if unknown.
+        base_url: The URL of the lane's instance, which appears in reasons; empty if unknown.
         on_trial: Whether the lane's breaker is half-open, so that the next lease is its probe.
         refusal_check: Keeps track of the requests that the provider refused because of a key, model
             or instance.
@@ -242,7 +242,7 @@ class LaneHealth:
         return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
-        """Record that the only request of a lane on trial was granted. It ends by `end_s`."""
+        """Record the grant of the only request of a lane on trial. The request ends by `end_s`."""
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
@@ -616,7 +616,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: When it began, UTC.
-        host: In a merged run, the name of the host, if it has one.
+        host: The name of the host, in a run on several hosts or in several shards; otherwise None.
     """
 
     at_us: Microseconds

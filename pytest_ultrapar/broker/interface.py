@@ -170,6 +170,6 @@ def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
 
 
 def report_late_send(port: BrokerInterface, lease: Lease, now_s: float) -> None:
-    """If a request is sent later than promised, report this to the broker now."""
+    """Report the delay to the broker if a request is sent later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

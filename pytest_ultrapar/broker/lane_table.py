@@ -615,7 +615,7 @@ class LaneTable:
     def know(self, known: KnownLane, now_s: float) -> None:
         """Apply a check's result to a lane before its first request.
 
-        It affects only this lane, because the check also has results for the other lanes.
+        The result affects only this lane, because the check also has results for the other lanes.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:

@@ -119,7 +119,7 @@ class LaneState(Timer):
             removed.
         seat_label: The limit that blocked it last because of a lack of seats. `rate_label`: the
             rate limit or `pause` that blocked it last.
-        absent: The workers at home on it that have not requested a lease yet.
+        absent: Its home workers that have not requested a lease yet.
         is_stealable: Whether workers that are not at home here may use it.
         stealable_s: Since when such workers may use it.
         used_order: The number of its last grant in the sequence of all grants.
@@ -127,7 +127,7 @@ class LaneState(Timer):
             a limit.
         n_retries: Grants for requests that had failed before. `n_moved`: requests that failed here
             and got another lane.
-        removed_after_s: When it was removed, seconds after the run's start.
+        removed_after_s: When it was removed, in seconds after the run's start.
         terms: Its leases that have not been given back.
         tariff: The cost of requests; None if there is no budget.
         started_s: When its first lease was granted; infinity before that.
@@ -193,7 +193,7 @@ class LaneState(Timer):
         self.follow(self.path)
 
     def follow(self, path: tuple[LimitState, ...]) -> None:
-        """Set the path of limits. Call it again when one of them gets a cap or a controller."""
+        """Set the path of limits. Call this again when a limit on it gets a cap or a controller."""
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
@@ -292,7 +292,7 @@ class LaneState(Timer):
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
-        """Record that the provider answered a lease. The outcome is counted elsewhere."""
+        """Record an answer to the request of a lease. Outcomes are counted elsewhere."""
         took_s = now_s - granted_s
         self.n_served += 1
         self.service_s += took_s

@@ -29,9 +29,9 @@ class Places:
     """The open cases on one limit. With s seats, case n has a place once n - s cases have ended.
 
     This class does no I/O. It was compared with "first come, first served" in six simulated runs of
-    40 conversations. The pauses in these were a fifth as long as an answer took. With places, half
-    of the conversations had ended after 62 % of the requests; without places, after 79 %. The runs
-    took 0.83 times as long.
+    40 conversations. The pauses in the conversations were a fifth as long as the answers took. With
+    places, half of the conversations had ended after 62 % of the requests; without places, after 79
+    %. The runs took 0.83 times as long.
 
     Attributes:
         thinks: The cases with a place that are between two requests. Each has the time until which

@@ -143,8 +143,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: The latest time to send the request. After this time, give the lease back as
-            `unsent` and request another one: a late send would come too close to the next one for a
-            rate limit.
+            `unsent` and request another one: a late send would be closer to the next one than rate
+            limits allow.
         late_after_s: If you send the request after this time, report its delay
             (`interface.report_late_send`).
         seat_wait_s: How many seconds this request waited while all seats of a limit were taken.

@@ -20,7 +20,8 @@ trying every request three times would triple the load. Source: Finagle's retry 
 minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""After a failed probe, the next one follows after 1 s, then after 2, 4, ... and at most 30 s."""
+"""After a failed probe, the next one follows after 1 s. With each further failure, this time
+doubles, up to 30 s."""
 
 
 class ParkedRetry(NamedTuple):

@@ -105,7 +105,7 @@ class Scheduler:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all requests that changed lanes can serve, cases with a place first."""
+        """Serve all requests that lanes in `changed` can serve, cases with a place first."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         # Clear `changed` first: if a reservation ends below, its lanes are added to it again.

@@ -78,7 +78,7 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
     A fraction is made whole over several windows: 1.5 per second becomes 3 per 2 s, and 0.2 becomes
     1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down over
-    several windows, with the number of windows that loses the least. An amount below one becomes
+    several windows. Their number is chosen so that the least is lost. An amount below one becomes
     one unit over a longer time.
 
     Args:

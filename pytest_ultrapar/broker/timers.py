@@ -26,7 +26,7 @@ class Timer:
 
 
 class TimerQueue:
-    """Timers in order of time. Each is due once, at the earliest requested time."""
+    """Timers in chronological order. Each is due once, at the earliest requested time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []

@@ -110,7 +110,7 @@ class BrokerPlay(ABC):
         return True
 
     def wake(self, at_s: float) -> None:
-        """Tick the broker at the time of its wake."""
+        """Move to the time of the broker's wake, and call its `tick`."""
         self.now_s = max(self.now_s, at_s)
         self.book(self.broker.tick(self.now_s))
 

@@ -104,7 +104,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Whether the assignment is in effect. `error` is None, or says why the assignment is not."""
+    """Whether the assignment is in effect. `error` is None, or the reason why it is not."""
 
     error: str | None
 

@@ -52,8 +52,8 @@ LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks: `LOOK_S` while there are cases to claim, otherwise `IDLE_S`."""
 RECENT = 5
 """How many looks are averaged to estimate the number of cases that begin in one look. An average is
-necessary because cases begin in bursts. When only the last look counted, in a measurement with 2.5
-new cases per second, phase 5.3 on three hosts took 1.04 times as long as on one host."""
+necessary because cases begin in bursts. In a measurement, only the last look counted, and 2.5 cases
+began per second. Phase 5.3 on three hosts then took 1.04 times as long as on one host."""
 SOON_S = 0.02
 """Seconds until the next look, if a case has just ended here and other cases may be waiting for
 it."""
@@ -244,7 +244,7 @@ class Claiming:
 
     @property
     def n_done(self) -> int:
-        """How many cases of the run are finished, with those this host has not reported yet."""
+        """How many cases of the run are finished, including this host's unreported ones."""
         told = 0 if self.said is None else self.said.n_done
         n_new = sum(outcome != TAKEN for _, outcome in self._new)
         return told + len(self._done) + len(self._failed) + n_new
@@ -592,7 +592,7 @@ class Claiming:
 
 
 def dead_host_message(name: str, n: int) -> str:
-    """Return a sentence about `n` dead hosts. One has the name `name`, which may be any text."""
+    """Return a sentence about `n` dead hosts. One of them is `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:

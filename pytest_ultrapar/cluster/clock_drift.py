@@ -57,7 +57,7 @@ class ClockDrift:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """Return the time that passed here (minimum and maximum), and on the server."""
+    """Return how much time passed here (minimum and maximum), and how much on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

@@ -1,7 +1,7 @@
 """Renew this host's shares of the limits about once a second, next to its broker.
 
-This module reads what the broker holds and needs on the broker's event loop. It calls the server in
-a separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the
+On the broker's event loop, this module reads what the broker holds and needs. In a separate thread,
+it calls the server, so that a slow server delays no request. A share expires `STOP_MS` after the
 start of the call that returned it, measured with a clock that also runs while the machine sleeps.
 So a host that cannot renew its shares sends nothing.
 """

@@ -1,7 +1,7 @@
 """Read the content of the ledger without changing it, for people who inspect a cluster.
 
 `division.lua` writes this data. But other programs that have access to the server may have written
-there, too. If data has another format, the error is a single sentence.
+there, too. Data in another format is refused, with an error of one sentence.
 """
 
 from __future__ import annotations

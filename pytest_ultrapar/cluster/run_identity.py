@@ -66,7 +66,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
     def text(self) -> str:
-        """Return the text to store on the server. It is equal for equal runs."""
+        """Return the text to store on the server. Equal runs have equal texts."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
 

@@ -39,7 +39,8 @@ T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """The errors that redis-py and this module raise for answers that come from another program."""
 ANSWER_S = 2.0
-"""A call that takes longer is repeated. The longest script takes a few milliseconds."""
+"""A call that takes longer than this (in seconds) is repeated. The longest script takes a few
+milliseconds."""
 ROW_NAMES = "names"
 """The suffix of the Redis key under which a run stores its names of limit rows. No script uses this
 key."""

@@ -121,8 +121,8 @@ class CountedShare:
                 spent.
 
         Returns:
-            How many units the broker may spend from now on, and how many all hosts together have
-            left at most (infinity if unknown).
+            How many units the broker may spend from now on, and the maximum number that all hosts
+            together have left (infinity if unknown).
         """
         size, since = self._row.size, self._spent(holding) - self._said
         self._told = share.told

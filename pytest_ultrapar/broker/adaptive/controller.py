@@ -64,17 +64,17 @@ class AdaptiveController:
     others.
 
     There are three searches, and the evidence decides which of them is used. Until the first
-    refusal, seats double as long as that increases the answers per second (`SeatSearch`). When it
-    no longer does, the server must be queueing requests. From then on, the search uses the smallest
-    number of seats that brings as many answers per second (`PlateauSearch`). A refusal lowers the
-    seats or the rate (`PaceSearch`). It may name the exceeded limit. Otherwise the number of
-    requests in flight decides. A provider that counts seats accepts as many requests in flight as
-    it has recently served. So a refusal at this number or below is a vote for a limit on the rate,
-    and a refusal above it is a vote for a limit on seats. If the provider's headers state the rate,
-    no search is necessary.
+    refusal, seats double as long as that increases the answers per second (`SeatSearch`). When
+    doubling no longer helps, the server must be queueing requests. From then on, the search uses
+    the smallest number of seats that brings as many answers per second (`PlateauSearch`). A refusal
+    lowers the seats or the rate (`PaceSearch`). It may name the exceeded limit. Otherwise the
+    number of requests in flight decides. A provider that counts seats accepts as many requests in
+    flight as it has recently served. So a refusal at this number or below is a vote for a limit on
+    the rate, and a refusal above it is a vote for a limit on seats. If the provider's headers state
+    the rate, no search is necessary.
 
-    A storm is a period of a few seconds in which all requests are refused. It contains no
-    information about limits, so its cuts are undone when a request is served again.
+    A storm is a period of a few seconds in which all requests are refused. A storm gives no
+    information about limits, so the cuts that it caused are undone when a request is served again.
 
     Attributes:
         seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
@@ -131,9 +131,10 @@ class AdaptiveController:
     def interval_s(self) -> float:
         """The interval between sends in seconds; 0 if the rate is not limited.
 
-        After a refusal, sends are spread even if there are only a few seats. Otherwise a provider
-        that limits the rate could accept one of two simultaneous requests, as if it had one seat.
-        Sends are also spread at the start and after refusals, until a request is accepted.
+        Once a request has been refused, sends are spread even if there are only a few seats.
+        Otherwise a provider that limits the rate could accept one of two simultaneous requests, as
+        if it had one seat. At the start and after a refusal, sends are spread more widely, until a
+        request is accepted.
         """
         most = self._level / SATURATED if self._level > START else self._level
         if self.seats.pause_s:

@@ -51,7 +51,7 @@ class Observation:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it failed, perhaps due to overload. The limit then neither shrinks nor grows."""
+        """Whether the request failed, perhaps due to overload. The limit then does not change."""
         return self._says("pause_growth")
 
     @property

@@ -163,7 +163,7 @@ class PaceSearch:
 
     @property
     def settles_s(self) -> float:
-        """From this time on, requests show whether the rate is right after the last cut."""
+        """From this time on, requests show whether the rate set by the last cut is right."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:

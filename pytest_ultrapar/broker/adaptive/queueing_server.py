@@ -46,8 +46,8 @@ may be for a comparison. Both are multiples of the duration of an answer. There 
 because tasks change, and long tasks look the same as a queue."""
 LATE, FEW_LOST = 0.5, 3
 """Answers count as late if their mean duration exceeds the share `LATE` of their time-out. They
-also count as late if at least `FEW_LOST` requests time out, and at least a tenth as many as are
-answered. The search then tries fewer requests in flight."""
+also count as late if at least `FEW_LOST` requests time out and there is at least one time-out for
+every ten answers. The search then tries fewer requests in flight."""
 QUICKER = 0.9
 _FULL = 0.95
 _ANSWERS = 3.0
@@ -258,7 +258,7 @@ class PlateauSearch:
         return level.is_late(seen.timeout_s) and level.mean_s > 1.2 * self._natural_s
 
     def _is_far(self, trial: _Level) -> bool:
-        """Whether to try even fewer requests in flight, because this helped or most timed out."""
+        """Whether to try even fewer requests in flight: fewer helped, or most timed out."""
         return trial.n_lost > trial.n or trial.mean_s < QUICKER * self._base.mean_s
 
     def _begin(self, seats: float, now_s: float, *, hold: float) -> None:

@@ -120,7 +120,7 @@ class SeatSearch:
 
     @property
     def settles_s(self) -> float:
-        """From this time on, requests show whether the limit is right after the last cut."""
+        """From this time on, requests show whether the limit set by the last cut is right."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
