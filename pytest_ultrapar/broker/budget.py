@@ -118,7 +118,7 @@ class OpenCase:
         self.parts: dict[str, Part] = {}
         self.taken: dict[str, int] = {}
         self._ways = ways
-        # Cases with equal ways share one sum of needs.
+        # Cases with the same ways have the same needs, which are then computed only once.
         self.ways: tuple[tuple[str, Way], ...] = ((lane.model, ways[lane.lane_id]),)
 
     def reserve(self, lane: Lane, units: int) -> None:

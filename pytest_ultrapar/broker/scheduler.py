@@ -187,7 +187,7 @@ class Scheduler:
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
             why = f"cannot count the daily limit of {broken.name}: {broken.day_trouble}"
-            # This is not `DAILY_QUOTA`: without a repaired file, a resume fails tomorrow, too.
+            # This is not `DAILY_QUOTA`: if the file is not repaired, a resume tomorrow fails, too.
             return why, NO_LANE
         for limit, units in found.items():
             if units is not None:
@@ -256,8 +256,9 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # There is enough money, so the reservation could not be recorded. All other
-                # requests that wait for money are also refused, when no requests are in flight.
+                # There is enough money, so the failure is that the reservation could not be
+                # recorded. All other requests that wait for money are also refused, once no
+                # requests are in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0

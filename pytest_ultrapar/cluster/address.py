@@ -87,7 +87,7 @@ class ClusterAddress:
             said: An error, or its text.
             most: The maximum length of the result in characters.
         """
-        # A server repeats all arguments of a command that it does not know.
+        # If a server does not know a command, its error message repeats all arguments.
         text = str(said).partition(", with args beginning with")[0]
         secrets = () if self.password is None else (self.password.reveal(),)
         return one_line(Redactor(secrets).short(text, most))

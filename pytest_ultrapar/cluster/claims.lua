@@ -66,7 +66,7 @@ local function release(host)
   redis.call('ZREM', SEEN, host)
 end
 
--- Remove silent hosts, and report this to the others. A caller that was away itself does not know
+-- Remove silent hosts, and report this to the others. A caller that was silent itself cannot know
 -- whether they are dead: all hosts may have lost their connection to the server.
 local function forget_silent(silent_ms, knows)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', SEEN, '-inf', now_ms - silent_ms)) do

@@ -75,7 +75,8 @@ class _Level:
             return
         self.n += 1
         self.took_s += took_s
-        # Measure time per token if the number of tokens is known: a long answer is not a queue.
+        # If the number of tokens is known, measure the time per token: a long answer does not mean
+        # a queue.
         self.log_cost += math.log(took_s / (seen.feedback.tokens_out or 1))
 
     @property
@@ -309,7 +310,8 @@ class QueueSearch:
             in_flight: How many seats are taken.
         """
         held = float(seats)
-        # The queue length to allow, by the square-root staffing rule: the server always has work.
+        # Allow a queue of this length, so that the server always has work (square-root staffing
+        # rule).
         spare = max(1.0, math.sqrt(running))
         if waiting > spare:
             # Do not go below half, because the report may be a second old.
