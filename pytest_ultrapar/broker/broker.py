@@ -1,4 +1,4 @@
-"""The broker, which alone manages all limits, as a pure state machine."""
+"""The broker as a pure state machine. It alone manages all limits."""
 
 from __future__ import annotations
 
@@ -549,7 +549,7 @@ class LaneBroker:
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. It may show a pause that has ended, until the next `tick`."""
+        """A snapshot of all counts. Until the next `tick`, it may show a pause that has ended."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -675,7 +675,7 @@ class LaneBroker:
         return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
-        """Queue those parked retries of an instance that its retry budget now allows."""
+        """Queue parked retries of an instance, as many as its retry budget now allows."""
         budget = instance.retries
         while (
             taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
@@ -799,7 +799,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """Return the lanes that may serve a request (empty: all), or why no lane may serve it."""
+        """Return the lanes that may serve a request (empty means all), or why no lane may."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)

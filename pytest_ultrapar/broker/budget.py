@@ -92,7 +92,7 @@ class Part:
     Attributes:
         used: Units spent on finished requests.
         reserved: Units reserved for requests in flight.
-        peak: The largest sum of both so far.
+        peak: The largest sum of these two numbers so far.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 class Cases:
     """Decides which cases may begin, based on the cost of earlier cases of their model.
 
-    The decision does no I/O. The cost includes requests to roles. A case *needs* the units that it
+    This class does no I/O. The cost includes requests to roles. A case *needs* the units that it
     uses, plus the units that one of its requests reserves but does not use. The needs of a model's
     cases are unknown until the first of them has ended.
     """

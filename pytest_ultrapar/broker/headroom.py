@@ -32,7 +32,7 @@ LATE_S = (
 shorter than the first of these."""
 SEEN_S = (*LATE_S, 2 * LATE_S[-1])
 """The classes of delays, in seconds. Each delay is rounded up to the next class. Delays above the
-last class are counted in it."""
+last class are counted in that class."""
 MEMORY = 200
 """Each time the count of sends reaches this number, the weight of all sends so far is halved."""
 AT_LEAST_EVERY_S = 2.0

@@ -50,7 +50,7 @@ class HighQuantile:
 
     @property
     def early(self) -> float:
-        """Like `value`, but uses even the first few values: the largest one times a factor.
+        """Like `value`, but while there are few values, it is the largest one times a factor.
 
         The factor is 9 with a single value, and it falls with each additional one. The result never
         exceeds `value`, because too much reserved money would make other requests wait.

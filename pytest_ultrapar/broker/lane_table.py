@@ -338,7 +338,7 @@ class LaneTable:
         self._look_at_short()
 
     def refuse_unaffordable(self) -> None:
-        """Make the scheduler refuse requests that wait for money which no request will free."""
+        """Make the scheduler refuse requests for which no more money can be freed."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
@@ -400,7 +400,7 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Check the cases that wait for money again, because there may be enough now."""
+        """Check again the cases that wait for money, because there may be enough now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
@@ -734,7 +734,7 @@ class LaneTable:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """End all pauses, and write the daily units that were really used, when the run ends."""
+        """When the run ends: end all pauses, and write the daily units that were really used."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)

@@ -194,7 +194,7 @@ class LimitState(Timer):
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
-        """Start without seats and without units of the rows that hosts share.
+        """Start with no seats and no units in the rows that hosts share.
 
         Returns:
             The ledgers of daily units, restricted to the units that this host may spend.
@@ -365,7 +365,7 @@ class LimitState(Timer):
 
     @property
     def seat_label(self) -> str:
-        """Why requests wait while all seats are taken: because of the limit or of the share."""
+        """Why requests wait if all seats are taken: because of the limit or the host's share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"

@@ -350,7 +350,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         in_flight: How many leases are in use now.
-        open_episodes: How many episodes got their first lease and were not reported as ended.
+        open_episodes: How many episodes got their first lease and have not been reported as ended.
         ended_episodes: How many distinct cases were reported as ended.
         waiting: How many requests have no lease yet. This includes requests of groups that may not
             start yet.

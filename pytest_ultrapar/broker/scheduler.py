@@ -203,7 +203,7 @@ class Scheduler:
         self._refuse_futile(self._table.lanes.values() if self._table.short else lanes, now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
-        """Refuse all requests that only lanes which are now removed could have served."""
+        """Refuse all requests for which every possible lane has been removed."""
         lanes, self._table.removed = self._table.removed, []
         self._refuse_futile(lanes, now_s)
 

@@ -1,4 +1,4 @@
-"""The settings of a broker. It runs inside the pytest process or as a separate process."""
+"""The settings of a broker, which runs inside the pytest process or as a separate process."""
 
 from __future__ import annotations
 

@@ -579,7 +579,7 @@ class Claiming:
             (self._all_failed if failed else self._all_done).add(number)
 
     def _give_up(self, number: int) -> None:
-        """Give up a case that another host has or, until just now, had."""
+        """Give up a case that another host has, or had until just now."""
         case = self.cases.cases[number]
         if number not in self._lost_cases:
             self._counts.claim(number)

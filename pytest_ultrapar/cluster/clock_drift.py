@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pytest_ultrapar.broker.shares import DRIFT
 
 STEP_S = 0.5
-"""If a time service corrects a clock by more than this, it steps the clock; otherwise it slews
-it."""
+"""If a clock is wrong by more than this, a time service makes it jump (a step). It corrects smaller
+errors gradually (slewing)."""
 STRETCH_S = 30.0
 """How long to observe the clocks before they are compared. This is long enough for the difference
 that `DRIFT` allows to exceed `STEP_S` plus the uncertainty of a slow call."""

@@ -21,8 +21,8 @@ MOST_VOTES = 3
 MOST_TROUBLE = 0.2
 """If the share of errors and time-outs in recent answers is higher than this, no limit grows."""
 _TROUBLE_WEIGHT = 0.05
-"""The weight of a new answer in the share of errors: the share is an average over about 20
-answers."""
+"""How much a new answer counts in the share of errors. With this weight, the share is an average
+over about 20 answers."""
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0

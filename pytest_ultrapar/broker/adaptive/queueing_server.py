@@ -259,7 +259,10 @@ class PlateauSearch:
         return level.is_late(seen.timeout_s) and level.mean_s > 1.2 * self._natural_s
 
     def _is_far(self, trial: _Level) -> bool:
-        """Whether to try even fewer requests in flight: fewer helped, or most timed out."""
+        """Whether to try even fewer requests in flight.
+
+        This is so if fewer requests made answers faster, or if most requests timed out.
+        """
         return trial.n_lost > trial.n or trial.mean_s < QUICKER * self._base.mean_s
 
     def _begin(self, seats: float, now_s: float, *, hold: float) -> None:
