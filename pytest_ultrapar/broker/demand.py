@@ -139,7 +139,7 @@ def _demand(
                 for lane in waiting.lane_set.lanes:
                     needs = table.needs(lane, waiting.request)
                     costliest[model] = max([costliest[model], *needs.values()])
-    # An open episode without a request in flight will send another one. Requests to roles count
+    # An open episode without a request in flight has another one to send. Requests to roles count
     # under the role's model.
     n_open = table.progress.n_open()
     demand: Counter[str] = Counter()

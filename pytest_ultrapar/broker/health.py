@@ -163,8 +163,8 @@ class LaneHealth:
 
         Returns:
             None if nothing changes. A `Pause` ends later than the one before it, with two
-            exceptions: a `Resume` came in between, or the new `Pause` is the rest of another pause,
-            which prevents a `Resume`.
+            exceptions: a `Resume` came in between, or the new `Pause` takes the place of a
+            `Resume`, because another pause has not ended yet.
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
@@ -211,7 +211,7 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """Pause until the time for which the provider asked another host to wait.
+        """Pause until `until_s`, because the provider asked another host to wait until then.
 
         Returns:
             None if the lane already pauses until then or longer.
@@ -355,7 +355,7 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal if the lane has been silent longer than its kind of failure allows, or None."""
+        """A removal if the lane was silent for as long as its kind of failure allows, or None."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
@@ -616,7 +616,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: When it began, UTC.
-        host: The name of the host, in a run on several hosts or in several shards; otherwise None.
+        host: In a merged run: the name of the host, if it has one. Otherwise None.
     """
 
     at_us: Microseconds

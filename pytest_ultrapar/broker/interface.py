@@ -159,8 +159,8 @@ async def acquire_lease(port: BrokerInterface, request: LeaseRequest) -> Lease:
 def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
     """Whether a request may be sent on a lease now. Call this right before you send the request.
 
-    If the lease is too old, this gives it back as `unsent`. If the send is late, this reports the
-    delay to the broker.
+    If the lease is too old, this gives it back as `unsent`. If the send is later than promised,
+    this reports the delay to the broker.
     """
     if now_s > lease.send_by_s:
         port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))

@@ -45,7 +45,7 @@ _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts the requests of each episode, and how long requests take. This costs little."""
+    """Counts the requests of each episode, and records how long they take. This costs little."""
 
     def __init__(self) -> None:
         # For each open episode (by case id): its requests, by model. The case's own model comes
@@ -535,8 +535,8 @@ class LaneTable:
         """Widen the spacing of sends after a refusal, if that can prevent more such refusals.
 
         A request may arrive too early only because the one before it arrived late, or because the
-        provider counts in shorter windows than it declares. This changes neither limits that are
-        already being estimated nor the run's own limits.
+        provider counts in shorter windows than it declares. This method changes neither limits that
+        are already being estimated nor the run's own limits.
 
         Returns:
             Whether wider spacing is the solution, so that no limit has to be lowered.
@@ -946,8 +946,8 @@ def free_s(limits: Collection[Limit], over_s: float) -> float:
     for two runs in sequence, if the first send of the second run keeps the same distance from the
     last send of the first. So for a spaced limit, the new run need not wait for a whole window, and
     an upper bound for the time of the last send is enough. Tokens are counted over the whole
-    window, so for these it must wait for a window. Daily units are counted in files. The headroom
-    of this run is not known, so the maximum is used.
+    window, so for token limits the new run must wait for a window. Daily units are counted in
+    files. The headroom of this run is not known, so the maximum is used.
 
     Args:
         limits: The limits that apply to the run's sends.

@@ -248,7 +248,7 @@ class LimitState(Timer):
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Delay all later sends by as much as one send was later than promised.
+        """Delay all later sends by the time that one send came later than promised.
 
         Args:
             late_s: How late that send was.

@@ -1,8 +1,8 @@
 """Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only explicit responses of the provider count as news: it rejects a key, does not know an instance,
-or asks for a pause. Failures and estimates are not shared with other hosts, because the host's own
-network may be the cause.
+Only explicit responses from the provider count as news: it rejects a key, does not know an
+instance, or asks for a pause. Failures and estimates are not shared with other hosts, because the
+host's own network may be the cause.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ SOON = 0.5
 """How long a seat is kept for a case between two requests, as a fraction of the time that its last
 answer took."""
 FREED = 0.1
-"""The fraction of taken seats that are expected to become free before such a case sends its next
-request."""
+"""The fraction of the taken seats that is expected to become free before a case between two
+requests sends the next one."""
 SHARING = 6
 """How many cases without a place may be open for each seat that cases with a place leave idle.
 There are never more such cases than seats. So the last cases are in progress by the time the first

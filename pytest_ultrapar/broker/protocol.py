@@ -80,7 +80,7 @@ NO_FEEDBACK = Feedback()
 
 
 class TokenBounds(NamedTuple):
-    """How many tokens a request may cost at most. The lane's price converts them into money.
+    """The maximum number of tokens that a request may use. The lane's price gives its cost.
 
     Attributes:
         most_in: The maximum number of tokens in the prompt.

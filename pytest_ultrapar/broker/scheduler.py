@@ -234,7 +234,7 @@ class Scheduler:
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane lacks money and will get no more."""
+        """Let any lane serve follow-ups whose own lane lacks money and gets no more."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -256,9 +256,8 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # There is enough money, so the failure is that the reservation could not be
-                # recorded. All other requests that wait for money are also refused, once no
-                # requests are in flight.
+                # There is enough money, but the reservation could not be recorded. All other
+                # requests that wait for money are refused, too, once no requests are in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
@@ -396,8 +395,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """The best lane to serve a request.
 
     If the request prefers a lane that is up, only this lane is possible. Otherwise home lanes come
-    before other lanes. Among these, the least loaded lane is the best. Among equally loaded lanes,
-    it is the lane that has been unused for longest.
+    before other lanes. Among these, the least loaded lane is the best, and among equally loaded
+    lanes the one that has been unused for longest.
 
     Args:
         waiting: The request.

@@ -66,7 +66,7 @@ class Pacer:
     Spacing is safer than a log of the last `rate` sends, which would admit the whole quota in one
     burst. Connection set-up, retransmissions or a late sender can push two bursts together. The
     receiver then counts up to twice the quota in one of its windows. With spacing, the receiver
-    only sees one request too many if a request is delayed by a whole interval. Providers that
+    sees one request too many only if a request is delayed by a whole interval. Providers that
     enforce a rate per minute in slices of a second (as Azure does) see an even stream.
 
     A send is never given back, because the broker cannot know whether the request reached the

@@ -1,4 +1,4 @@
-"""A queue of times. At each of them, the broker must check something again."""
+"""A queue of the times at which the broker must check something again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TimerQueue:
         timer.wake_s = at_s
         self._order += 1
         # Timers with equal times come in the order of the calls. An entry is void if its timer has
-        # got another time since then.
+        # been moved to another time since then.
         heapq.heappush(self._heap, (at_s, self._order, timer))
 
     def pop_due(self, now_s: float) -> Timer | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BrokerPlay(ABC):
-    """A simulation of a broker, with its clock and its future events. Subclasses define `book`.
+    """A broker in virtual time, with its clock and its future events. Subclasses define `book`.
 
     Attributes:
         broker: The broker. Pass all actions that its methods return to `book`.
@@ -45,7 +45,7 @@ class BrokerPlay(ABC):
     # -- messages of clients ---------------------------------------------------------------------
 
     def say(self, who: str, message: ClientMessage) -> Answer | None:
-        """Send a message and return the answer. An empty name means the controller."""
+        """Send a message and return the answer. If `who` is empty, the controller sends it."""
         answer, actions = self.broker.handle(who, message, self.now_s)
         self.book(actions)
         return answer

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class HeadOfLine:
     """The limits that are reserved for one request whose tokens do not fit yet.
 
-    Smaller requests behind this request also wait, because otherwise it might never fit on a busy
+    Smaller requests behind it also wait, because otherwise this request might never fit on a busy
     limit. Guarantee: the reservation ends when the request leaves its line, when the line is
     hidden, or when something changes for a lane of a reserved limit. All lanes of all reserved
     limits are then checked again.
@@ -92,7 +92,7 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """Let a free lane without enough money for the next request serve others in the meantime.
+    """Let free lanes without enough money for the next request serve others in the meantime.
 
     The lanes are checked again when they get more money and when the request no longer waits.
     """
@@ -320,7 +320,7 @@ class HeldLease:
         made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
         at_grant: How many requests were in flight at the grant, on the limit that the provider
             enforces.
-        behind_s: How many seconds after the send was allowed the lease was granted.
+        behind_s: The seconds from the time at which the send was allowed to the grant.
         late_s: How late its request was sent, as far as reported.
         probes: The retry budget, if its request is a probe; None for all other leases.
         units: The money that is reserved for it.

@@ -19,7 +19,7 @@ FRAME_BYTES = 16 * 1024 * 1024
 """The maximum length of a body. An assignment lists every case, and about 800,000 cases fit."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
-"""A worker sends a message at least this often, in seconds, while its event loop runs."""
+"""The maximum time between two messages of a worker while its event loop runs, in seconds."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):

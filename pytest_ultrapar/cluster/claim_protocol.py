@@ -1,8 +1,8 @@
 """Distribute the cases of a run over its hosts, which claim cases late and a few at a time.
 
 No case is assigned in advance. A host claims cases shortly before it runs out of requests to send.
-So all hosts finish at the same time, even if their speeds differ. The claims of a dead host expire.
-A host can only join if it agrees with the other hosts on certain facts.
+So all hosts finish at about the same time, even if their speeds differ. The claims of a dead host
+expire. A host can only join if it agrees with the other hosts on certain facts.
 
 Cases form *lines*: all cases of one model in one group of the assignment, or all free cases of one
 model. The server hands out a case of a group only when the group's rules allow it, with the cases
@@ -18,8 +18,8 @@ import msgspec
 
 SILENT_MS = 15_000
 """A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
-shares of limits expire sooner (see `ledger`). It keeps its cases for longer because it costs money
-if a case runs twice, but not if a case waits.
+shares of limits expire sooner (see `ledger`). It keeps its cases for longer, because it costs money
+to run a case twice, but not to let it wait.
 """
 KEEP_MS = 7 * 86_400_000
 """The server forgets a run after a week without calls."""

@@ -52,13 +52,13 @@ LOOK_S, IDLE_S = 0.2, 1.0
 """Seconds between two looks: `LOOK_S` while there are cases to claim, otherwise `IDLE_S`."""
 RECENT = 5
 """How many looks are averaged to estimate the number of cases that begin in one look. An average is
-necessary because cases begin in bursts. In a measurement, only the last look counted, and 2.5 cases
-began per second. Phase 5.3 on three hosts then took 1.04 times as long as on one host."""
+necessary because cases begin in bursts. When only the last look counted and 2.5 cases began per
+second, phase 5.3 on three hosts took 1.04 times as long as on one host."""
 SOON_S = 0.02
 """Seconds until the next look, if a case has just ended here and other cases may be waiting for
 it."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""If no request has been in flight or waiting for this long, all claimed cases must have ended. For
+"""If no request has been in flight or waiting for this long, all claimed cases count as ended. For
 cases that others wait for, the longer time `STUCK_S` applies, because a fixture may take a while
 before the first request."""
 AT_ONCE = 20_000
@@ -182,7 +182,7 @@ class Claiming:
         patience_s: How long to wait for an answer from the server, or until closed limits open.
         status: Returns the broker's present status. It can be called from any thread.
         said: The server's last answer; None before `join`.
-        n_claimed: How many cases this host has claimed, without those that it gave up again.
+        n_claimed: How many cases this host has claimed, excluding those that it gave up again.
     """
 
     server: ClusterServer
@@ -258,7 +258,7 @@ class Claiming:
 
     @property
     def n_lost(self) -> int:
-        """How many cases other hosts took while this host was silent. Some of them ran twice."""
+        """How many cases other hosts took because this host was silent. Some may have run twice."""
         return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
@@ -409,7 +409,7 @@ class Claiming:
                 self._wait_for_next_look()
 
     def _wait_for_next_look(self) -> None:
-        """Wait for the next look, but only briefly if others may wait for a case that ended."""
+        """Wait until the next look, or until a case ends that other cases may be waiting for."""
         assert self.said is not None
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
@@ -481,7 +481,7 @@ class Claiming:
             self._troubled(dead_host_message(said.last_dead, said.n_dead - self.said.n_dead))
         given, done, failed = [], [], []
         for number in said.given:
-            # If a case is finished here, the server forgot this, or the case was reopened.
+            # If the case is already finished here, the server forgot this, or it was reopened.
             if number in self._all_done:
                 done.append(number)
             elif number in self._all_failed:

@@ -232,7 +232,7 @@ local function give(host, line, n, given)
   return group, n_given
 end
 
--- The time until hosts get cases. A server that forgot the run first receives their claims.
+-- The time until hosts get cases. If the server forgot the run, hosts first report their claims.
 local function waits_ms()
   return math.max(0, number(RUN, 'opens_ms') - now_ms)
 end

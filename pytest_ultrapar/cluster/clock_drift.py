@@ -17,8 +17,8 @@ STEP_S = 0.5
 """If a clock is wrong by more than this, a time service makes it jump (a step). It corrects smaller
 errors gradually (slewing)."""
 STRETCH_S = 30.0
-"""How long to observe the clocks before they are compared. This is long enough for the difference
-that `DRIFT` allows to exceed `STEP_S` plus the uncertainty of a slow call."""
+"""How long to observe the clocks before they are compared. After this time, the difference that
+`DRIFT` allows is larger than `STEP_S` plus the uncertainty of a slow call."""
 _TICK_S = 0.001
 """The server reports its time in whole milliseconds."""
 

@@ -112,9 +112,9 @@ class EarlierDailyUse:
                 self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
-        """Return how many units of row `at` were spent before and count on this day.
+        """Return how many units of a row were spent before this host joined and count on this day.
 
-        "Before" means before this host joined. `at` is the position of the row.
+        `at` is the position of the row.
         """
         files, spans = self._untold.get(at, (None, {}))
         return 0 if files is None else files.on_day(spans, day)

@@ -3,10 +3,10 @@
 The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_script.py` calls. It
 stores all rows and hosts of one installation.
 
-**Invariant.** For each row, at any time, the sum of three numbers of units is not more than the
-row's amount. First, for each host, the larger of two numbers: the units that it last reported as
-held, and the units that it was last granted. Second, the units that requests of dead hosts may
-still use. Third, for counted rows, the units spent in the window.
+**Invariant.** For each row, at any time, the sum of three numbers is at most the row's amount.
+First, for each host, the larger of two numbers: the units that it last reported as held, and the
+units that it was last granted. Second, the units that requests of dead hosts may still use. Third,
+for counted rows, the units spent in the window.
 
 **Time.** The ledger has its own time. It follows the server's time and never goes backwards. But
 between two calls it advances only as far as the caller's boot clock confirms (see `SKIP_MS` in the
@@ -84,10 +84,10 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
         held: The units that the host holds now: its present share, or more as long as more are in
             use. The number falls only when units become free. For seats, units in use are requests
             in flight. For paced rows, they are the largest share under which anything was sent
-            within the last `window_ms`, or for longer if there are debts to pay. For counted rows,
-            `held` is the number of granted units that the host has not spent.
-        want: The units that it could use, including `held`, >= 0. For counted rows: how many more
-            units it could spend within a few seconds.
+            within the last `window_ms`; debts extend this time. For counted rows, `held` is the
+            number of granted units that the host has not spent.
+        want: The units that it could use, including `held`, >= 0. For counted rows: how many units
+            it could spend within the next few seconds.
         unit: The smallest useful share, >= 1. The next grant is either 0 or at least this many
             units. A single seat is useful, so use 1 for seats. The larger this number is, the fewer
             hosts get any units.
@@ -123,7 +123,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
-    """The call that a host makes every half second to every second.
+    """The call that a host makes about once a second.
 
     Attributes:
         host: The host's name. If a row is too small for all hosts, their names decide which hosts
@@ -185,11 +185,11 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         grant: The number of units. If it is more than `held`, the host may use the units
-            immediately. If it is less, the host sends no more than it allows, and reports a smaller
-            `held` when the other units are free. Until then, these count as held.
+            immediately. If it is less, the host sends no more than the grant allows, and reports
+            a smaller `held` when the other units are free. Until then, these count as held.
         amount: The amount that is divided: the smallest amount that any host declares.
         target: The number of units that the host gets once other hosts have returned units. If it
-            is more than `grant`, the host will get further units.
+            is more than `grant`, the host gets further units later.
         told: For counted rows: the units spent or granted in the window, over all hosts. The host
             repeats the number in `RowUse.told`, so that a server that lost the number gets it back.
             A value below 0 means that the number is not fully known, but is at least `-1 - told`.

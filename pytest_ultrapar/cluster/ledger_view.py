@@ -54,7 +54,7 @@ class ShareView:
 
     @property
     def out(self) -> int:
-        """The units that this host keeps from other hosts at present."""
+        """The units that no other host can have at present, because this host has them."""
         return max(self.held, self.granted)
 
     @property

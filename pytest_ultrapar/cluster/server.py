@@ -426,7 +426,7 @@ class HostState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the host is alive: it is not treated as dead yet."""
+        """Whether the host is alive, that is, not yet treated as dead."""
         return self.seen_s * 1000 < claim_protocol.SILENT_MS
 
 
@@ -458,7 +458,7 @@ class RunState:
 
     @property
     def version(self) -> str:
-        """pytest-ultrapar's version on its hosts; empty if another version wrote the identity."""
+        """pytest-ultrapar's version on its hosts; empty if the identity cannot be read."""
         try:
             return msgspec.json.decode(self.identity, type=RunIdentity).version
         except NOT_THAT_JSON:

@@ -35,7 +35,7 @@ seats and multiplied by `SPREAD`. While more requests are in flight than ever be
 cost wake-ups."""
 QUEUED = 0.5
 """If a refusal takes at least this share of the time that an answer takes, the request must have
-waited in a queue first. A provider with a queue limits seats and not the rate."""
+waited in a queue first. A provider with a queue limits seats, not the rate."""
 WARY, MOST_WARY_S = 2.0, 1.0
 """At the start and after refusals, the interval between sends is this many times the duration of a
 refusal (but at most `MOST_WARY_S` seconds), until a request is served. So if the first request is
@@ -85,9 +85,9 @@ class AdaptiveController:
         n_cuts: How often a refusal lowered the seats or the rate.
         forgiven_s: When a storm last ended and its cuts were undone.
         pause_s: How long the lanes should pause after the last refusal if the provider does not say
-            so. It is 0 if lowering the limit is enough, because requests were served until the
-            refusal. It is a short time if the last cut is too recent to have an effect. It is None
-            if the lanes must back off, because no requests are served.
+            how long. It is 0 if lowering the limit is enough, because requests were served until
+            the refusal. It is a short time if the last cut is too recent to have an effect. It is
+            None if the lanes must back off, because no requests are served.
     """
 
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:

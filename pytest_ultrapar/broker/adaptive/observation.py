@@ -93,7 +93,7 @@ class LimitRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: The time of the change, UTC.
-        host: The name of the host, in a run on several hosts or in several shards; otherwise None.
+        host: In a merged run: the name of the host, if it has one. Otherwise None.
     """
 
     at_us: Microseconds

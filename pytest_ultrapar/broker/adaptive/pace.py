@@ -86,7 +86,7 @@ class AcceptedRate:
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """The accepted sends per second: the higher of the rates over the last two and ten seconds.
+        """The accepted sends per second, over the last 2 s or the last 10 s: the higher rate.
 
         The rate of the short span follows growth, and the rate of the long span does not fall in a
         pause. If even the long span contains few sends, the rate of the last minutes is used,

@@ -38,7 +38,7 @@ UP, DOWN = 2.0, 0.8
 """A try multiplies the number of seats by `UP` or by `DOWN`. With twice the seats, the effect shows
 soon. A try with fewer seats costs some answers."""
 SPARE, LONGER = 1.1, 1.25
-"""The search uses a tenth more seats than just enough, so that the server always has work. If
+"""The search uses a tenth more seats than necessary, so that the server always has work. If
 answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
 """How long the number of seats stays the same after a try that brought no gain, and how old a level
@@ -55,7 +55,7 @@ _ANSWERS = 3.0
 
 @dataclass(slots=True)
 class _Level:
-    """The answers received so far while about this many requests were in flight."""
+    """The answers received so far while about `seats` requests were in flight."""
 
     seats: float
     since_s: float
