@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 SKEW_S = 5
 """The largest difference allowed between the provider's midnight and this machine's."""
 DAY_S = 86_400 + 60
-"""The length that stands for "any 24 hours". It includes a margin, because NTP may slow down or
-speed up a clock by 500 ppm (43 s per day)."""
+"""The length used for "any 24 hours", in seconds. It includes a margin, because NTP may slow down
+or speed up a clock by 500 ppm (43 s per day)."""
 _KEPT_S = 26 * 3600
 """How long units stay in a file: the longest calendar day has 25 hours. Units that a wrong clock
 dated further into the future than this are also dropped."""

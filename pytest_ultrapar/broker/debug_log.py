@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-"""A value needs no quotes in a line if it consists of visible ASCII without `"`, `=` and the
-backslash."""
+"""A value needs no quotes in a line if it consists of visible ASCII characters except `"`, `=` and
+the backslash."""
 
 
 def is_on() -> bool:
@@ -43,7 +43,8 @@ def tell(event: str, **values: str | float | None) -> None:
 
     Args:
         event: The event, in two words.
-        values: Details. Values that are None are left out; names ending in `_s` are in seconds.
+        values: Details. Values that are None are left out. Values whose names end in `_s` are in
+            seconds.
     """
     told = " ".join(f"{name}={_shown(one)}" for name, one in values.items() if one is not None)
     LOG.handle(logging.LogRecord(LOG.name, logging.DEBUG, "", 0, f"{event:<15} {told}", None, None))

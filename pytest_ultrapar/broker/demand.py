@@ -112,7 +112,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """For each model: the possible requests in flight, and the most tokens and money for one."""
+    """For each model: its possible requests in flight, and the most tokens and money of one."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()

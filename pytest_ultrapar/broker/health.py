@@ -36,7 +36,8 @@ RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than requested, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
 """If the run does not wait for servers, a lane is removed after `UNREACHABLE_S` seconds without a
-connection. If its instance has never answered, it is removed after `NEVER_REACHED_S` seconds."""
+connection. If its instance has never answered, the lane is removed after `NEVER_REACHED_S`
+seconds."""
 NEVER_ANSWERED_S = 60.0
 """If an instance has never answered and fails in another way, its lane is removed after this many
 seconds."""

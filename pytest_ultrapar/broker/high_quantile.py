@@ -8,8 +8,8 @@ from collections import deque
 
 QUANTILE = 0.95
 REMEMBERED = 64
-"""How many values are remembered. If answers grow longer, the estimate has caught up with
-them after this many answers."""
+"""How many values are remembered. If answers grow longer, the estimate has caught up with them
+after this many answers."""
 FEW = 8
 """While there are fewer answers than this, the initial estimate is taken into account."""
 ANSWER_TOKENS = 1000

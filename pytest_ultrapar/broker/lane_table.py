@@ -940,7 +940,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """The time from which a new run cannot exceed a limit together with this run's sends.
+    """The earliest time at which a new run may send without both runs exceeding a limit together.
 
     A run spaces its own sends so that every window is within its limit (`Pacer`). This also holds
     for two runs in sequence, if the first send of the second run keeps the same distance from the

@@ -326,10 +326,10 @@ class LimitState(Timer):
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
         """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
-        False while requests are in flight, because unused parts of their reservations will be
-        freed. If a file has not been writable for at least as long as the time left until
-        `until_s`, the daily quota counts as used up. Before that, requests wait: no case should
-        fail because a disk is full for a moment.
+        False while requests are in flight, because unused parts of their reservations become free.
+        If a file has not been writable for at least as long as the time left until `until_s`, the
+        daily quota counts as used up. Before that, requests wait: no case should fail because a
+        disk is full for a moment.
         """
         if self.seats.in_flight:
             return False

@@ -114,9 +114,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
             goes to another lane of the model if one is up.
         is_bound: Whether only `lane` can serve the request, which refers to an object that exists
             only there.
-        most: The maximum cost, if there is a budget. It is not known for the first request of an
-            episode, whose money is reserved once the cost is known
-            (`interface.BrokerInterface.pay`).
+        most: The maximum cost, if there is a budget. The cost of an episode's first request is not
+            known yet: its money is reserved later (`interface.BrokerInterface.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
         stays: Whether the request must not move to another lane: it waits until the lanes in
             `refused_by` are checked.

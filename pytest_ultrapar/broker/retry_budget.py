@@ -20,8 +20,8 @@ trying every request three times would triple the load. Source: Finagle's retry 
 minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""After a failed probe, the next one follows after 1 s. With each further failure, this time
-doubles, up to 30 s."""
+"""The next probe follows a failed one after 1 s. With each further failure, this time doubles, up
+to 30 s."""
 
 
 class ParkedRetry(NamedTuple):
@@ -38,9 +38,9 @@ class RetryBudget(Timer):
     A retry draws on the budget when it is requested, so that retries that wait for seats cannot
     overdraw it. A retry that is withdrawn later still counts. A retry beyond the budget is parked,
     not refused, because an unattended run should wait rather than lose a case. Parked retries are
-    sent in order of arrival, in two ways:
+    sent in order of arrival, for one of two reasons:
 
-    - The budget grows by `SHARE` with every request that is not a retry.
+    - The budget has grown. It grows by `SHARE` with every request that is not a retry.
     - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
       instance has answered a request, or after a growing pause if the last probe failed. So an
       instance that does not answer gets two requests a minute, and an instance that has recovered

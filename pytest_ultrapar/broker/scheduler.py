@@ -491,7 +491,7 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
 HOME_WAIT_S = 2.0
 """How long after the first request a lane is reserved for its home workers, in seconds. Worker
 processes start within a second or two of each other, and the assignment that pytest's header shows
-should be true from the first request."""
+should apply from the first request."""
 
 
 class Homes(Timer):

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport. The event loop calls this. No other user can connect."""
+        """Store the transport. The event loop calls this. Only the same user can connect."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:

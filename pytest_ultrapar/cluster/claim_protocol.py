@@ -18,8 +18,8 @@ import msgspec
 
 SILENT_MS = 15_000
 """A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
-shares of limits expire sooner (see `ledger`). It keeps its cases for longer, because it costs money
-to run a case twice, but not to let it wait.
+shares of limits expire sooner (see `ledger`). The host keeps its cases for longer, because running
+a case twice costs money, and waiting does not.
 """
 KEEP_MS = 7 * 86_400_000
 """The server forgets a run after a week without calls."""

@@ -83,9 +83,9 @@ class HostCounts:
         """Return how many cases of each line have begun episodes.
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
-        broker does not report their line, and a worker may keep them for a long time. Therefore the
-        number of cases that have yet to begin in one line is limited to the number in all lines
-        together. Otherwise a host whose workers keep all claimed cases would never claim again.
+        broker does not report their line, and a worker may keep them for a long time. Therefore one
+        line never counts more cases as yet to begin than there are in all lines together. Otherwise
+        a host whose workers keep all claimed cases would never claim again.
 
         Args:
             n_open: The number of claimed cases whose episodes have not ended; see `n_open`.

@@ -345,9 +345,9 @@ def _unpaced(row: Row, want: RowDemand) -> RowDemand:
 
 
 def _per(word: str, spec: RowSpec) -> float:
-    """Return the value of one unit of a row, in the unit of the pool.
+    """Return the value of one unit of a row, in the pool's unit.
 
-    For example, it is 0.5 if 3 units per 2 s are `qps = 1.5`.
+    For example, it is 0.5 for 3 units per 2 s (`qps = 1.5`).
     """
     kind = LIMIT_KINDS.get(word)
     if kind is None:

@@ -30,7 +30,7 @@ _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
 """The ledger's unit of money, in trillionths of the currency: a unit is a billionth. A token of the
-cheapest models costs about ten units. Amounts of up to nine million in the currency are below 2^53
+cheapest models costs about ten units. An amount of nine million in the currency is still below 2^53
 units, the largest exact number in a script on the server."""
 BUDGET_UNITS = 10**12 // MONEY
 """How many units of the ledger equal 1 of the currency."""

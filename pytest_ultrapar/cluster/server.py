@@ -42,8 +42,8 @@ ANSWER_S = 2.0
 """A call that takes longer than this (in seconds) is repeated. The longest script takes a few
 milliseconds."""
 ROW_NAMES = "names"
-"""The suffix of the Redis key under which a run stores its names of limit rows. No script uses this
-key."""
+"""The suffix of the Redis key under which a run stores the names of its limit rows. No script uses
+this key."""
 _FINISHER = b"finisher:"
 """The prefix of host names in the hash of a run."""
 _AT_ONCE = 200

@@ -22,7 +22,7 @@ per second, a sudden stop means that there is a storm."""
 
 
 class AcceptedRate:
-    """Counts the sends of each second that were not refused. Does no I/O.
+    """Counts, for each second, the sends that were not refused. Does no I/O.
 
     Attributes:
         was_any_served: Whether the provider has served a request yet. Before that, it is unknown

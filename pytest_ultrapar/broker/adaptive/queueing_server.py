@@ -272,7 +272,7 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """If load made answers late, try few enough requests in flight for them to be in time."""
+        """Try so few requests in flight that answers are in time, if the load made them late."""
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 

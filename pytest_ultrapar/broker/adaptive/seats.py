@@ -31,7 +31,7 @@ class Curve:
     (target - low) * (1 - t/span)^3. After half of the span it has covered seven eighths of the way.
     After the span it stays at `target`, and the search then tries higher values.
 
-    Source: RFC 9438, section 4.2 (CUBIC). Here, K is given instead of derived.
+    Source: RFC 9438, section 4.2 (CUBIC). Here, the span K is given and not derived.
     """
 
     def __init__(self, low: float, target: float, cut_s: float, span_s: float) -> None:
