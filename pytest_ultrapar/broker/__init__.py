@@ -1,7 +1,7 @@
-"""The broker is the only owner of all limits. It decides when and where each request is sent.
+"""The broker alone manages all limits: it decides when, and on which lane, a request is sent.
 
-Begin with `scheduler.py`, which matches waiting requests with free lanes. `limits.py`, `lanes.py`,
-`waiting.py` and `groups.py` define the state of a run, and `lane_table.py` changes it.
+Start reading at `scheduler.py`, which matches waiting requests with free lanes. `limits.py`,
+`lanes.py`, `waiting.py` and `groups.py` define the state of a run, and `lane_table.py` changes it.
 `throttles.py` enforces a limit, and `health.py` decides when a lane pauses. `budget.py` and
 `day_ledger.py` count money and daily units, and `spending_file.py` stores the money spent.
 `broker.py` combines all of these in a pure state machine. `event_loop.py` runs this state machine

@@ -21,14 +21,15 @@ class Group(msgspec.Struct, frozen=True):
     A group ends when the episodes of all its cases have ended. Pytest may report them later.
 
     Attributes:
-        name: Not empty, and unique in the assignment.
+        name: The group's name. It is not empty, and unique in the assignment.
         cases: Case ids. A case belongs to at most one group. Cases without a group have no rule.
         lanes: The only lanes that these cases may use; None allows every lane of their model.
         after: Names of groups that must end before this one starts.
-        start_after_s: Delay before this group starts, in seconds. It counts from the run's start
-            or, if `after` names groups, from the end of the last of them.
+        start_after_s: How many seconds to wait before this group starts. The time counts from the
+            run's start or, if `after` names groups, from the end of the last of them.
         exclusive: The name of a lock. Groups with the same lock never run at the same time.
-        at_once: The maximum number of the group's episodes open at the same time; None: no maximum.
+        at_once: How many of the group's episodes may be open at the same time; None means any
+            number.
     """
 
     name: str

@@ -81,7 +81,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
     def episode_ended(self, case_id: str) -> None:
-        """Report that a case needs no more leases, for example because a journal has its result.
+        """Report that a case needs no more leases, for example because its result is in a journal.
 
         Raises:
             BrokerGoneError: The broker is gone.

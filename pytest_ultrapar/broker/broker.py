@@ -1,4 +1,4 @@
-"""The broker: the only owner of all limits, as a pure state machine."""
+"""The broker as a pure state machine. It alone manages all limits."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class LaneBroker:
     actions. If a time is earlier than in the previous call, the time of the previous call is used
     again, so that a clock that goes backwards never admits more requests.
 
-    Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
-    reserved for their home workers, seats reserved for cases with a place (`places`), and times
-    after the host's claims have ended. If a lane is blocked only by a rate, a pause or a
-    reservation, `next_wake_s()` is no later than the end of that block.
+    Between two calls, no free lane could serve a waiting request. There are three exceptions. A
+    free lane may be reserved for its home workers, a free seat may be reserved for cases with a
+    place (`places`), or the host's claims may have ended. If a lane is blocked only by a rate, a
+    pause or a reservation, `next_wake_s()` is no later than the end of that block.
     """
 
     def __init__(
@@ -106,10 +106,11 @@ class LaneBroker:
             seed: The seed for the random part (jitter) of pauses.
             episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
                 no request for that long is removed.
-            wait_for_servers_s: How long to wait for a server that is absent (`LaneHealth`).
+            wait_for_servers_s: How long to wait for a server that is not available (`LaneHealth`).
             known: Lanes to remove or pause when the first worker connects.
-            days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
-            late_s: The initial estimate of how late requests are sent.
+            days: The ledgers of daily units, by limit. A limit that is not listed has no daily
+                limits.
+            late_s: Returns the initial estimate of how late requests are sent.
             budgets: Counts the money spent; None if there is no budget.
             shared: The rows that hosts share, by limit and kind. They are closed until the first
                 call of `share`.
@@ -212,8 +213,8 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
-        # To the front: a worker that connects late, such as the replacement of a dead worker, has
-        # had the fewest leases.
+        # Put the worker in front: a worker that connects late, such as the replacement of a dead
+        # worker, has had the fewest leases.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
@@ -302,7 +303,7 @@ class LaneBroker:
         is_busy = feedback.is_wordless and _is_busy(lane.instance, outcome, pending, now_s)
         effective = "cancelled" if feedback.is_own else "congestion" if is_busy else effective
         if effective == "congestion" and feedback.exceeded == "in_flight" and not pending:
-            # The lane's only request found a closed port: the server is not busy but gone.
+            # The lane's only request found a closed port: the server is not busy, it is gone.
             effective = "connect"
         # Update the estimate first: if that reduces the limit, the lane hardly needs a pause.
         pause_s = self._observe(held, effective, feedback, now_s)
@@ -329,7 +330,7 @@ class LaneBroker:
     def pay(
         self, worker: str, lease_id: int, most: TokenBounds, now_s: float
     ) -> tuple[bool, list[Action]]:
-        """Reserve the cost of a lease's request, which was unknown at the grant.
+        """Reserve the cost of a lease's request, which was not known when the lease was granted.
 
         Args:
             worker: The worker that holds the lease.
@@ -347,9 +348,10 @@ class LaneBroker:
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
-        """Report that a request was sent `late_s` after its grant. Later sends make up for it.
+        """Report that a request was sent `late_s` after its grant.
 
-        Call it when the request is sent. Does nothing if the worker does not hold the lease.
+        Later sends make up for the delay. Call this when the request is sent. Does nothing if the
+        worker does not hold the lease.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -389,7 +391,7 @@ class LaneBroker:
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
                 held.lane.health.refusal_check.is_being_checked = False
-            # The worker may have died between a late send and its report.
+            # The worker may have died after a late send and before it reported the delay.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
                 held.sent_late(late_s)
@@ -460,16 +462,16 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Set when this host's claims end. After that, no lease is granted until the next call.
+        """Set the time at which this host's claims end.
 
-        Other hosts may have taken over the cases by then. Before the first call all cases belong to
-        this host. Requests in flight continue. A lease that is not used by `until_s` ends
-        (`Lease.ends_s`).
+        After that time, no lease is granted until this method is called again, because other hosts
+        may have taken over the cases. Before the first call all cases belong to this host. Requests
+        in flight continue. A lease that is not used by `until_s` ends (`Lease.ends_s`).
 
         Args:
             until_s: The end of this host's claims, monotonic seconds of this host.
             taken: Ids of cases that other hosts have taken over. Their requests are refused.
-            again: Ids of cases that had been taken over and belong to this host again.
+            again: Ids of cases that other hosts had taken over, but that belong to this host again.
             now_s: Now, monotonic seconds.
         """
         now_s = self._advance(now_s)
@@ -528,7 +530,7 @@ class LaneBroker:
     def take_notices(self, now_s: float) -> list[LaneNotice]:
         """Return this host's news about keys, instances and lanes since the last call.
 
-        News of removals is repeated from time to time.
+        News of removals is returned again from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
@@ -543,11 +545,11 @@ class LaneBroker:
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """The time to call `tick`, if no other call comes first; None if no call is necessary."""
+        """When to call `tick`, unless another call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. It may show a pause that has ended, until the next `tick`."""
+        """A snapshot of all counts. Until the next `tick`, it may show a pause that has ended."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -599,7 +601,7 @@ class LaneBroker:
         return self._table.take_changes()
 
     def take_pauses(self) -> list[LanePause]:
-        """Return the lane pauses that ended since the last call, in the order of their starts."""
+        """Return the lane pauses that ended since the last call, sorted by their start times."""
         return self._table.take_pauses()
 
     def _advance(self, now_s: float) -> float:
@@ -611,8 +613,8 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Do this here and not when lanes are removed: a request that is being withdrawn must not
-        # get a refusal.
+        # Refuse requests here and not when lanes are removed: a request that is being withdrawn
+        # must not get a refusal.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -636,7 +638,7 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Pass a returned lease to its limit's estimator. The first refusal creates the estimator.
+        """Pass a returned lease to its limit's controller, which the first refusal creates.
 
         Returns:
             After a refusal, how many seconds the lane should pause; None means a back-off.
@@ -673,7 +675,7 @@ class LaneBroker:
         return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
-        """Queue those parked retries of an instance that its retry budget now allows."""
+        """Queue parked retries of an instance, as many as its retry budget now allows."""
         budget = instance.retries
         while (
             taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
@@ -719,7 +721,7 @@ class LaneBroker:
         *,
         parked: ParkedRetry | None = None,
     ) -> Waiting | None:
-        """Look up the objects that a request names; None if it was refused or parked.
+        """Prepare a request to wait in a line; None if it was refused or parked.
 
         A request that was `parked` is not parked again.
         """
@@ -797,7 +799,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """Return the lanes that may serve a request (empty: all), or why no lane may serve it."""
+        """Return the lanes that may serve a request (empty means all), or why no lane may."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
@@ -807,7 +809,8 @@ class LaneBroker:
         among = lanes or lane_set.lanes
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in among):
-            # Exclude lanes whose limits are too small: they would stay reserved for it forever.
+            # Exclude lanes whose limits are too small for the request: they would stay reserved for
+            # it forever.
             lanes = [lane for lane in among if lane.fits(request.tokens)]
             if not lanes:
                 return (), (too_large(request.tokens, among), NO_LANE)
@@ -865,8 +868,8 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
     """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker judged by the state of the instance when the request was sent. That was
-    wrong if the instance has answered a request recently, or if it is still starting and may answer
+    The worker only knows the state of the instance when the request was sent. This state is out of
+    date if the instance has answered a request recently, or if it is still starting and may answer
     other requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)

@@ -4,15 +4,15 @@ They are enforced like any other limit.
 
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
 as long as no request costs more than was reserved for it. The cost of a request has an upper bound
-if the request sets `max_tokens`. Otherwise the reservation is an estimate: each request in flight
-whose answer is larger may exceed the budget by the difference.
+if the request sets `max_tokens`. Otherwise the reservation is an estimate. If answers turn out to
+cost more, each request in flight may exceed the budget by the difference.
 
 **If no answer comes**, the request may have been billed. Its reservation then counts as spent.
 
 **After a crash**, the record of the spent and reserved money is still in a file (`spending_file`).
 
 **Near the end of a budget**, a case begins only if the money left is enough for this case and for
-the rest of all open cases (`Cases`). Otherwise the run would pay for answers of cases that it
+the rest of all open cases (`Cases`). Otherwise the run would pay for answers in cases that it
 cannot finish.
 """
 
@@ -92,7 +92,7 @@ class Part:
     Attributes:
         used: Units spent on finished requests.
         reserved: Units reserved for requests in flight.
-        peak: The largest sum of both so far.
+        peak: The largest sum of these two numbers so far.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Part:
 
 
 Way = tuple[str, ...]
-"""The limits above a lane that have a budget."""
+"""The names of the limits that apply to a lane and have a budget."""
 
 
 class OpenCase:
@@ -108,7 +108,7 @@ class OpenCase:
 
     Attributes:
         model: The case's own model.
-        parts: The units used, by the model that received the requests.
+        parts: The units that the case has used, by the model that received the requests.
         taken: The units used and reserved, by limit.
         ways: For each model, the budgets that the last request to the model was charged to.
     """
@@ -118,7 +118,7 @@ class OpenCase:
         self.parts: dict[str, Part] = {}
         self.taken: dict[str, int] = {}
         self._ways = ways
-        # Cases with equal ways share one sum of needs.
+        # Cases with the same ways have the same needs, which are then computed only once.
         self.ways: tuple[tuple[str, Way], ...] = ((lane.model, ways[lane.lane_id]),)
 
     def reserve(self, lane: Lane, units: int) -> None:
@@ -130,7 +130,7 @@ class OpenCase:
         self._take(lane, units)
 
     def settle(self, lane: Lane, *, reserved: int, needed: int, used: int) -> None:
-        """Settle a request that is over, with its reserved, needed and used units."""
+        """Settle a request that is over, given its reserved, needed and used units."""
         part = self.parts[lane.model]
         part.reserved -= reserved
         part.peak = max(part.peak, part.used + part.reserved + max(needed, used))
@@ -143,22 +143,22 @@ class OpenCase:
 
 
 CASE_QUANTILE = 0.8
-"""A new case is expected to cost as much as this quantile of earlier cases. 128 simulated runs had
-half the money that they needed. In these runs, 0.3 % of the started cases ran out of money. The
-money left at the end was the cost of 3.3 cases, mostly because requests reserve more than they use.
-With 0.9 the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
+"""A new case is expected to cost as much as this quantile of earlier cases. In 128 simulated runs
+with half the money that they needed, 0.3 % of the started cases ran out of money. At the end, the
+money for 3.3 cases was left, mostly because requests reserve more than they use. With 0.9 the
+figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
     """Decides which cases may begin, based on the cost of earlier cases of their model.
 
-    The decision does no I/O. The cost includes requests to roles. A case *needs* the units that it
+    This class does no I/O. The cost includes requests to roles. A case *needs* the units that it
     uses, plus the units that one of its requests reserves but does not use. The needs of a model's
     cases are unknown until the first of them has ended.
     """
 
     def __init__(self, pool: Pool, purses: Mapping[str, BudgetBalance]) -> None:
-        """Start without knowing any cases.
+        """Start without any record of earlier cases.
 
         Args:
             pool: The pool whose lanes the cases use.
@@ -169,17 +169,21 @@ class Cases:
             lane.lane_id: tuple(name for name in lane.limits if name in purses)
             for lane in pool.lanes
         }
-        # By model: the distinct ways of its lanes.
+        # For each model, the different ways of its lanes.
         self._choices: dict[str, dict[Way, None]] = {}
         for lane in pool.lanes:
             self._choices.setdefault(lane.model, {})[self._ways[lane.lane_id]] = None
         self._open: dict[str, OpenCase] = {}
-        # By the case's model, then by the model that received the requests: units used, and peak.
+        # The units used and the peak of earlier cases, by the case's model and then by the model
+        # that received the requests.
         self._seen: dict[str, dict[str, tuple[HighQuantile, HighQuantile]]] = {}
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets of a lane. Lanes of a model with the same budgets allow the same cases."""
+        """The budgets of a lane.
+
+        If two lanes of a model have the same budgets, the same cases may begin on both.
+        """
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
@@ -218,7 +222,7 @@ class Cases:
         return dict.fromkeys(own, 0) | self._needs(takes, {lane.model: own})
 
     def may_begin(self, lane: Lane) -> bool:
-        """Whether the money is enough to finish a new case on this lane and all open cases."""
+        """Whether there is enough money to finish a new case on this lane and all open cases."""
         own, needs = self._ways[lane.lane_id], self.needs(lane)
         # If hosts share a budget, this host can request the money for roles later.
         left = {
@@ -226,7 +230,7 @@ class Cases:
             for name, purse in self._purses.items()
             if name in needs
         }
-        # Usually there is plenty of money: then skip the exact sum.
+        # Skip the exact sum if there is plenty of money, as there usually is.
         most = len(self._open) * max(self._costliest.values(), default=0)
         if self._seen and all(units + most <= left[name] for name, units in needs.items()):
             return True
@@ -251,7 +255,7 @@ class Cases:
     def _takes(self, model: str) -> dict[str, tuple[int, int]]:
         """The expected usage and peak of a case, by the model that receives the requests.
 
-        Until a case of this model has ended, they come from its open cases.
+        Until a case of this model has ended, both numbers are taken from its open cases.
         """
         if seen := self._seen.get(model):
             return {one: (int(used.value), int(peak.value)) for one, (used, peak) in seen.items()}
@@ -265,7 +269,10 @@ class Cases:
     def _needs(
         self, takes: Mapping[str, tuple[int, int]], ways: Mapping[str, Way]
     ) -> dict[str, int]:
-        """The units that a case needs, by limit; `ways` lists the models with known lanes."""
+        """The units that a case needs, by limit.
+
+        `ways` gives the budgets of each model whose lane is known.
+        """
         sums: dict[str, tuple[int, int]] = {}
         for asked, (used, peak) in takes.items():
             for name in ways[asked] if asked in ways else self._richest(asked):
@@ -274,7 +281,7 @@ class Cases:
         return {name: sum(both) for name, both in sums.items()}
 
     def _richest(self, model: str) -> Way:
-        """The limits of the model's lane with the most money left."""
+        """The budgets of one of the model's lanes: the lane with the most money left."""
         choices = self._choices[model]
         if len(choices) == 1:
             return next(iter(choices))
@@ -291,8 +298,8 @@ class Budgets:
         purses: The budgets, by limit; limits without a budget are left out.
         cases: Decides which cases may begin.
         currency: The currency of all budgets.
-        trouble: A sentence that says why spending cannot be recorded; no lease is granted from then
-            on. Empty if there is no such problem.
+        trouble: Empty as long as spending can be recorded. After a failure, a sentence that gives
+            the reason; no lease is granted any more.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
@@ -393,8 +400,9 @@ NEVER_BILLED = frozenset(
         "bad_request",
     )
 )
-"""Outcomes without work by the provider: no request was sent, or the provider refused it at once.
-An error inside an answer may also have such an outcome; `maybe_billed` is then set."""
+"""Outcomes for which the provider did no work: no request was sent, or the provider refused it at
+once. An error inside an answer may also have such an outcome. In this case, `maybe_billed` is
+set."""
 
 
 class Tariff:
@@ -422,8 +430,8 @@ class Tariff:
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
         """The cost of a lease that was given back, computed from its answer if there is one.
 
-        Without an answer it is the whole reservation. Cached tokens are charged like all others,
-        because the broker does not know their number.
+        Without an answer, the cost is the whole reservation. Cached tokens are charged at the full
+        price, because the broker does not know how many there are.
         """
         if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
@@ -437,7 +445,7 @@ class Tariff:
 
 
 def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
-    """The spent units, by limit.
+    """Add up the spent units for each limit.
 
     Args:
         pool: The current pool.

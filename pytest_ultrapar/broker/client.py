@@ -52,7 +52,7 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
 class BrokerClient(BrokerInterface, asyncio.Protocol):
     """A `BrokerInterface` over a Unix socket. Use `connect_broker` to create one.
 
-    All messages of one iteration of the event loop are sent in one write.
+    All messages that are sent during one iteration of the event loop leave in a single write.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
-"""The ledgers of one limit, each with the kind of limit that it counts."""
+"""The ledgers of one limit, each with the kind of limit (`rpd` or `tpd`) that it counts."""
 
 
 class DailyLimit(msgspec.Struct, frozen=True):
-    """One daily row of a limit, and the file that stores its count.
+    """One daily quota of a limit, and the file that stores its count.
 
     Attributes:
         limit: The name of the limit.
@@ -31,8 +31,9 @@ class DailyLimit(msgspec.Struct, frozen=True):
         late_s: How long after its grant a request may still be at the provider, in seconds.
         name: The name of the file; empty if the count is kept for this run only.
         directory: The directory of the file.
-        amount: Units per day if they differ from the limit's; 0 otherwise. They differ for the
-            count of all shards on a machine, which uses the undivided limit.
+        amount: The units per day, if they differ from the limit's own number; otherwise 0. They
+            differ for the count of all shards on a machine, because this count uses the undivided
+            limit.
     """
 
     limit: str
@@ -81,8 +82,8 @@ def counted_days(
 
     A key that is used on several servers has a file for each of them, and each of these counts must
     have room for a send. A shard has two counts: one for its own part of the limit, and one for the
-    whole limit. Earlier runs and other shards on this machine use the second count, too. A cluster
-    run also has two: the count on its server and the count of this machine.
+    whole limit. Earlier runs and other shards on this machine also use the second of these counts.
+    A cluster run also has two: the count on its server and the count of this machine.
 
     Args:
         pool: The pool with the limits.

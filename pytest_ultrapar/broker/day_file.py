@@ -1,9 +1,9 @@
-"""The file of one daily count. It is locked and rewritten as a whole before its units are spent.
+"""The file of one daily count. It is locked and rewritten as a whole before units are spent.
 
 Each write replaces the file, and the new file is on disk when the write returns
 (`system/files.py`). A kill or a power failure leaves the old file or the new one, never a partial
-one. The lock is a separate file, because a file that is replaced cannot be locked. It uses `flock`
-for the reasons given in `key_lock_file`.
+one. The lock is a separate file, because a file that is replaced cannot be locked. The lock uses
+`flock`; `key_lock_file` gives the reasons.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class DayRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         shown: The counted units and their limit, for messages.
-        sent: The start, the end and the units of each span. Every 5 minutes, a few entries are
-            added.
+        sent: The start, the end and the units of each span. A few entries are added every 5
+            minutes.
     """
 
     shown: str
@@ -146,7 +146,7 @@ class DayMemory:
 
     @property
     def exists(self) -> bool:
-        """Whether the file exists. If not, as on a new machine, the count starts at zero."""
+        """Whether the file exists. If it does not, as on a new machine, the count is zero."""
         return os.path.lexists(self.path)
 
     def read(self) -> DayRecord | None:
@@ -164,7 +164,7 @@ class DayMemory:
         return None
 
     def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
-        """Replace the content of the file. The new content is on disk when this returns.
+        """Replace the content of the file. When this returns, the new content is on disk.
 
         Args:
             change: Returns the new content, given the old content (None if there is no file).
@@ -236,7 +236,7 @@ class DayMemory:
 
 
 def _make(directory: Path) -> None:
-    """Create a directory that only its owner can use, and make it survive a power failure."""
+    """Create a directory that only its owner can use and that survives a power failure."""
     if directory.is_dir():
         return
     _make(directory.parent)

@@ -1,4 +1,4 @@
-"""The ledger of a daily limit: it counts units (requests or tokens) and does not space them.
+"""The ledger of a daily limit. It counts units (requests or tokens), but does not space them.
 
 Guarantee: the provider never counts more than `amount` units in any 24 hours, or in any calendar
 day of a zone. This is true for any number of runs and processes, no matter when they are killed, if
@@ -11,20 +11,22 @@ stays small. Units become free a day after the end of their span. A calendar day
 every span that overlaps it. Within `SKEW_S` of midnight both days must have room, because the
 provider's clock may differ from this machine's.
 
-**Written ahead.** Units are granted from a block that is already in the file. Its span begins now
-and ends `late_s` later. The next write replaces the block with the units that were really sent, and
-`settle` corrects these to the units that were really used. If a run is killed, its last block
-counts as used. So the file never counts less than was sent. A block is a fiftieth of the amount: a
-kill costs at most 2 % of a day, plus the units in flight. A whole day takes about 50 writes. Each
-takes 0.6 ms, or 40 ms on a spinning disk (2 s in total).
+**Written ahead.** Units are granted from a block that is already in the file. The span of a block
+begins when it is written and ends `late_s` later. The next write replaces the block with the units
+that were really sent, and `settle` corrects these to the units that were really used. If a run is
+killed, its last block counts as used. So the file never counts less than was sent. A block is a
+fiftieth of the daily amount. So if the run is killed, at most 2 % of the amount is lost, plus the
+units in flight. A whole day needs about 50 writes. Each write takes 0.6 ms, or 40 ms on a spinning
+disk (2 s for the whole day).
 
 **On the event loop.** A write blocks the broker's event loop. Over 300 writes on an idle virtual
 disk, the median was 0.8 ms and the maximum 9 ms. While other processes kept the disk busy, a write
 took 6 to 10 ms (67 ms at worst). There is one write for each block, and one every few minutes per
-file while requests are sent. With xdist only the broker's process waits. A thread would avoid this
-wait, but each lane would need another state, "waiting for its block", because no request may be
-sent before the block is on disk. The lock is held for one write, so waiting for it takes no longer
-than a write. The limit of 2 s for that wait is for a machine that stalls.
+file while requests are sent. With xdist, only the broker's process waits for the write. A thread
+would avoid this wait, but each lane would need another state, "waiting for its block", because no
+request may be sent before the block is on disk. The lock is held for one write, so waiting for the
+lock takes no longer than a write. The limit of 2 s for this wait matters only on a machine that
+stalls.
 """
 
 from __future__ import annotations
@@ -50,19 +52,20 @@ if TYPE_CHECKING:
 SKEW_S = 5
 """The largest difference allowed between the provider's midnight and this machine's."""
 DAY_S = 86_400 + 60
-"""The length of "any 24 hours": NTP may slow down or speed up a clock by 500 ppm (43 s per day)."""
+"""The length used for "any 24 hours", in seconds. It includes a margin, because NTP may slow down
+or speed up a clock by 500 ppm (43 s per day)."""
 _KEPT_S = 26 * 3600
 """How long units stay in a file: the longest calendar day has 25 hours. Units that a wrong clock
 dated further into the future than this are also dropped."""
 _BLOCKS = 50
-"""The number of blocks in the amount of a day."""
+"""How many blocks make up the amount of a day."""
 _CELL_S = 300
-"""A span consists of whole cells, each with this many seconds. In all current time zones, midnight
+"""A span consists of whole cells of this many seconds each. In all current time zones, midnight
 falls on a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
 """Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
 _RETRY_S = 5.0
-"""How long to wait before the next attempt to write a file, if a write failed."""
+"""If writing a file failed, how long to wait before the next attempt, in seconds."""
 
 
 class DayReservation(msgspec.Struct):
@@ -80,14 +83,15 @@ class DayReservation(msgspec.Struct):
 class DayLedger:
     """Counts units against a daily amount. It is used like `TokenPacer`, in the broker's time.
 
-    With a file (`DayMemory`) the count continues from run to run. Without a file it ends with the
-    object, as for forecasts, tests, and a simulated provider that the run starts itself.
+    With a file (`DayMemory`) the count continues from run to run. Without a file, the count ends
+    with the object. Forecasts, tests, and a simulated provider that the run starts itself have no
+    file.
 
     Attributes:
         amount: Units per day.
         trouble: A sentence that says why the last write of the file failed; empty if it succeeded.
-        failing_since_s: The time since which only this failure blocks grants; infinity if it blocks
-            none.
+        failing_since_s: Since when grants are blocked only by this failure; infinity if it blocks
+            no grants.
     """
 
     def __init__(
@@ -122,14 +126,16 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # The units sent by earlier and other runs; by this run; by this run according to the file.
+        # The units that other runs (earlier or parallel ones) have sent, that this run has sent,
+        # and that this run has sent according to the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
-        # The units in the file that may still be granted while the span of a send is `_block`.
+        # How many units in the file may still be granted, as long as the span of a send is
+        # `_block`.
         self._spare = 0
         self._block: Span = (0, 0)
-        # The units counted on each current day, valid until `_used_until_s`.
+        # The units that count on each day that may be the current one. Valid until `_used_until_s`.
         self._used: dict[int, int] = {}
         self._used_until_s = -math.inf
         self._retry_s = -math.inf
@@ -185,10 +191,10 @@ class DayLedger:
     def ready_at_s(self, units: int, now_s: float) -> float:
         """The earliest time, not before `now_s`, at which a send of this many units is allowed.
 
-        The result `now_s` means that the units are on disk; this call may have written them. A
-        later time is when enough units become free, computed from the units known now. If the file
-        could not be written (`trouble`), it is a few seconds from now. Infinity if the send is
-        larger than the amount.
+        If the result is `now_s`, the units are on disk; this call may have written them. If the
+        result is later, enough units become free at that time, as far as is known now. If the file
+        could not be written (`trouble`), the result is a few seconds from now. It is infinity if
+        the send is larger than the amount.
         """
         if units > self.amount:
             return math.inf
@@ -227,9 +233,10 @@ class DayLedger:
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
         """Record the units that a send used, when its lease is given back; 0 if it was not sent.
 
-        For a count of requests, call this with 1: until then a send counts for `late_s` longer, and
-        on two days if it is near midnight. Without this call the reservation stays. You may call
-        this more than once. It writes only if more units were used than reserved.
+        For request counts, pass 1. Until this call, the provider may still count the request up to
+        `late_s` after its grant, so near midnight it counts on both days. Without this call, the
+        reservation stays. You may call this more than once. The file is only written if more units
+        were used than reserved.
         """
         self._look(now_s)
         before = reservation.span
@@ -245,7 +252,7 @@ class DayLedger:
             self._spare -= more
 
     def close(self, now_s: float) -> None:
-        """Write the true count at the normal end of a run. This frees the units written ahead.
+        """Write the true count at the normal end of a run, which frees the units written ahead.
 
         Never raises: if the write fails, these units stay counted.
         """
@@ -261,7 +268,10 @@ class DayLedger:
             self.trouble = str(error)
 
     def _look(self, now_s: float) -> None:
-        """Read the wall clock, only once for all calls with the same `now_s` (one broker event)."""
+        """Read the wall clock, but only once for all calls with the same `now_s`.
+
+        These calls belong to one event of the broker.
+        """
         if now_s == self._now_s:
             return
         self._now_s = now_s
@@ -329,7 +339,7 @@ class DayLedger:
         )
 
     def _used_at(self, wall_s: float) -> dict[int, int]:
-        """The units on each day that may be current at a time, if no more are sent until then."""
+        """The units on each day that may be current at `wall_s`, if no more are sent until then."""
         used = dict.fromkeys(self._days((wall_s - SKEW_S, wall_s + SKEW_S + 1), wall_s), 0)
         for span, units in self._sent():
             for day in self._days(span, wall_s):
@@ -341,12 +351,15 @@ class DayLedger:
         return chain(self._others.items(), self._ours.items())
 
     def _days(self, span: tuple[float, float], wall_s: float) -> range:
-        """The days on which units of a span count. Without a zone, day 0 if they still count."""
+        """The days on which units of a span count.
+
+        Without a zone there is only day 0, as long as the units count.
+        """
         begin, end = span
         if self._zone is None:
             return range(end + DAY_S > wall_s)
         first, last = (_date(at_s, self._zone).toordinal() for at_s in (begin, end - 1))
-        # The order may be reversed: in some zones, midnight once occurred twice.
+        # `last` may be before `first`: in some zones, midnight once occurred twice.
         return range(min(first, last), max(first, last) + 1)
 
     def _free_in_s(self, units: int) -> float:

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
 
-# Keep it out of the logger hierarchy: pytest would show its records, and a suite could disable it.
+# Keep this logger out of the hierarchy: pytest would show its records, and a suite could disable
+# it.
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-"""Visible ASCII except `"`, `=` and the backslash. Such a value needs no quotes in a line."""
+"""A value needs no quotes in a line if it consists of visible ASCII characters except `"`, `=` and
+the backslash."""
 
 
 def is_on() -> bool:
@@ -41,7 +43,8 @@ def tell(event: str, **values: str | float | None) -> None:
 
     Args:
         event: The event, in two words.
-        values: Details. Values that are None are left out; names ending in `_s` are in seconds.
+        values: Details. Values that are None are left out. Values whose names end in `_s` are in
+            seconds.
     """
     told = " ".join(f"{name}={_shown(one)}" for name, one in values.items() if one is not None)
     LOG.handle(logging.LogRecord(LOG.name, logging.DEBUG, "", 0, f"{event:<15} {told}", None, None))
@@ -73,8 +76,8 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
             )
 
     # Log the grant before the lease is used. If the lease is already there, log it now, because the
-    # await then returns without a pass of the event loop. Otherwise, log it in the future's first
-    # callback.
+    # await then returns without another iteration of the event loop. Otherwise, log it in the
+    # future's first callback.
     if future.done():
         over(future)
     else:
@@ -116,7 +119,10 @@ class DebugLog(logging.FileHandler):
         tell("log begins", worker=worker)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line without secrets: UTC time, the time as in `attempts`, the event and the values."""
+        """Return a line without secrets.
+
+        It contains UTC time, the time as in `attempts`, the event and the values.
+        """
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return self._redact(f"{at[:23]}Z {boot_s():.6f} {record.getMessage()}".rstrip())
 

@@ -1,7 +1,8 @@
-"""A host's demand for the limits that hosts share. Computed once a second, not per request.
+"""A host's demand for the limits that hosts share.
 
-It includes not only waiting requests, but also cases that could be claimed. Otherwise no host would
-ever start: a host without a share would claim no cases, and so would have no waiting requests.
+It is computed once a second, not for each request. It includes not only waiting requests, but also
+cases that could be claimed. Otherwise no host would ever start: a host without a share would claim
+no cases, and so would have no waiting requests.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 TELLING_ANSWERS = 5
-"""How many answers it takes to estimate the duration of an answer."""
+"""How many answers are needed to estimate the duration of an answer."""
 ROOM = 1.5
-"""Answers may become faster by this factor. If a host's demand is too low, it runs out of units. If
-it is too high, the host gets only units that no other host wants."""
+"""A margin, because answers may become faster by this factor. If a host's demand is too low, the
+host runs out of units. If the demand is too high, the host only gets more units that no other host
+wants."""
 SOON_S = 10.0
 """How far ahead a host requests units of counted rows, in seconds."""
 LOOKED_FOR = 2
 """An estimated limit may grow by this factor before the next renewal."""
 PAUSED_S = 2.0
-"""A lane that pauses for longer than this has no demand: shares are renewed before its pause
-ends."""
+"""If a lane pauses for longer than this, there is no demand for it: shares are renewed before its
+pause ends."""
 
 
 class LaneDemand(msgspec.Struct, frozen=True):
     """A host's demand for one lane.
 
     Attributes:
-        requests: How many requests it could have in flight there.
+        requests: How many requests the host could have in flight on the lane.
         unit: The smallest useful share of token rows. It is the largest waiting reservation or, if
             no reservation waits, the last one; 1 if neither is known.
     """
@@ -110,7 +112,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """The possible requests in flight, and the most tokens and money of a request, by model."""
+    """For each model: its possible requests in flight, and the most tokens and money of one."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
@@ -137,8 +139,8 @@ def _demand(
                 for lane in waiting.lane_set.lanes:
                     needs = table.needs(lane, waiting.request)
                     costliest[model] = max([costliest[model], *needs.values()])
-    # An open episode without a request in flight sends another one. Requests of roles count under
-    # the role's model.
+    # An open episode without a request in flight has another one to send. Requests to roles count
+    # under the role's model.
     n_open = table.progress.n_open()
     demand: Counter[str] = Counter()
     for model in table.models:
@@ -210,11 +212,12 @@ def _unit(lane: LaneState, waiting: int) -> int:
 
 
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
-    """The fraction of each lane's possible requests that is likely, if lanes outnumber requests.
+    """The fraction of its possible requests that each lane is likely to get.
 
-    For example, the last case could use any of twenty keys, but uses only one. Without this
-    fraction, its host would withhold half the rate of each key from other hosts. Lanes on which the
-    host has no share do not reduce the fraction of the others.
+    If there are more lanes than requests, most lanes get fewer than they could take. For example,
+    the last case could use any of twenty keys, but uses only one. Without this fraction, its host
+    would keep half the rate of each key away from other hosts. Lanes on which the host has no share
+    do not reduce the fraction of the others.
     """
     of_model: dict[str, list[LaneState]] = {}
     for lane in lanes:
@@ -230,7 +233,7 @@ def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneSt
 
 
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
-    """How many requests all lanes of a limit could have in flight, within each model's demand."""
+    """How many requests the lanes of a limit could have in flight, up to each model's demand."""
     by_model: Counter[str] = Counter()
     for lane in limit.lanes:
         by_model[lane.model.name] += lanes[lane]

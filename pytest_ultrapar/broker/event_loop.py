@@ -1,4 +1,4 @@
-"""Runs the broker on an event loop: its timers, and all events other than requests.
+"""Runs the broker on an event loop: sets its timers, and handles all events except requests.
 
 The broker only reacts: each method takes the time and returns the messages to send. `local.py` (in
 this process) and `server.py` (over a socket) pass requests to `broker`, and then call `arm`. All
@@ -46,7 +46,7 @@ class Shares(Protocol):
 
 
 class BrokerLoop:
-    """Wakes the broker on time, reports the load of servers to it, and writes its history files.
+    """Wakes the broker in time, passes on the load of servers, and writes the history files.
 
     Attributes:
         broker: The broker. Call it only on the loop's thread, and then call `arm`.
@@ -68,7 +68,8 @@ class BrokerLoop:
             settings: See `BrokerSettings`.
             clock: Source of all times.
             loop: The event loop for the timers. It need not run yet.
-            carry_out: Called with the actions that result from timers and from the load of servers.
+            carry_out: Called with the actions that follow from timers and from reports of server
+                load.
             on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
@@ -148,13 +149,14 @@ class BrokerLoop:
     def move(self, move: Callable[[], list[Action]]) -> None:
         """Call the broker and carry out its actions. Use this for all events except requests.
 
-        Does nothing after the host is closed.
+        Does nothing after `close`.
 
         Args:
             move: Calls the broker and returns its actions.
 
         Raises:
-            Exception: The error that `move` raised. After it, the broker serves no more requests.
+            Exception: The error that `move` raised. After this error, the broker serves no more
+                requests.
         """
         if self._is_closed:
             return

@@ -1,4 +1,4 @@
-"""Groups of cases during a run: which may start, and how many of their episodes are open."""
+"""Groups of cases during a run: which groups may start, and how many episodes each has open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupState(Timer):
-    """One group during a run. Wakes when its delay is over.
+    """One group during a run. As a timer, it is due when the group's delay is over.
 
     Attributes:
         rule: Its rule in the assignment; None until an assignment lists the group.
@@ -27,7 +27,7 @@ class GroupState(Timer):
         startable_s: When `after` and `start_after_s` allow it to start; infinity while unknown.
         admits: Whether its gate is open. Its lines are linked only while the gate is open.
         lines: Its lines with at least one request.
-        sets: The lanes it may use, by model; filled as requests arrive.
+        sets: The lanes it may use, by model. Entries are added as requests arrive.
     """
 
     def __init__(self, name: str, now_s: float) -> None:
@@ -120,8 +120,8 @@ class GroupBook:
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
         """Apply an assignment, and open the gates that it allows to open.
 
-        Open episodes and ended cases stay counted. A later assignment, which is made when a worker
-        is replaced with one that has a new name, changes only rules.
+        Open episodes and ended cases stay counted. A later assignment is made if a worker is
+        replaced and the new worker has another name. It only changes rules.
 
         Returns:
             The groups that have waiting requests but are missing from the assignment.
@@ -170,7 +170,7 @@ class GroupBook:
             self._release_lock(group, now_s)
 
     def refresh(self, group: GroupState, now_s: float) -> None:
-        """Open or shut the group's gate, as its rule requires at `now_s`."""
+        """Open or shut the group's gate, depending on what its rule requires at `now_s`."""
         admits = self._decide(group, now_s)
         if admits is group.admits:
             return
@@ -179,7 +179,7 @@ class GroupBook:
             self._look_at(model.lanes)
 
     def went_quiet(self, group: GroupState, now_s: float) -> None:
-        """Release the lock if the group has no waiting request and is not running."""
+        """Release the group's lock if the group has no waiting request and is not running."""
         is_running = group.has_opened and (group.n_left or group.n_open)
         if not group.lines and not is_running:
             self._release_lock(group, now_s)
@@ -220,5 +220,5 @@ class GroupBook:
         for candidate in self._sharers.get(lock, ()):
             if candidate is not group:
                 self.refresh(candidate, now_s)
-        # Do this last. Otherwise the group would take the lock again before any other group.
+        # Refresh this group last. Otherwise it would take the lock again before any other group.
         self.refresh(group, now_s)

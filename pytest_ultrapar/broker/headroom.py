@@ -2,20 +2,20 @@
 
 A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
 `window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
-span the whole window. `late_s` is the promise: the longest delay that sends are expected to have
-and that the spare time covers.
+span the whole window. `late_s` is called the *promise*: the longest delay that is expected for
+sends, and that the spare time covers.
 
 If a send is later than promised, the run makes up for it: the client reports the delay, and the
 limit grants all later sends that much later. This costs the time by which the delay exceeded the
 promise. If that time is longer than the interval between two sends, it is cheaper not to send the
 request and to request another lease (`Lease.send_by_s`).
 
-A long promise slows down every send. With a short one, there are more delays to make up for. Both
-reduce throughput. The run chooses the promise that costs the least, based on the delays of its own
-sends. For a window of one second, 10 ms are enough on an idle machine, and 50 ms may not be enough
-on a busy one. Some providers count over shorter periods than they declare: for example, they
-enforce a limit per minute in slices of a second. Therefore the first refusal by a rate limit sets
-the spare time to 5 %, which covers jitter of 50 ms in such a slice.
+A long promise slows down every send. A short promise leaves more delays to make up for. The run
+measures the delays of its own sends, and chooses the promise that costs the least throughput. For a
+window of one second, 10 ms are enough on an idle machine, and 50 ms may not be enough on a busy
+one. Some providers count over shorter periods than they declare: for example, they enforce a limit
+per minute in slices of a second. Therefore the first refusal by a rate limit sets the spare time to
+5 %, which covers jitter of 50 ms in such a slice.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ LATE_S = (
 """The possible promises, in seconds. Delays of the network are not measured, so no promise is
 shorter than the first of these."""
 SEEN_S = (*LATE_S, 2 * LATE_S[-1])
-"""The classes of delays, in seconds. Each delay is rounded up to the next class; longer delays fall
-into the last one."""
+"""The classes of delays, in seconds. Each delay is rounded up to the next class. Delays above the
+last class are counted in that class."""
 MEMORY = 200
-"""After this many sends, the weight of all sends so far is halved."""
+"""Each time the count of sends reaches this number, the weight of all sends so far is halved."""
 AT_LEAST_EVERY_S = 2.0
 """The shortest time between two choices of a promise: each takes 50 us, and a pool may have
 hundreds of limits."""
 OF_WAKE = 0.5
-"""The share of a promise that the broker itself may use up by waking late for a send."""
+"""The share of a promise that the broker itself may use up if it wakes late for a send."""
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
-"""Spare time after a refusal, as shares of the window. The first share applies for the rest of the
-run. If there is a refusal while the first share applies, the second applies for a while."""
+"""Spare time after a refusal, as shares of the window. After a first refusal, `REFUSED_SHARE`
+applies for the rest of the run. If there is a refusal while it applies, `REFUSED_AGAIN_SHARE`
+applies for a while."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
-"""The second share applies for this many windows. By then, the reason for late sends is gone, for
-example fifteen processes that start at the same time. If the provider still refuses after the
-second share was used this many times, it allows less than declared."""
+"""`REFUSED_AGAIN_SHARE` applies for `AGAIN_WINDOWS` windows. By then, the reason for late sends is
+gone, for example the start of fifteen processes at the same time. If the provider still refuses
+requests after this share was used `AGAIN_TIMES` times, it allows less than declared."""
 SLICE_S = 1.0
-"""The shortest slice in which a provider may count. After a refusal, the promise is no longer than
-the first share of this slice."""
+"""The shortest slice in which a provider is assumed to count, in seconds. After a refusal, the
+promise is at most `REFUSED_SHARE` of this slice."""
 
 
 Promise = Callable[[float], float]
-"""A function from a window to the promise for it, both in seconds."""
+"""A function that returns the promise for a window, both in seconds."""
 
 
 def first_late_s(window_s: float) -> float:
@@ -82,7 +83,7 @@ def longest_late_s(window_s: float) -> float:
 
 
 def longest_spare_s(window_s: float) -> float:
-    """The most time that may be added to a window."""
+    """The maximum time that may be added to a window."""
     return max(longest_late_s(window_s), REFUSED_AGAIN_SHARE * window_s)
 
 
@@ -98,7 +99,7 @@ class Headroom:
         made_up_s: The total time that sends have waited because others were later than promised.
         late_s: The promise: the longest expected delay of a send that is granted now.
         spare_s: The time added to the window.
-        is_taught: Whether a refusal set the spare time for the rest of the run.
+        is_taught: Whether a refusal has set the spare time for the rest of the run.
     """
 
     def __init__(self, window_s: float, first_late_s: float, interval_s: float) -> None:
@@ -115,14 +116,14 @@ class Headroom:
         self._counts = [0.0] * len(SEEN_S)
 
     def send_by_s(self) -> float:
-        """The maximum delay for a request granted now. Excess over the promise is made up for."""
+        """How late a request granted now may be sent. A delay beyond the promise is made up for."""
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def make_up(self, late_s: float, made_up_s: float) -> float:
         """Record a late send, and return how much longer all later sends must wait.
 
         If several sends are late together, their delays do not add up, because only the distance to
-        later sends matters. For example, the first sends are late together because they open their
+        later sends matters. For example, the first sends are all late because they open their
         connections at the same time.
 
         Args:
@@ -159,8 +160,9 @@ class Headroom:
             return False
         self._revised_s = now_s
         before_s = self.spare_s
-        # Sends have been spaced for the last aim for a whole window, so it may be promised now. If
-        # the promise grows, widen the spacing first. If it shrinks, reduce the promise first.
+        # For a whole window, sends have been spaced for the last aim, so this aim may be promised
+        # now. If the promise grows, widen the spacing first. If it shrinks, reduce the promise
+        # first.
         promised_s, self._aim_s = self._aim_s, self._cheapest_s()
         self.late_s = min(promised_s, self._aim_s)
         self.spare_s = max(promised_s, self._aim_s)
@@ -170,8 +172,8 @@ class Headroom:
         """Widen the spacing after a request was refused by a rate limit.
 
         Returns:
-            Whether wider spacing is the solution. If not, even more would not help, because the
-            provider allows less than declared.
+            Whether wider spacing is the solution. If not, even wider spacing would not help,
+            because the provider allows less than declared.
         """
         if granted_s <= self._taught_s:
             # It was sent in the same burst as the request whose refusal already widened the
@@ -191,7 +193,7 @@ class Headroom:
         return True
 
     def _cheapest_s(self) -> float:
-        """The promise that loses the fewest sends to wider spacing and to making up for delays."""
+        """The promise with which wider spacing and making up for delays cost the fewest sends."""
         longest_s = longest_late_s(self.window_s)
         best_s, least = self._first_s, math.inf
         for late_s in LATE_S:
@@ -208,5 +210,5 @@ class Headroom:
         return best_s
 
     def _made_up(self, seen_s: float, late_s: float) -> float:
-        """How many sends are lost to make up for a send with this delay under this promise."""
+        """How many sends it costs to make up for a send with this delay, given this promise."""
         return min(1.0, max(0.0, seen_s - late_s) / self.interval_s)

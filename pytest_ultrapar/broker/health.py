@@ -35,16 +35,18 @@ if TYPE_CHECKING:
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than requested, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
-"""If the run does not wait for servers: after this many seconds without a connection, a lane is
-removed. The first applies if its instance has answered before, the second if it has not."""
+"""If the run does not wait for servers, a lane is removed after `UNREACHABLE_S` seconds without a
+connection. If its instance has never answered, the lane is removed after `NEVER_REACHED_S`
+seconds."""
 NEVER_ANSWERED_S = 60.0
-"""The same for other failures of an instance that has never answered."""
+"""If an instance has never answered and fails in another way, its lane is removed after this many
+seconds."""
 _LATE_S = 5.0
 """If a process wakes this much later than the end of a pause, it was suspended or the clock has
 jumped."""
 _HOPELESS_COUNT = 5
-"""A lane is never removed for fewer failures or refusals in a row than this, however long they
-took: the requests may be the cause. The breaker's own threshold is
+"""A lane is never removed for fewer than this many failures or refusals in a row, however long they
+took: the requests themselves may be the cause. The breaker's own threshold is
 `failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
@@ -82,17 +84,18 @@ class LaneHealth:
     granted after the end of the last pause gives new information.
 
     Attributes:
-        lane: The lane, for its names in reasons.
+        lane: The lane, whose names appear in reasons.
         rng: Source of all jitter, seeded by the caller.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
             no request for that long is removed: by then, every case that was open at its last
             answer has ended.
-        wait_for_servers_s: How long to wait for a server that is absent or loading its model. If
-            this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
+        wait_for_servers_s: How long to wait for a server that is not there or is loading its model.
+            If this is 0, `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
         has_answered: Returns whether the lane's instance has ever answered.
-        base_url: The URL of the lane's instance, for reasons; empty if unknown.
+        base_url: The URL of the lane's instance, which appears in reasons; empty if unknown.
         on_trial: Whether the lane's breaker is half-open, so that the next lease is its probe.
-        refusal_check: The requests that the provider refused because of a key, model or instance.
+        refusal_check: Keeps track of the requests that the provider refused because of a key, model
+            or instance.
     """
 
     lane: Lane
@@ -123,7 +126,10 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """The problem of the server that the lane waits for, and the maximum wait; may be empty."""
+        """The problem of the server that the lane waits for, and the longest wait.
+
+        Empty if the lane does not wait for a server.
+        """
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
@@ -157,8 +163,9 @@ class LaneHealth:
             words: As in `Feedback`.
 
         Returns:
-            None if nothing changes. A `Pause` ends later than the one before it, unless it follows
-            or replaces a `Resume`.
+            None if nothing changes. A `Pause` ends later than the one before it, with two
+            exceptions: a `Resume` came in between, or the new `Pause` takes the place of a
+            `Resume`, because another pause has not ended yet.
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
@@ -193,11 +200,11 @@ class LaneHealth:
         if is_back:
             self._failed_until_s = -math.inf
         verdict = self._limited(retry_after_s, granted_s, now_s, after_cut_s=pause_s)
-        # Another refusal may have asked for a longer wait. This wait then ends the pause.
+        # Another refusal may have asked for a longer wait. The pause then ends with that wait.
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Exclude a period from the lane's silence, because no request could be sent in it."""
+        """Exclude a period from the lane's silence, because no request could be sent during it."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -205,7 +212,7 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """Pause until the time that the provider gave to another host.
+        """Pause until `until_s`, because the provider asked another host to wait until then.
 
         Returns:
             None if the lane already pauses until then or longer.
@@ -216,8 +223,8 @@ class LaneHealth:
         """End the lane's pause when its time is over.
 
         Returns:
-            None if the lane may be used (by only one request at first if it is `on_trial`). A
-            removal if it has been silent for too long.
+            None if the lane may be used (at first by only one request if it is `on_trial`). A
+            removal if the lane has been silent for too long.
         """
         # If the process wakes much too late, it was suspended or the clock has jumped. The lane was
         # then not silent.
@@ -236,7 +243,7 @@ class LaneHealth:
         return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
-        """Record that the only request of a lane on trial was granted. It ends by `end_s`."""
+        """Record the grant of the only request of a lane on trial. The request ends by `end_s`."""
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
@@ -308,10 +315,11 @@ class LaneHealth:
             said = f"and asked for {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
-            # Draw the jitter once per burst: the largest of fifty draws would always be near the
-            # maximum.
+            # Draw the jitter only once per burst: the largest of fifty draws would always be near
+            # the maximum.
             return None
-        # Do not pause much longer than the lane has refused so far: it may be back just as soon.
+        # Do not pause for much longer than the lane has been refusing requests so far: it may
+        # recover just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
         said = f"without a requested wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
@@ -348,7 +356,7 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal, if the lane has been silent for as long as its kind of failure allows."""
+        """A removal if the lane was silent for as long as its kind of failure allows, or None."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
@@ -381,7 +389,7 @@ class LaneHealth:
         if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return until_s
         hopeless_s = breaker.silent_since_s + self._bound_s()
-        # This time is in the past if a jump of the clock was ignored: then this probe decides.
+        # If a jump of the clock was ignored, this time is in the past. Then this probe decides.
         return min(until_s, hopeless_s) if hopeless_s > now_s else until_s
 
     def _pause(self) -> Pause:
@@ -392,8 +400,8 @@ class LaneHealth:
 
 RECENT_S = 30.0
 RECENT_LEAST = 10
-"""The breaker also opens if, in the last `RECENT_S` seconds, at least this many requests came back
-and more of them failed than did not."""
+"""The breaker also opens if at least this many requests came back in the last `RECENT_S` seconds
+and more than half of them failed."""
 JITTER = 0.1
 """The breaker stays open up to this share longer, so that lanes do not return together."""
 State = Literal["closed", "open", "half_open", "probing"]
@@ -402,13 +410,14 @@ State = Literal["closed", "open", "half_open", "probing"]
 class Breaker:
     """Lets all requests pass when closed, none when open, and one at a time when half-open.
 
-    Pure: the caller passes time and randomness. A time earlier than the last one counts as the last
-    one. Requests granted before the breaker last opened give no new information and are ignored.
+    Pure: the caller passes time and randomness. If a time is earlier than the last one, the last
+    one is used instead. Requests granted before the breaker last opened give no new information and
+    are ignored.
 
     Attributes:
         state: `probing` means half-open, with its one request in flight.
         until_s: While open: when it becomes half-open.
-        n_opened: How often it went from closed to open.
+        n_opened: How often the breaker went from closed to open.
         silent_since_s: Since when the lane has been silent; None after an answer. It is the later
             of two times: the grant of the first failed request and the last answer.
         n_in_row: How many failures were counted since the last answer.
@@ -435,7 +444,7 @@ class Breaker:
         """Record an answer.
 
         Returns:
-            Whether it closed the breaker, because it was the answer to the probe.
+            Whether the answer closed the breaker, because it was the answer to the probe.
         """
         # Make no function calls up to the first `return False`: every lease passes through here.
         if now_s > self._now_s:  # noqa: PLR1730
@@ -475,7 +484,7 @@ class Breaker:
             pending: How many other requests of the lane are in flight.
 
         Returns:
-            Whether it opened the breaker (until `until_s`).
+            Whether the failure opened the breaker (until `until_s`).
         """
         self._now_s = now_s = max(now_s, self._now_s)
         if self.state == "closed":
@@ -501,7 +510,7 @@ class Breaker:
             self.n_opened += 1
         if rule is not self.rule:
             # A server that restarts is back in seconds, but a server that fails is not. So the
-            # pauses after one kind of failure say nothing about the other kind.
+            # pauses after one kind of failure give no information about the other kind.
             self.rule, self._exponent = rule, 0
         # The exponent is bounded only because 2.0**1024 overflows.
         open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))
@@ -511,10 +520,10 @@ class Breaker:
         return True
 
     def void(self, granted_s: float) -> bool:
-        """Record a request that gives no information: not sent, given up, or lost with its holder.
+        """Record a request that shows nothing: it was unsent, given up, or lost with its holder.
 
         Returns:
-            Whether it was the probe, so that the next request may be the new probe.
+            Whether this request was the probe, so that the next one may be the new probe.
         """
         if self.state != "probing" or granted_s < self._fresh_s:
             return False
@@ -539,7 +548,7 @@ class Breaker:
 
 
 class _Recent:
-    """Counts the requests that came back in the last `RECENT_S` seconds, and how many failed.
+    """Counts the requests that came back in the last `RECENT_S` seconds, and those that failed.
 
     It keeps one count for each second, because a lane with 300 requests a second would fill a list
     of 9,000 entries.
@@ -568,14 +577,14 @@ class _Recent:
         self.until_s = now_s + 1.0
 
     def is_mostly_failed(self, pending: int) -> bool:
-        """Whether more requests failed than did not, if there are enough of them to judge."""
+        """Whether more than half of the requests failed, if there are enough of them to judge."""
         n = self._n + self.n_now
         n_failed = self._n_failed + self.n_failed_now
         return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether there are enough failures to judge: at least half as many as requests in flight."""
+    """Whether enough requests failed to judge: at least half as many as are in flight."""
     return 2 * n_failed >= pending
 
 
@@ -608,7 +617,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: When it began, UTC.
-        host: In a merged run, the name of the host, if it has one.
+        host: In a merged run: the name of the host, if it has one. Otherwise None.
     """
 
     at_us: Microseconds
@@ -622,7 +631,7 @@ class PauseLog:
     Attributes:
         n: How many pauses began, by cause. A pause that continues for another cause counts for
             both causes.
-        over: The ended pauses that were not taken yet: cause, start and end.
+        over: The ended pauses that were not taken yet, each with its cause, start and end.
     """
 
     def __init__(self) -> None:
@@ -648,7 +657,7 @@ class PauseLog:
         self._cause = None
 
     def paused_s(self, now_s: float) -> dict[str, float]:
-        """How many seconds the lane has paused up to now, by cause."""
+        """For how many seconds the lane has been paused up to now, by cause."""
         paused_s = dict(self._paused_s)
         if self._cause is not None:
             this_s = max(0.0, now_s - self._since_s)

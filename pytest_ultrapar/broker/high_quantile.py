@@ -8,19 +8,20 @@ from collections import deque
 
 QUANTILE = 0.95
 REMEMBERED = 64
-"""How many values are remembered. If answers grow longer, the estimate follows after that many."""
+"""How many values are remembered. If answers grow longer, the estimate has caught up with them
+after this many answers."""
 FEW = 8
-"""As long as there are fewer answers than this, the initial estimate is taken into account."""
+"""While there are fewer answers than this, the initial estimate is taken into account."""
 ANSWER_TOKENS = 1000
 """The initial estimate for an answer whose request sets no upper bound."""
 
 
 class HighQuantile:
-    """A high quantile of the last values. Does no I/O.
+    """Computes a high quantile of the last values. Does no I/O.
 
-    It is the `quantile` of the last `REMEMBERED` values. With the default quantile, this is the
-    largest value if there are at most 20 values. With fewer than `FEW` values it is never below
-    `supposed`, the initial estimate.
+    The result is the `quantile` of the last `REMEMBERED` values. With the default quantile, this is
+    the largest value if there are at most 20 values. With fewer than `FEW` values, the result is
+    never below `supposed`, the initial estimate.
     """
 
     def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:
@@ -49,10 +50,10 @@ class HighQuantile:
 
     @property
     def early(self) -> float:
-        """Like `value`, but uses even the first few values: the largest one times a factor.
+        """Like `value`, but while there are few values, it is the largest one times a factor.
 
         The factor is 9 with a single value, and it falls with each additional one. The result never
-        exceeds `value`: if it were too high, other requests would wait for the reserved money.
+        exceeds `value`, because too much reserved money would make other requests wait.
         """
         n = len(self._last)
         if self.is_known or not n:

@@ -38,7 +38,7 @@ class BrokerInterface(ABC):
 
         The future fails with `NoLaneError` if the broker refuses the request, for example because
         every lane of the model is removed, and with `ConnectionError` if the broker is gone. If a
-        task is cancelled between the grant and its own next step, it never gets the lease.
+        task is cancelled after the grant but before it runs again, it never gets the lease.
         `acquire_lease` gives such a lease back.
         """
 
@@ -66,11 +66,12 @@ class BrokerInterface(ABC):
         self.tell(wire.Release(lease.lease_id, outcome, feedback))
 
     async def pay(self, lease: Lease, most: TokenBounds) -> bool:
-        """Reserve the money for a request whose lease was granted without a reservation.
+        """Reserve the money for a request whose lease was granted without a reservation of money.
 
         Returns:
-            Whether the money is reserved. If not, there is not enough money: give the lease back as
-            `unsent`, and request a new one with `LeaseRequest.most`, which waits for money.
+            Whether the money is reserved. If not, there is not enough money left. Give the lease
+            back as `unsent`, and set `LeaseRequest.most` in a new request, which then waits for
+            money.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -135,7 +136,7 @@ class BrokerInterface(ABC):
 
 
 async def acquire_lease(port: BrokerInterface, request: LeaseRequest) -> Lease:
-    """Wait for a lease. If the caller is cancelled, neither a request nor a lease is left behind.
+    """Wait for a lease. If the caller is cancelled, no request and no lease is left behind.
 
     If a task is cancelled after its future got the lease but before the task ran again, it never
     gets the lease. This function then gives the lease back as `unsent`. Otherwise the seats would
@@ -169,6 +170,6 @@ def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
 
 
 def report_late_send(port: BrokerInterface, lease: Lease, now_s: float) -> None:
-    """Report to the broker that a request is sent now, if that is later than promised."""
+    """Report the delay to the broker if a request is sent later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

@@ -1,4 +1,4 @@
-"""All lanes and limits of a run. Takes and returns seats and sends, pauses and removes lanes."""
+"""All lanes and limits of a run. Takes seats, gives them back, and pauses or removes lanes."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts the requests of each episode and the durations of requests, at little cost."""
+    """Counts the requests of each episode, and records how long they take. This costs little."""
 
     def __init__(self) -> None:
-        # By case id: the requests of an open episode, by model. Its own model comes first.
+        # For each open episode (by case id): its requests, by model. The case's own model comes
+        # first.
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        # By the own model of ended episodes: how many requests they sent to this model, and how
-        # many to other models, which have roles.
+        # For the ended episodes of each model: how many requests they sent to this model, and how
+        # many they sent to other models, which have roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -70,7 +71,7 @@ class Progress:
         self._seconds[held.lane.model.name][_bin(seconds)] += 1
 
     def ended(self, case_id: str) -> None:
-        """Count an ended episode. Ignored if it sent no requests or was already counted."""
+        """Count an ended episode, unless it sent no requests or was already counted."""
         if asked := self._open.pop(case_id, None):
             model = next(iter(asked))
             self._ended[model][asked.pop(model)] += 1
@@ -129,14 +130,13 @@ class LaneTable:
             empties this.
         removed: Lanes that were removed. The scheduler refuses the requests that wait for them, and
             empties this.
-        idle: Limits whose daily quota or money may be used up, because no requests are in flight on
-            them any more. The scheduler refuses the requests that cannot be served, and empties
-            this.
+        idle: Limits whose daily quota or money may be used up: no request is in flight on them any
+            more. The scheduler refuses the requests that cannot be served, and empties this.
         episode_timeout_s: How long an episode may last.
         wait_for_servers_s: How long a server may be absent.
         days: The ledgers that count daily units, by limit.
         budgets: Counts money; None if no limit has a budget.
-        short: Models and budgets of lanes on which new cases wait for money to be freed.
+        short: The models and budgets of those lanes on which new cases wait until money is freed.
         in_flight: The number of leases that have not been given back. `peak` is its maximum so far.
         started_s: When the first worker connected; infinity before that.
         progress: The counts for each model so far.
@@ -165,7 +165,7 @@ class LaneTable:
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
-        # By the lane that is being checked: all lanes that wait for this check.
+        # For each lane that is being checked: all lanes that wait for this check.
         self._held: dict[LaneState, list[LaneState]] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -185,10 +185,10 @@ class LaneTable:
         self._sharing = [self._limits[name] for name in words]
         self._shares_end = Timer()
         self._shares_end.due = self.close_shares
-        # By lane: since when no request could be sent on it because the host has no share.
+        # For each lane: since when no request could be sent on it because the host has no share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
-        # By open case: the limits whose seats it has used.
+        # For each open case: the limits whose seats it has used.
         self._open_on: dict[str, dict[LimitState, None]] = {}
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
@@ -245,7 +245,7 @@ class LaneTable:
         return lane_set
 
     def watch(self, lane: LaneState, now_s: float) -> None:
-        """Set a wake for when the rate that blocks a lane with free seats allows a send."""
+        """If only a rate blocks a lane, set a wake for the time at which it allows a send."""
         if not (lane.is_up and lane.rated and lane.has_seat()):
             return
         bound: LimitState | None = None
@@ -262,7 +262,7 @@ class LaneTable:
             self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> float:
-        """Take one unit of every limit on the lane's path. Call this only if all have one free.
+        """Take one unit of every limit on the lane's path. Each of them must have one free.
 
         Returns:
             How late the send is (`LimitState.take`).
@@ -327,7 +327,8 @@ class LaneTable:
         if held.case is not None and not held.is_check:
             needed = held.bounded
             if held.n_guessed:
-                # Do not use the estimate: estimates from the first answers are far too high.
+                # Use the true length and not the estimate: estimates from the first answers are far
+                # too high.
                 needed += tariff.most(TokenBounds(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
@@ -337,7 +338,7 @@ class LaneTable:
         self._look_at_short()
 
     def refuse_unaffordable(self) -> None:
-        """Make the scheduler refuse the requests that wait for money that is never freed."""
+        """Make the scheduler refuse requests for which no more money can be freed."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
@@ -354,7 +355,7 @@ class LaneTable:
             limit.places.begin(case_id)
 
     def asks(self, case_id: str) -> None:
-        """Record that a case requests a lease or ends."""
+        """Record that a case has requested a lease or ended, so that no seat is kept for it."""
         for limit in self._open_on.get(case_id, ()):
             limit.places.thinks.pop(case_id, None)
             if limit.places.keep:
@@ -399,14 +400,14 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Check the cases that wait for money again, because there may be enough now."""
+        """Check again the cases that wait for money, because there may be enough now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
             self.refuse_unaffordable()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """The lanes in `lanes` on which the money left is enough to begin a case.
+        """The lanes in `lanes` for which enough money is left to begin a case.
 
         Args:
             lanes: Free lanes.
@@ -442,7 +443,7 @@ class LaneTable:
     def limit_without_money(
         self, lane: LaneState, request: LeaseRequest
     ) -> tuple[LimitState, int] | None:
-        """A limit without enough money and without requests in flight, and the units required."""
+        """A limit that lacks money and has no requests in flight, with the units required."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -450,7 +451,7 @@ class LaneTable:
         return None
 
     def give_back(self, lane: LaneState) -> None:
-        """Return the seats of a lease to all limits on its lane's path."""
+        """Give the seats of a lease back to all limits on its lane's path."""
         self.in_flight -= 1
         self._free_seat(lane)
 
@@ -462,7 +463,7 @@ class LaneTable:
     def begin_term(
         self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
     ) -> None:
-        """Start a lease's term. It ends when a request sent at `send_by_s` must have ended."""
+        """Start a lease's term, which lasts until a request sent at `send_by_s` must be over."""
         end_s = send_by_s + lane.lane.request_s
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
@@ -501,12 +502,12 @@ class LaneTable:
         self._free_seat(lane)
 
     def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Pause the lane until the lease just granted is given back or its term ends."""
+        """Pause the lane for a probe: until the lease just granted is given back or ends."""
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Pause the lane until the lease just granted, which is for a check, is given back.
+        """Pause the lane for a check: until the lease just granted is given back.
 
         This also pauses lanes that have never answered and that a failed check would remove
         together with this lane.
@@ -534,8 +535,8 @@ class LaneTable:
         """Widen the spacing of sends after a refusal, if that can prevent more such refusals.
 
         A request may arrive too early only because the one before it arrived late, or because the
-        provider counts in shorter windows than it declares. Limits that are already being
-        estimated are not changed, and neither are the run's own limits.
+        provider counts in shorter windows than it declares. This method changes neither limits that
+        are already being estimated nor the run's own limits.
 
         Returns:
             Whether wider spacing is the solution, so that no limit has to be lowered.
@@ -553,13 +554,13 @@ class LaneTable:
         return is_answer
 
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
-        """Start to estimate the limit of a lane after a refusal: it is lower than declared.
+        """Start to estimate a lane's limit, which a refusal has shown to be lower than declared.
 
-        In this way, fixed mode also settles on the rate that the provider accepts. From time to
-        time it tries more, up to the declared limit.
+        In this way, fixed mode also finds the rate that the provider accepts. From time to time it
+        tries a higher rate, up to the declared limit.
 
         Args:
-            lane: The lane of the refusal. Its limit is not estimated yet.
+            lane: The lane that was refused. Its limit is not estimated yet.
             at_grant: How many requests were in flight on the lane when the refused request was
                 granted, including itself.
             now_s: Now.
@@ -605,7 +606,7 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed together with a lane, including it; empty without a scope."""
+        """All lanes that are removed if this lane is, including itself; empty without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
@@ -614,7 +615,7 @@ class LaneTable:
     def know(self, known: KnownLane, now_s: float) -> None:
         """Apply a check's result to a lane before its first request.
 
-        It affects only this lane, because the check also has results for the other lanes.
+        The result affects only this lane, because the check also has results for the other lanes.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:
@@ -728,12 +729,12 @@ class LaneTable:
         return self._limits[name]
 
     def look_at_days(self, now_s: float) -> None:
-        """Adjust the daily limits to the units that earlier runs have used."""
+        """Adjust the daily limits for the units that earlier runs have used."""
         for name in self.days:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """End all pauses, and write the daily units that were really used, when the run ends."""
+        """When the run ends: end all pauses, and write the daily units that were really used."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
@@ -747,7 +748,7 @@ class LaneTable:
         return sorted(changes, key=lambda change: change.t_s)
 
     def take_pauses(self) -> list[LanePause]:
-        """Return the lane pauses that ended since the last call, in the order of their starts."""
+        """Return the lane pauses that ended since the last call, sorted by their start times."""
         pauses = []
         for lane in self.lanes.values():
             over, lane.pauses.over = lane.pauses.over, []
@@ -778,7 +779,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit that counts a lane's requests. It is created if the pool does not have one."""
+        """The limit that counts a lane's requests. If the pool has no such limit, it is created."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -790,7 +791,7 @@ class LaneTable:
     def _control(
         self, limit: LimitState, ceiling: float, start: float = START
     ) -> AdaptiveController:
-        """Set a new controller, which estimates a limit.
+        """Give a limit a new controller, which estimates it.
 
         Lanes that share the limit share the estimate: a refusal or free seats on one lane affect
         all of them.
@@ -838,7 +839,7 @@ class LaneTable:
         lane.in_flight -= 1
         for limit in lane.path:
             if limit.seats.is_full or limit.places.keep:
-                # If a limit has free seats, no request waits for it: skip its other lanes.
+                # If a limit has free seats, no request waits for the limit: skip its other lanes.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):
@@ -890,7 +891,8 @@ class LaneTable:
 
 
 def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
-    # Compare the secret's name: several providers may use one key, and all of them refuse it.
+    # Compare the names of the secrets: several providers may use one key, and all of them then
+    # refuse it.
     if scope in {"key", "key_model"}:
         is_of_model = scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name
@@ -902,7 +904,7 @@ def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
 
 
 def _is_the_runs_own(limit: Limit) -> bool:
-    """Whether a limit is one that the user sets for the run, not one that a provider enforces."""
+    """Whether the user has set this limit for the run, so that no provider enforces it."""
     return limit.level in {"pool", "provider"} or not limit.rows
 
 
@@ -938,14 +940,14 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """The time after which a later run cannot exceed a limit together with this run's sends.
+    """The earliest time at which a new run may send without both runs exceeding a limit together.
 
-    A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
-    for two runs in sequence, if the last send of one and the first send of the other are just as
-    far apart. So the window of a spaced limit does not have to pass, and an upper bound for the
-    time of the last send is enough. Tokens are counted over the whole window, which does have to
-    pass. Daily units are counted in files. The headroom of this run is not known, so the maximum is
-    used.
+    A run spaces its own sends so that every window is within its limit (`Pacer`). This also holds
+    for two runs in sequence, if the first send of the second run keeps the same distance from the
+    last send of the first. So for a spaced limit, the new run need not wait for a whole window, and
+    an upper bound for the time of the last send is enough. Tokens are counted over the whole
+    window, so for token limits the new run must wait for a window. Daily units are counted in
+    files. The headroom of this run is not known, so the maximum is used.
 
     Args:
         limits: The limits that apply to the run's sends.

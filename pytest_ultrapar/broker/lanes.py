@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""After this many answers, the time of the slowest one is used as the longest time that a request
-may take. If requests are similar, the probability that the next answer takes longer is at most 1 in
-21."""
+"""After this many answers, a request is assumed to take no longer than the slowest of them. If
+requests are similar, the probability that the next answer takes longer is at most 1 in 21."""
 
 
 @dataclass(eq=False)
@@ -47,7 +46,7 @@ class ModelState:
         n_waiting: Waiting requests for the model, excluding those that a group blocks.
         n_follow_ups: How many of these are follow-ups.
         down: Its lanes that are paused or removed.
-        sets: Every set of its lanes that any request has been bound to.
+        sets: All sets of its lanes that requests have been bound to.
         whole: The set of all its lanes.
     """
 
@@ -61,11 +60,11 @@ class ModelState:
 
 
 class LeaseTerms(Timer):
-    """The leases of one lane that were not given back yet, oldest first.
+    """The leases of one lane that have not been given back, oldest first.
 
     All leases of a lane have terms of the same length, so they end in the order in which they
-    began. Each lease costs only one entry in a dict. This object wakes when the oldest term ends:
-    once per term, not once per lease.
+    began. Each lease costs only one entry in a dict. As a timer, it is due when the oldest term
+    ends: once per term, not once per lease.
     """
 
     def __init__(self) -> None:
@@ -98,7 +97,7 @@ class LeaseTerms(Timer):
 
 @dataclass(eq=False, slots=True)
 class LaneState(Timer):
-    """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
+    """One lane: its path of limits, health, homes and counts. A timer, due when its pause ends.
 
     Attributes:
         path: Every limit that a lease takes a unit of.
@@ -106,32 +105,34 @@ class LaneState(Timer):
         rated: The limits that may block a request although seats are free.
         metered: The limits that count tokens, daily units or money.
         purses: The budgets of the limits that have one.
-        balance: The seats that this lane does not share with all lanes of its model. Requests are
+        balance: The seats of limits that do not apply to all lanes of its model. Requests are
             distributed so that these seats are used evenly.
         headrooms: The headrooms of all limits.
         counted: The limit that the provider is assumed to enforce on this lane's requests: the
             innermost one that is not the run's own. A refusal affects this limit. None if the pool
             has no such limit and no estimate of one has begun.
         is_declared: Whether the declared limits of the pool apply to it (fixed mode).
-        is_up: Whether it was neither paused nor removed at the last wake.
+        is_up: Whether it is neither paused nor removed, as of the last wake.
         paused_until_s: -infinity if it is not paused; infinity if it is removed.
         reason: Why it is paused or removed.
-        n_full: How many limits on its path were full when last counted, plus one if it is removed.
-        seat_label: The limit whose lack of seats blocked it last. `rate_label`: the rate limit or
-            `pause` that blocked it last.
-        absent: Home workers that have not requested a lease yet.
+        n_full: How many limits on its path were full at the last count, plus one if the lane is
+            removed.
+        seat_label: The limit that blocked it last because of a lack of seats. `rate_label`: the
+            rate limit or `pause` that blocked it last.
+        absent: Its home workers that have not requested a lease yet.
         is_stealable: Whether workers that are not at home here may use it.
-        stealable_s: Since when these workers may use it.
+        stealable_s: Since when such workers may use it.
         used_order: The number of its last grant in the sequence of all grants.
         n_served: How many requests it has answered. `n_refused`: how many it has refused because of
             a limit.
         n_retries: Grants for requests that had failed before. `n_moved`: requests that failed here
             and got another lane.
-        removed_after_s: When it was removed, seconds after the run's start.
-        terms: Its leases that were not given back yet.
+        removed_after_s: When it was removed, in seconds after the run's start.
+        terms: Its leases that have not been given back.
         tariff: The cost of requests; None if there is no budget.
         started_s: When its first lease was granted; infinity before that.
-        service_s: Seconds from lease to answer, summed over all answers. `longest_s`: the longest.
+        service_s: Seconds from lease to answer, summed over all answers. `longest_s`: the longest
+            of these times.
         busy_s: Seconds from grant to return, summed over the leases that were given back.
         is_whole: As in `LaneStatus`.
         is_unheard: As in `LaneStatus`.
@@ -192,7 +193,7 @@ class LaneState(Timer):
         self.follow(self.path)
 
     def follow(self, path: tuple[LimitState, ...]) -> None:
-        """Set the path of limits. Call it again when one of them gets a cap or a controller."""
+        """Set the path of limits. Call this again when a limit on it gets a cap or a controller."""
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
@@ -201,7 +202,7 @@ class LaneState(Timer):
 
     @property
     def is_share_closed(self) -> bool:
-        """Whether this host cannot send here because it has no share of a limit on the path."""
+        """Whether this host cannot send requests on the lane, for lack of a share of some limit."""
         return any(one.shares.is_closed for one in self.path)
 
     @property
@@ -228,8 +229,8 @@ class LaneState(Timer):
     def on_time_s(self) -> float:
         """How late a send may be and still count as on time, the same for all limits on the path.
 
-        If each limit had its own value, a looser limit would fall behind the binding limit, and
-        sends would appear late there.
+        If each limit had its own value, the times of a looser limit would fall behind the times of
+        the binding limit, and sends would seem to be late there.
         """
         return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
@@ -239,8 +240,8 @@ class LaneState(Timer):
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
-        # Do not use `all(...)`: this runs about 30 times per grant, and a generator costs twice as
-        # much.
+        # Do not use `all(...)`: this code runs about 30 times per grant, and a generator costs
+        # twice as much.
         for seats in self.seats:  # noqa: SIM110
             if seats.in_flight >= seats.cap:
                 return False
@@ -261,14 +262,14 @@ class LaneState(Timer):
         return any(one.shares.is_spent for one in self.path)
 
     def spent_on(self, request: LeaseRequest, until_s: float, now_s: float) -> LimitState | None:
-        """A limit on its path whose daily quota is used up until `until_s`."""
+        """A limit on its path whose daily quota is used up at least until `until_s`."""
         for limit in self.metered:
             if limit.days and limit.is_spent(request.tokens, until_s, now_s):
                 return limit
         return None
 
     def units(self, request: LeaseRequest) -> int:
-        """How much a request may cost here, in units of money; 0 if there is no budget."""
+        """How much a request may cost on this lane, in units of money; 0 if there is no budget."""
         if self.tariff is None or request.most is None:
             return 0
         return self.tariff.most(request.most)
@@ -291,7 +292,7 @@ class LaneState(Timer):
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
-        """Record that the provider answered a lease. The outcome is counted elsewhere."""
+        """Record an answer to the request of a lease. Outcomes are counted elsewhere."""
         took_s = now_s - granted_s
         self.n_served += 1
         self.service_s += took_s
@@ -299,7 +300,7 @@ class LaneState(Timer):
         self.instance.answered(now_s)
 
     def grace_s(self) -> float:
-        """For how many seconds the provider may still process a request of a dead worker."""
+        """For how many more seconds the provider may process the request of a dead worker."""
         most_s = self.lane.longest_grace_s
         if most_s is None or self.n_served < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
@@ -366,12 +367,12 @@ ANSWERING_S = 10.0
 request without `Retry-After`, it is congested. A silent instance that does so has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
 """After `TELLING_CUTS` cuts of its limit, an instance is judged by blocks of `BLOCK` requests. If
-the share `UNRELIEVED` of a block is still refused, the load is not the reason. While limits are
-estimated, 2 to 10 % are refused; with a quota per minute, up to 18 %
-(`benchmarks/adaptive/play.py`)."""
+at least the share `UNRELIEVED` of a block is still refused, the load is not the reason. For
+comparison: while limits are estimated, 2 to 10 % are refused, and up to 18 % with a quota per
+minute (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""The smaller share `STILL_REFUSED` is enough if far fewer requests come back than in the best span
-of `SPAN_S` seconds: less than `FAR_BELOW` of its rate. The provider is then not busy."""
+"""A smaller share, `STILL_REFUSED`, is enough if requests come back at less than `FAR_BELOW` times
+the rate of the best span of `SPAN_S` seconds. In this case the provider is not busy."""
 
 
 class InstanceState:
@@ -380,7 +381,7 @@ class InstanceState:
     Attributes:
         answered_s: When a request on any of its lanes was last answered, monotonic seconds;
             -infinity before the first answer.
-        started_s: When it was first sent a request; infinity before that.
+        started_s: When the first request was sent to it; infinity before that.
         is_broken: Whether its 503s without `Retry-After` have nothing to do with load, for example
             because one of several servers is broken. They are then treated like other failures.
     """
@@ -408,7 +409,7 @@ class InstanceState:
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it got its first request only seconds ago and has not answered any yet."""
+        """Whether it got its first request only seconds ago and has not answered a request yet."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )
@@ -461,10 +462,10 @@ class InstanceState:
 
 
 class LaneSet:
-    """Lanes of one model to which some requests are bound. Its clock runs while no seat is free.
+    """Lanes of one model that requests are bound to. A clock runs while none has a free seat.
 
     Each waiting request reads this clock when it arrives and when it leaves. The difference is its
-    seat wait. So the clock costs the same, however many requests wait.
+    seat wait. So the cost of the clock does not depend on the number of waiting requests.
 
     Attributes:
         lanes: Its lanes, in the order of the pool.
@@ -472,8 +473,9 @@ class LaneSet:
             whether any counts daily units or money. `is_priced`: whether any counts money.
         n_alive: How many lanes are not removed.
         n_seated: How many lanes are not removed and have a free seat on every limit of their path.
-        follow_up_lines: Lines of follow-ups, by the lane that their requests wait for (None for
-            any lane) and by whether their cases have no place. Each line has at least one request.
+        follow_up_lines: Lines of follow-ups. The first part of the key is the lane that their
+            requests wait for (None for any lane). The second part says whether their cases have no
+            place. Each line has at least one request.
         opening_lines: Lines of opening requests, including lines that a group blocks. Each line has
             at least one request.
     """

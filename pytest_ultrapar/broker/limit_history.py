@@ -29,12 +29,12 @@ R = TypeVar("R", bound=msgspec.Struct)
 class HistoryFile:
     """Appends changes to a file, one line for each. A crash loses the changes of the last second.
 
-    The first change creates the file. Most runs have no changes, and so no file. If the file cannot
-    be written, the history ends but the run continues.
+    The first change creates the file. Most runs have no changes, and therefore no file. If the file
+    cannot be written, the history ends but the run continues.
     """
 
     def __init__(self, path: Path, record: Callable[[int, Any], msgspec.Struct]) -> None:
-        """Set the path. The first change creates the file, or is appended to an existing one.
+        """Set the path. The first change is appended to the file, or creates it.
 
         Args:
             path: The file.
@@ -47,7 +47,7 @@ class HistoryFile:
         self._epoch_s = wall_s() - boot_s()
 
     def append(self, changes: Iterable[LimitChange | LanePause]) -> None:
-        """Append changes, which must be in the order of time."""
+        """Append changes, which must be in chronological order."""
         left = b"".join(
             msgspec.json.encode(self._record(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"
             for each in changes

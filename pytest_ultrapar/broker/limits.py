@@ -1,4 +1,4 @@
-"""Limits during a run: seats in flight, reserved units, and the time of the next send."""
+"""Limits during a run: the seats taken, the units reserved, and the time of the next send."""
 
 from __future__ import annotations
 
@@ -76,10 +76,12 @@ def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Res
 def settle(
     reserved: Iterable[Reserved], outcome: LeaseOutcome, feedback: Feedback, now_s: float
 ) -> list[LaneState]:
-    """Replace reservations with the units that a request used. Unknown use stays as reserved.
+    """Replace reservations with the units that a request used.
+
+    If the use is unknown, the reservation stays.
 
     Returns:
-        The lanes for which the time of the next send may have changed.
+        The lanes whose next send may now be at a different time.
     """
     lanes: list[LaneState] = []
     for limit, meter, reservation in reserved:
@@ -88,7 +90,7 @@ def settle(
             used = 0
         elif used is None:
             # The provider may have processed the request and counted it in full: a failure does not
-            # show that. But the time at which it ends shows on which day it was counted.
+            # show that. But the time at which the request ended shows on which day it was counted.
             used = reservation.units
         meter.book.settle(reservation, used, now_s)
         limit.look_at_days(now_s)
@@ -111,16 +113,18 @@ class LimitState(Timer):
         days: The ledgers of daily units, with their kinds; empty if daily units are not counted, as
             in a forecast.
         purse: The money that may be spent; None if the limit has no budget.
-        shares: The shares of its rows that this host may use now; everything if hosts share no row.
+        shares: The shares of its rows that this host may use now. If hosts share no row, the host
+            may use everything.
         headrooms: The headroom of each window, with the pacers of that window; empty if sends are
             never late, as in a simulation.
         spent_until_s: If a daily quota is used up, when its first units become free.
         ready_s: The earliest time of the next send, computed from all of these (`reckon`).
         pace_ready_s: The earliest time of the next send at the pace of `controller`.
         controller: Estimates how far the limit is below the declared seats and rates: in adaptive
-            mode from the start, in fixed mode after the first refusal. None: as declared.
-        head_of_line: The `HeadOfLine` for which the limit is reserved, if any. `kept_until_s`: when
-            that request's tokens fit; -infinity if the limit is not reserved.
+            mode from the start, in fixed mode after the first refusal. None: the declared limit
+            applies.
+        head_of_line: The `HeadOfLine` for which the limit is reserved, or None. `kept_until_s`:
+            when the tokens of its request fit; -infinity if the limit is not reserved.
         places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last updated.
@@ -190,7 +194,7 @@ class LimitState(Timer):
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
-        """Start without seats and without units of the rows that hosts share.
+        """Start with no seats and no units in the rows that hosts share.
 
         Returns:
             The ledgers of daily units, restricted to the units that this host may spend.
@@ -204,7 +208,8 @@ class LimitState(Timer):
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
-            # A key with several names has a count for each name, and one tranche for all names.
+            # A key with several names has one count for each name, but a single tranche for all
+            # names.
             if kind.word in shared and kind.word not in rows:
                 tranche = rows[kind.word] = GrantedUnits()
                 spendable = SharedDays(ledger, tranche)
@@ -243,12 +248,12 @@ class LimitState(Timer):
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Delay all later sends by the time by which one send exceeded the promised delay.
+        """Delay all later sends by the time that one send came later than promised.
 
         Args:
             late_s: How late that send was.
-            made_up_s: `Headroom.made_up_s` when it was granted. Time made up since then is not
-                added again, because later sends already wait for it.
+            made_up_s: `Headroom.made_up_s` when it was granted. The time made up since then is not
+                added again, because later sends are already delayed by it.
         """
         for headroom, pacers in self.headrooms:
             owed_s = headroom.make_up(late_s, made_up_s[headroom])
@@ -306,7 +311,7 @@ class LimitState(Timer):
         self.ready_s = ready_s
 
     def look_at_days(self, now_s: float) -> None:
-        """Compute `ready_s` again, taking into account the daily units that are left."""
+        """Compute `ready_s` again, with the daily units that are left now."""
         self.spent_until_s = max(
             (day.ready_at_s(1, now_s) for day in self._spendable_days if not day.left(now_s)),
             default=-math.inf,
@@ -321,10 +326,10 @@ class LimitState(Timer):
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
         """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
-        False while requests are in flight, because unused parts of their reservations will be
-        freed. If a file could not be written for at least the time from now to `until_s`, the daily
-        quota counts as used up. Before that, requests wait: no case should fail because a disk is
-        full for a moment.
+        False while requests are in flight, because unused parts of their reservations become free.
+        If a file has not been writable for at least as long as the time left until `until_s`, the
+        daily quota counts as used up. Before that, requests wait: no case should fail because a
+        disk is full for a moment.
         """
         if self.seats.in_flight:
             return False
@@ -343,7 +348,7 @@ class LimitState(Timer):
         return ready_s
 
     def could_pay(self, units: int) -> bool:
-        """Whether the money left to all hosts together is enough for this many units."""
+        """Whether the money that all hosts together have left is enough for this many units."""
         if self.purse is None:
             return True
         return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
@@ -360,13 +365,13 @@ class LimitState(Timer):
 
     @property
     def seat_label(self) -> str:
-        """Why requests wait while all seats are taken: because of the limit or of the share."""
+        """Why requests wait if all seats are taken: because of the limit or the host's share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"
 
     def free(self) -> None:
-        """Release the limit that was reserved for the request at the head of a line."""
+        """Release the limit, which was reserved for the request at the head of a line."""
         self.head_of_line = None
         self.kept_until_s = -math.inf
         self.reckon()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalBroker(BrokerInterface):
-    """A `BrokerInterface` in the same process: it grants a free lease without waiting for the loop.
+    """A `BrokerInterface` in the same process, which grants a lease at once if a lane is free.
 
     Call each method on the loop's thread, unless its name ends in `from_thread`. The loop may be
     asyncio's or uvloop's.
@@ -98,12 +98,12 @@ class LocalBroker(BrokerInterface):
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
         """Return the status. Call this on any thread except the loop's.
 
-        It uses a callback and not a coroutine: a loop that is ending cancels all its tasks, and
-        would leave the new coroutine unawaited.
+        This uses a callback and not a coroutine: a loop that is ending cancels all its tasks, and a
+        new coroutine would never be awaited.
 
         Returns:
             The status; None if the loop does not react within `timeout_s`. If the loop has ended,
-            the status when the broker was closed; None if it was not closed.
+            the status at the time when the broker was closed; None if the broker was not closed.
         """
         answer: Future[BrokerStatus] = Future()
         try:
@@ -133,7 +133,7 @@ class LocalBroker(BrokerInterface):
             self._last_words = self._snapshot()
             self._broker.disconnect(self._worker, self._host.now_s())
             self._fail_all("the broker was closed")
-        # A broker that failed also has threads, histories and daily limits to close.
+        # Close a broker that failed, too: it also has threads, histories and daily limits.
         self._host.close()
 
     def _broken(self, error: Exception) -> None:

@@ -1,8 +1,8 @@
 """Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only explicit responses from the provider are news: it rejects a key, does not know an instance, or
-asks for a pause. Failures and estimates are not shared with other hosts, because the host's own
-network may be the cause.
+Only explicit responses from the provider count as news: it rejects a key, does not know an
+instance, or asks for a pause. Failures and estimates are not shared with other hosts, because the
+host's own network may be the cause.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
-"""A removal is news for `HOLDS_S` seconds. A host repeats it after `REPEAT_S` seconds, if no other
-host did, so that hosts that join later receive it. If all hosts of a run have ended and hosts join
-it again, they do not receive the old news, because the keys may have been fixed."""
+"""A removal is news for `HOLDS_S` seconds. A host repeats it after `REPEAT_S` seconds unless
+another host has done so. So hosts that join later receive it, too. If all hosts of a run have ended
+and hosts join it again, they do not receive the old news, because the keys may have been fixed."""
 
 
 class LaneNotice(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class LaneNotice(msgspec.Struct, frozen=True):
         removes: The part of the lane that is removed, such as its key; None if the lane pauses.
         reason: For a removal: one sentence for users.
         for_s: For a pause: how many seconds the provider asked for, counted from the call of
-            `take`. For a removal: for how many seconds it is news.
+            `take`. For a removal: for how many more seconds it is news.
     """
 
     lane_id: LaneId
@@ -53,15 +53,15 @@ class NoticeBook:
 
     def __init__(self, table: LaneTable) -> None:
         self._table = table
-        # When to report each removal (-infinity: now). Includes removals that other hosts reported,
-        # in case those hosts end.
+        # When to report each removal (-infinity: now). This includes removals that other hosts
+        # reported, in case these hosts end.
         self._removals: dict[LaneNotice, float] = {}
         self._until_s: dict[LaneId, float] = {}
         self._known: set[LaneNotice] = set()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether there is news that was never taken."""
+        """Whether there is news that has not been taken yet."""
         return bool(self._until_s) or -math.inf in self._removals.values()
 
     def decided(self, lane: LaneState, verdict: Verdict, outcome: str, feedback: Feedback) -> None:
@@ -78,7 +78,7 @@ class NoticeBook:
             self._until_s[lane_id] = verdict.until_s
 
     def take(self, now_s: float) -> list[LaneNotice]:
-        """Return the news since the last call, and removals that are due to be repeated."""
+        """Return the news since the last call, and removals that must be reported again."""
         found = []
         for one, due_s in self._removals.items():
             if due_s <= now_s:
@@ -90,7 +90,7 @@ class NoticeBook:
             if until_s > now_s
         ]
         self._until_s = {}
-        # This host receives them again with the news of all hosts.
+        # This host receives its own news again with the news of all hosts.
         self._known.update(pauses)
         return found + pauses
 

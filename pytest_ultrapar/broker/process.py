@@ -28,7 +28,7 @@ SOCKET_NAME = "s"
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
-"""The prefix names the owner, because other programs also have files in these directories."""
+"""The prefix names the owner of the directory, because other programs also have files there."""
 
 
 class BrokerDirectory:
@@ -47,7 +47,7 @@ class BrokerDirectory:
 
     @classmethod
     def make(cls, run: Path) -> Self:
-        """Create one in the run's directory or, if that fails, in the system's temporary one.
+        """Create one in the run's directory, or in the system's temporary directory if that fails.
 
         Args:
             run: The run's directory.
@@ -93,7 +93,7 @@ def sweep(runs: Iterable[Path]) -> None:
     found = [each for run in runs for each in run.glob(f"{_IN_RUN}*")]
     found += [each for parent in _shared() for each in parent.glob(f"{_ELSEWHERE}*")]
     for path in found:
-        # Skip those that are in use, being removed, or another user's.
+        # Skip directories that are in use, that are being removed, or that belong to another user.
         with contextlib.suppress(OSError):
             _remove_if_left(path)
 
@@ -115,7 +115,8 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
                 return path, fd
         except FileNotFoundError:
             pass
-        # Another run removed the directory before it was locked, as if it belonged to a dead run.
+        # Another run removed the directory before this process could lock it, as if it belonged to
+        # a dead run.
         os.close(fd)
 
 
@@ -125,7 +126,7 @@ def _remove_if_left(path: Path) -> None:
     fd = _open_lock(path)
     try:
         if _lock(fd):
-            # Remove only a broker's files: rmdir fails if the directory contains others.
+            # Remove only a broker's files. If the directory contains other files, rmdir fails.
             for name in (SOCKET_NAME, _LOCK_NAME):
                 (path / name).unlink(missing_ok=True)
             path.rmdir()
@@ -235,7 +236,7 @@ class BrokerProcess:
         return self._child.is_alive
 
     def said(self) -> str:
-        """The end of the process's standard error; empty unless it failed."""
+        """The end of what the process wrote to standard error; empty unless it failed."""
         return self._child.said()
 
     def stop(self) -> None:
@@ -250,7 +251,7 @@ def _read_variables(settings: BrokerSettings) -> set[str]:
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
-    """The variables that Python needs and those in `also`; the process needs no API keys."""
+    """The variables that Python needs, and those in `also`. The process needs no API keys."""
     return {
         name: value
         for name, value in os.environ.items()

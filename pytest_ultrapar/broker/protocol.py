@@ -20,13 +20,13 @@ LeaseOutcome = Literal[
 
 
 class KnownLane(msgspec.Struct, frozen=True):
-    """A lane's state before the first request of a run, known from a check.
+    """The state of a lane before the first request of a run, as found by a check.
 
     Attributes:
         lane_id: The lane.
         at_s: The time of the check, monotonic seconds of the host.
-        removed: Why the run cannot use the lane; empty if the check only exceeded a limit, so that
-            the lane pauses.
+        removed: Why the run cannot use the lane. Empty if the check only exceeded a limit; the lane
+            then pauses.
         retry_after_s: How many seconds from `at_s` the provider asked to wait; None if it did not
             say.
     """
@@ -47,11 +47,13 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         tokens_out: How many of these are in the answer.
         allowance: The provider's own limits.
         is_wordless: Whether it is a 503 or a refused connection without `Retry-After`.
-        late_s: How many seconds after its grant the request was sent, or could no longer be sent.
+        late_s: How many seconds after its grant the request was sent, or was found to be too late
+            to send.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: How many tokens of the prompt were written to a cache.
-        is_own: Whether the request itself caused the refusal: its lane serves other requests.
+        is_own: Whether the request itself must have caused the refusal: its lane serves other
+            requests.
         left_out: Unknown fields of the answer, each with its value.
         words: A number that identifies the server's message in a `bad_request`. Equal messages have
             equal numbers.
@@ -78,11 +80,12 @@ NO_FEEDBACK = Feedback()
 
 
 class TokenBounds(NamedTuple):
-    """The maximum that a request may cost, in tokens. The lane's price turns it into money.
+    """The maximum number of tokens that a request may use. The lane's price gives its cost.
 
     Attributes:
         most_in: The maximum number of tokens in the prompt.
-        most_out: The maximum number of tokens in its answers, excluding unbounded answers.
+        most_out: The maximum number of tokens in all its answers together, excluding unbounded
+            answers.
         n_guessed: The number of unbounded answers. The length of each is estimated from the model's
             answers so far, and the estimate may change while the request waits.
     """
@@ -101,20 +104,20 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         group: The name of the case's group in the assignment; empty if it has no group.
         opens: Whether this is an opening request: a request for the first lease of an episode that
             is not open yet. Follow-ups (requests of open episodes) are served first.
-        lane: The lane that the episode has used so far. It is kept as long as it is up; otherwise
-            another lane of the same model is used.
+        lane: The lane that the episode has used so far. The episode stays on this lane while the
+            lane is up; otherwise it moves to another lane of the same model.
         case_id: The case of the episode. The broker counts open episodes by this id: if the first
             lease is given back as `unsent` and requested again, this is still one open episode.
             If empty, the episode is not counted.
         tokens: How many tokens, in and out, the request may use; an estimate, >= 0.
         after: The lane on which the last attempt failed, if the request was not the cause. A retry
             goes to another lane of the model if one is up.
-        is_bound: Whether the request requires `lane`, because it refers to an object that exists
+        is_bound: Whether only `lane` can serve the request, which refers to an object that exists
             only there.
-        most: The maximum cost, if there is a budget. It is unknown for the first request of an
-            episode: its money is reserved when the cost is known (`interface.BrokerInterface.pay`).
+        most: The maximum cost, if there is a budget. The cost of an episode's first request is not
+            known yet: its money is reserved later (`interface.BrokerInterface.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether the request does not move to another lane, but waits until the lanes in
+        stays: Whether the request must not move to another lane: it waits until the lanes in
             `refused_by` are checked.
     """
 
@@ -133,18 +136,19 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
-    """The right to have one request in flight on one lane.
+    """The permission to have one request in flight on one lane.
 
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: The latest time to send the request. After that, give the lease back as `unsent`
-            and request another one: a late send would reduce the spacing that rate limits require.
-        late_after_s: If you send the request after this time, report the delay
+        send_by_s: The latest time to send the request. After this time, give the lease back as
+            `unsent` and request another one: a late send would be closer to the next one than rate
+            limits allow.
+        late_after_s: If you send the request after this time, report its delay
             (`interface.report_late_send`).
         seat_wait_s: How many seconds this request waited while all seats of a limit were taken.
-        rate_wait_s: How many seconds it waited for a rate limit or a pause of the lane while seats
-            were free.
+        rate_wait_s: How many seconds it waited, although seats were free, because of a rate limit
+            or a pause of the lane.
         in_flight: How many leases are in use on this lane, including this one.
         tokens: How many tokens are reserved on the limits that count tokens; 0 if no limit does. A
             request that may use more tokens must not be sent on this lease.
@@ -152,7 +156,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             `Retry-After` or a refused connection is then `congestion`.
         ends_s: If hosts share limits or cases: when this host's shares or claims end; never before
             `send_by_s`. No request may be sent later, for any reason.
-        is_check: Whether the lane is suspected, so that the client sends a check and not the
+        is_check: Whether the lane is suspected. The client must then send a check and not the
             request.
         is_first: Whether the lane's instance has never answered. A proxy's 502 or 503 then means
             that the server behind it has not started yet.
@@ -186,7 +190,8 @@ class EstimatedLimit(msgspec.Struct, frozen=True):
         limit: The name of the limit.
         workers: How many requests in flight the provider is known to allow; None if no limit was
             observed yet.
-        qps: How many sends per second the provider is known to allow; None as for `workers`.
+        qps: How many sends per second the provider is known to allow; None if no limit was observed
+            yet.
         n_cuts: How often a refusal lowered the estimate.
         peak: The maximum number of requests in flight so far.
         declared: Whether the pool declares the limit (fixed mode). The provider then seems to allow
@@ -207,14 +212,14 @@ class LaneStatus(msgspec.Struct, frozen=True):
     """The state and counts of one lane, for the progress line, the summary and `explain`.
 
     Attributes:
-        state: `up`, `paused` (until a certain time) or `out` (removed until the end of the run).
+        state: `up`, `paused` (until a certain time) or `out` (removed for the rest of the run).
         reason: One sentence for users if the lane is `paused` or removed, otherwise empty.
         waited_s: How many seconds requests waited, by cause: a limit and its kind, as in
             `lab/key0 (qps)`, or `pause`, `group`, `home`, `budget`.
         outcomes: How many leases were given back, by outcome. If the holder of a lease died, its
             outcome is `lost`.
-        orphans: Seats that are still taken because their holders died and their requests may still
-            be running.
+        orphans: How many seats are still taken although their holders died, because the requests
+            may still be running.
         pauses: How often it was paused, by cause: `rate` (a rate limit refused a request) or
             `breaker` (requests failed).
         paused_s: How many seconds it was paused, by the same causes.
@@ -230,9 +235,10 @@ class LaneStatus(msgspec.Struct, frozen=True):
         left_out: Unknown fields of its answers, each with its value.
         cut: How many answers ended because they reached their token limit, and the number of tokens
             in the longest of these.
-        is_whole: Whether a real server gets requests without streaming, so that it may not notice
-            when a request is cancelled.
-        is_unheard: Whether its server has a `metrics_url` that has not returned any known metric.
+        is_whole: Whether requests are sent to a real server without streaming. The server may then
+            not notice that a request was cancelled.
+        is_unheard: Whether its server has a `metrics_url`, but this URL has not returned any known
+            metric.
     """
 
     # Manifests of earlier runs contain `out`, and the older names of the fields given below.
@@ -269,7 +275,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
 
 
 BIN = 1.1
-"""The ratio between adjacent bins in which durations are counted."""
+"""Durations are counted in bins. This is the ratio between two adjacent bins."""
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
@@ -325,8 +331,9 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
         share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
             means two per second.
         whole: The amount that all hosts together may use.
-        coming: This host's share when other hosts have released part of their shares.
-        closed: Whether no host gets a share because the spent amount is unknown.
+        coming: The share that this host gets once other hosts have released part of their shares.
+        closed: Whether the limit is closed: no host gets a share, because the spent amount is
+            unknown.
     """
 
     limit: str
@@ -342,19 +349,20 @@ class BrokerStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         in_flight: How many leases are in use now.
-        open_episodes: How many episodes got their first lease and were not reported as ended.
+        open_episodes: How many episodes got their first lease and have not been reported as ended.
         ended_episodes: How many distinct cases were reported as ended.
         waiting: How many requests have no lease yet. This includes requests of groups that may not
             start yet.
         trying: How many episodes wait before they retry a request that was refused or failed.
         models: The counts for each model that got requests.
-        room: If hosts share limits, how many more requests could be in flight, by model, on lanes
-            of which this host has a share; `NO_PART` if it has no share.
+        room: If hosts share limits: how many more requests could be in flight, by model, on the
+            lanes of which this host has a share. `NO_PART` if it has no share.
         groups: If hosts share limits, the groups of the assignment.
-        trouble: One sentence if this host's share of the limits cannot be renewed, otherwise empty.
+        trouble: A sentence if this host cannot renew its shares of the limits, otherwise empty.
         shares: If hosts share limits, the last known share of each limit; empty until it is known.
-        notes: Notes on shared limits for the user, one sentence each. They report a limit that is
-            lower than the pool declares because other hosts declare less, or that is closed.
+        notes: Notes on shared limits for the user, one sentence each. They report limits that are
+            closed, and limits that are lower than in this host's pool because other hosts declare
+            less.
     """
 
     now_s: float

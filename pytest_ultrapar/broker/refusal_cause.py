@@ -1,16 +1,16 @@
-"""Decides whether a refusal is caused by the request, or by a key, model or instance.
+"""Decides whether a refusal was caused by the request, or by a key, model or instance.
 
-A 401, 403 or 404 may affect only one request: it may come from a firewall, or from a provider
-behind the provider. So a refused request is sent to another lane once. A lane under suspicion is
-*checked*: its next lease is used for a short request such as `ultrapar check` sends. Until this
-check is answered, the lane gets no other lease. If the check succeeds, the lane is cleared. If the
-check is refused, the refused part of the lane (key, model or instance) is removed. A run without
-refusals sends no extra requests.
+A 401, 403 or 404 may concern just one request: it may come from a firewall, or from a second
+provider behind the provider. So a refused request is sent to another lane once. A suspected lane is
+*checked*: its next lease is used for a short request, like the ones that `ultrapar check` sends.
+Until this check is answered, the lane gets no other lease. If the check succeeds, the lane is
+cleared. If the check is refused, the refused part of the lane (key, model or instance) is removed.
+A run without refusals sends no extra requests.
 
 A `bad_request` is handled in the same way only if it is the first reply of a lane. The instance may
-then give this reply to every request. This is so if it refuses a check with the same message. The
-request is not sent to another lane. If the check is not refused with that message, the refusal of
-the request is final.
+then give this reply to every request, which is assumed if it refuses a check with the same message.
+Such a request is not sent to another lane. If the check is not refused with that message, the
+refusal of the request is final.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 TELLING = 2
-"""If a lane has answered before, it is suspected after it has refused this many different requests
-in a row. Including the check, a dead key refuses three requests in total."""
+"""A lane that has answered before is suspected once it has refused this many different requests in
+a row. With the check, a dead key refuses three requests in total."""
 
 
 class RefusalCheck:
-    """The requests that a lane has refused since its last answer, and the state of its check.
+    """Keeps the requests that a lane has refused since its last answer, and the state of its check.
 
     Attributes:
         is_new: Whether the lane has never answered.
@@ -42,7 +42,7 @@ class RefusalCheck:
     """
 
     def __init__(self) -> None:
-        # By case: the outcome of the refusal, and the number that identifies its message.
+        # For each case: the outcome of the refusal, and the number that identifies its message.
         self._refused: dict[str, tuple[str, int]] = {}
         self.is_new = True
         self._is_doubted = self.is_being_checked = self.is_deaf = False
@@ -59,7 +59,7 @@ class RefusalCheck:
 
     @property
     def scope(self) -> Scope | None:
-        """The part of the lane that its first refusal would remove; None means just the lane."""
+        """The part of the lane that its first refusal would remove; None means only this lane."""
         return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str, words: int) -> None:
@@ -103,7 +103,7 @@ class RefusalCheck:
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:
-            # Any other failure is not a verdict: the next requests decide.
+            # Any other failure does not decide about the lane: the next requests do.
             self.cleared()
         return outcome
 

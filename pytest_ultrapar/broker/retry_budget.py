@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 SHARE, FIXED = 0.2, 10
-"""The number of retries may not exceed this share of an instance's requests plus this number.
+"""The number of retries may not exceed `SHARE` times the requests of an instance, plus `FIXED`.
 
 So retries add at most 20 % (plus ten requests) to the load of a failing provider. Without a budget,
 trying every request three times would triple the load. Source: Finagle's retry budgets (20 %, and a
 minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""After failed probes, the next one follows after 1, 2, 4, ... 30 s."""
+"""The next probe follows a failed one after 1 s. With each further failure, this time doubles, up
+to 30 s."""
 
 
 class ParkedRetry(NamedTuple):
@@ -32,21 +33,21 @@ class ParkedRetry(NamedTuple):
 
 
 class RetryBudget(Timer):
-    """The retries of one instance in all processes of a run. Wakes when the next probe may be sent.
+    """The retries of one instance, from all processes. A timer, due when it may send a probe.
 
     A retry draws on the budget when it is requested, so that retries that wait for seats cannot
-    overdraw it. If it is withdrawn later, it still counts. A retry beyond the budget is parked, not
-    refused, because an unattended run should wait rather than lose a case. Parked retries are sent
-    in order of arrival, in two ways:
+    overdraw it. A retry that is withdrawn later still counts. A retry beyond the budget is parked,
+    not refused, because an unattended run should wait rather than lose a case. Parked retries are
+    sent in order of arrival, for one of two reasons:
 
-    - The budget grows by `SHARE` with every request that is not a retry.
+    - The budget has grown. It grows by `SHARE` with every request that is not a retry.
     - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
       instance has answered a request, or after a growing pause if the last probe failed. So an
       instance that does not answer gets two requests a minute, and an instance that has recovered
       gets all parked retries.
 
     Attributes:
-        n_drawn: How many retries were drawn so far, excluding probes.
+        n_drawn: How many retries have been drawn so far, excluding probes.
         parked: The parked retries, by worker and request id, in order of arrival.
     """
 
@@ -77,7 +78,7 @@ class RetryBudget(Timer):
     def park(self, retry: ParkedRetry, now_s: float) -> None:
         """Park a retry."""
         if not self.parked and not self._is_probing and self._delay_s == FIRST_PROBE_S:
-            # No probe has failed since the last answer, but another request has failed just now.
+            # No probe has failed since the last answer, but another request just failed.
             self._probe_s = now_s + FIRST_PROBE_S
         self.parked[retry.worker.name, retry.request.request_id] = retry
 

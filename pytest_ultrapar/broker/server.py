@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """Delivers the decisions of one `LaneBroker` to its connections. One loop, no threads."""
+    """Delivers the decisions of one `LaneBroker` to its clients, on one loop without threads."""
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ class BrokerServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client. If it sends a message that is not allowed, only this connection is closed.
+    """One client. If it sends a forbidden message, only this connection is closed.
 
     Attributes:
         worker: Its name; empty before the handshake.
         role: Its role, which decides what it may send.
         heard_s: When it last sent data, on the server's clock.
-        outgoing: Frames that were not written yet.
+        outgoing: Frames that have not been written yet.
     """
 
     def __init__(self, server: BrokerServer) -> None:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport. The event loop calls this. Only this user can connect."""
+        """Store the transport. The event loop calls this. Only the same user can connect."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Handle the end of the client's input at once. The event loop calls this.
 
-        The transport reports the end of the connection later.
+        The transport only reports the end of the connection later.
         """
         self._server.gone(self)
         return False
@@ -243,7 +243,7 @@ def main() -> None:
         try:
             runner.run(_serve(config))
         except ConfigError as error:
-            # Send a sentence for the user in place of the ready line, and no traceback.
+            # Instead of the ready line, send a sentence for the user, without a traceback.
             tell_parent(f"{error}\n".encode())
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 

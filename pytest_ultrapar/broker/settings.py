@@ -1,4 +1,4 @@
-"""The settings of a broker. It runs inside the pytest process or as a separate process."""
+"""The settings of a broker, which runs inside the pytest process or as a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 
 class SharesSettings(msgspec.Struct, frozen=True):
-    """The source of a broker's shares. Only the broker's process imports it.
+    """Where a broker gets its shares from. Only the broker's process imports this source.
 
     Attributes:
         factory: The `package.module:name` of a function that takes the `BrokerLoop` and `config`,
@@ -26,13 +26,15 @@ class SharesSettings(msgspec.Struct, frozen=True):
 
 
 class BrokerSettings(msgspec.Struct, frozen=True):
-    """The settings that a broker starts with. Sent to its process as JSON, without secrets.
+    """The settings that a broker starts with, without secrets.
+
+    They are sent to the broker's process as JSON.
 
     Attributes:
         pool: The lanes and limits.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
             no request for that long is removed.
-        wait_for_servers_s: How long to wait for an absent server, >= 0 seconds.
+        wait_for_servers_s: How long to wait for a server that is not available, >= 0 seconds.
         history: The directory for the history of limits and lanes; None to write no history.
         known: Lanes to remove or pause when the first worker connects.
         days: The daily limits.

@@ -1,7 +1,7 @@
-"""Shares: the units of a limit that this host may use. They change during the run.
+"""Shares: how many units of a limit this host may use. Shares change during the run.
 
 A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
-module enforces a share in the same way as `throttles` enforces a limit, and counts the units of
+module enforces a share in the same way as `throttles` enforces a limit. It also counts the units of
 earlier shares that are still in use. The ledger that divides a row follows one rule: the sum of the
 hosts' holdings (`HeldUnits.units`) plus new grants never exceeds the row. So no row is ever
 exceeded, regardless of when shares move.
@@ -31,24 +31,25 @@ if TYPE_CHECKING:
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
 """The sends of a share are spaced over the window times this factor, plus the spare time for late
-sends. Each host spaces its sends by its own clock, and clocks may drift this far apart before a
-host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
-times as long as on one host, and with 1.02, 1.036 times as long."""
+sends. Each host spaces its sends by its own clock, and clocks may drift apart by this factor before
+a host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
+times as long as on one host; with 1.02, it took 1.036 times as long."""
 COUNTS = 1.05
 """A send counts for the window times this factor, which is longer than the window on any clock."""
 MOST_WINDOWS = 10
-"""Fractions are made whole over at most this many windows: with more, shares move too slowly."""
+"""A fraction is made whole over at most this many windows. With more windows, shares would move too
+slowly."""
 
 
 class Row(NamedTuple):
-    """One row of a limit, identified by the limit's name and the kind's word (or `budget`)."""
+    """One row of a limit, identified by the limit's name and the row's kind (or `budget`)."""
 
     limit: str
     word: str
 
 
 class WholeRow(NamedTuple):
-    """A row in whole units: the maximum in any window of `window_s` (0: at any moment)."""
+    """A row in whole units: the maximum in any window of `window_s` seconds (0: at any moment)."""
 
     units: int
     window_s: float
@@ -64,7 +65,7 @@ class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
             the units that it may still spend.
         spent: For counted rows: the units spent since the host started, including reservations for
             unanswered requests.
-        reserved: How much of `spent` is only reserved.
+        reserved: How many units of `spent` are only reserved.
     """
 
     units: int
@@ -76,9 +77,9 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
     """Convert a row to whole units. The result never allows more than was declared.
 
     A fraction is made whole over several windows: 1.5 per second becomes 3 per 2 s, and 0.2 becomes
-    1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down, over
-    the number of windows that loses the least. If the amount is less than one, it becomes one unit
-    over a longer time.
+    1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down over
+    several windows. Their number is chosen so that the least is lost. An amount below one becomes
+    one unit over a longer time.
 
     Args:
         amount: The declared amount, > 0.
@@ -133,7 +134,7 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
 
 
 class _Divided:
-    """A divided row. Units of this host's share become free again when they are no longer used.
+    """A divided row whose units become free again as soon as this host no longer uses them.
 
     Attributes:
         row: The whole row.
@@ -185,9 +186,9 @@ class SharedPacer(_Divided, Pacer):
 
     Guarantee: the interval between a send and the one before it is never shorter than the current
     share requires. So the window that ends with a send never contains more sends than the share
-    allows at that time, regardless of earlier shares. In `held`, a send counts as long as the same
-    window can contain it and the next send. So if a share is lowered, the units become free for
-    other hosts one by one, as the sends leave the window.
+    allows at that time, regardless of earlier shares. For `held`, a send counts as long as one
+    window can contain both this send and the next one. So if a share is lowered, the units become
+    free for other hosts one by one, as the sends leave the window.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
@@ -205,7 +206,7 @@ class SharedPacer(_Divided, Pacer):
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
-        """Space the sends after the next one over this window, widened for several hosts."""
+        """After the next send, space sends over this window, which is widened for several hosts."""
         self._spare_s = window_s - self.row.window_s
         share = self.share
         self.interval_s = math.nextafter(self._width_s / share, math.inf) if share else math.inf
@@ -258,13 +259,13 @@ class SharedPacer(_Divided, Pacer):
         return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """The time at which the window before a send contains fewer sends than the share."""
+        """When the window before a send begins to contain fewer sends than the share allows."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
 
     def _forget(self, now_s: float) -> float:
-        """Forget the sends that no window can contain together with a later send."""
+        """Forget sends that are too old to be in the same window as a later send."""
         over_s = now_s - counts_s(self.row, self._spare_s)
         while self._sent and self._sent[0] <= over_s:
             self._sent.popleft()
@@ -274,9 +275,10 @@ class SharedPacer(_Divided, Pacer):
 class SharedTokens(_Divided, TokenPacer):
     """Counts tokens against a share that changes.
 
-    Guarantee: at each send, the tokens reserved for it and in the window before it do not exceed
-    the current share. Tokens that still count are `held` until their window has passed, even if
-    they exceed the share. Without a share, even a send with no tokens is refused.
+    Guarantee: at each send, the tokens reserved for it, together with the tokens in the window
+    before it, do not exceed the current share. Tokens that still count are `held` until their
+    window has passed, even if they exceed the share. If there is no share, even a send without
+    tokens is refused.
 
     Attributes:
         last_units: The units of the last reservation; 0 before the first.
@@ -292,7 +294,7 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
-        """Count later sends over this window, widened for several hosts."""
+        """Count later sends over this window, which is widened for several hosts."""
         self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
         self._token_s = self.window_s / self._open
 
@@ -320,7 +322,8 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = self.share
         if not self.share or self.share == self._open:
             return is_other
-        # Debt and credit are measured in tokens, and a token now takes a different time.
+        # Debt and credit are measured in tokens. With the new share, a token takes a different
+        # time.
         slower = self._open / self.share
         self._open = self.share
         self._token_s = self.window_s / self.share
@@ -341,9 +344,9 @@ def spaced_over_s(window_s: float, spare_s: float) -> float:
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: for its window on any clock, from the latest time of the send.
+    """How long a send counts: a whole window on any clock, from the latest time of the send.
 
-    No send is later than the spare time plus the interval between sends (`Headroom.send_by_s`).
+    A send is late by at most the spare time plus the interval between sends (`Headroom.send_by_s`).
     """
     late_s = spare_s + row.window_s / row.units if spare_s else 0.0
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
@@ -355,11 +358,11 @@ class GrantedUnits:
     Attributes:
         left: How many units may still be reserved; below 0 if requests used more than was reserved.
         spent: How many units were used or are reserved.
-        reserved: How much of `spent` is only reserved.
+        reserved: How many units of `spent` are only reserved.
         is_open: Whether units may be reserved now.
         last_units: The units of the last reservation; 0 before the first.
-        most: How many units no host has spent. This host cannot get more than these. Infinity if
-            unknown.
+        most: How many units no host has spent yet; infinity if unknown. This host cannot get more
+            units than these.
     """
 
     def __init__(self) -> None:
@@ -374,12 +377,12 @@ class GrantedUnits:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the units that no host has spent are too few for a request like the last one."""
+        """Whether a request like the last one needs more than all hosts together have left."""
         return self.most < max(1, self.last_units)
 
     @property
     def is_cut(self) -> bool:
-        """Whether this host's units are too few for a request like the last one."""
+        """Whether a request like the last one needs more units than this host has left."""
         return self.usable < max(1, self.last_units)
 
     @property
@@ -393,7 +396,7 @@ class GrantedUnits:
         return self.usable != before
 
     def close(self) -> None:
-        """Allow no reservations from now on. The host still holds the units left."""
+        """Allow no reservations from now on. The host still holds the units that are left."""
         self.is_open, self.most = False, math.inf
 
     def held(self, _: float) -> HeldUnits:
@@ -418,10 +421,10 @@ SharedRow = SharedSeats | SharedPacer | SharedTokens | GrantedUnits
 
 
 class SharedDays:
-    """A daily ledger from which this host may spend a tranche, with `DayLedger`'s interface.
+    """Limits a daily ledger to this host's tranche. Has the interface of `DayLedger`.
 
     If the tranche is too small, requests wait, because the next tranche may arrive at any time. The
-    ledger knows whether the daily quota itself is used up.
+    ledger itself knows whether the daily quota is used up.
     """
 
     def __init__(self, ledger: DayLedger, tranche: GrantedUnits) -> None:
@@ -451,10 +454,10 @@ class SharedDays:
 
 
 class LimitShares:
-    """The shared rows of one limit. Without shared rows it blocks no requests.
+    """The shared rows of one limit. Without shared rows, this object blocks no requests.
 
     Attributes:
-        label: The label of waits that are caused by a share that is too small.
+        label: The label of waits that are due to a share that is too small.
         rows: The shared rows, by kind.
     """
 
@@ -486,10 +489,10 @@ class LimitShares:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no request may be sent until the next share. False for a used-up daily quota."""
+        """Whether requests must wait for the next share. False if a daily quota is used up."""
         return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
-        """Whether fewer than this many units of a counted row are left to all hosts together."""
+        """Whether all hosts together have fewer than this many units of a counted row left."""
         row = self.rows.get(word)
         return isinstance(row, GrantedUnits) and units > row.most

@@ -1,9 +1,9 @@
 """The spending and reservations of a run's budgets, in a file of the run's directory.
 
-A reservation is written before its lease is granted, and corrected later. So after a kill, the
-spending in the file is never less than the true spending: reservations without a correction were in
-flight. A write is one call without a sync. It survives if a process is killed, but a crash of the
-machine may lose the writes of the last seconds.
+A reservation is written before its lease is granted, and corrected later. So if the run is killed,
+the spending in the file is never less than the true spending. Reservations without a correction
+were in flight. A write is one call without a sync. If a process is killed, its writes survive. A
+crash of the machine may lose the writes of the last seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL_LANES = "*"
-"""Used in place of a lane for units whose lane is unknown, so that they count for every lane."""
+"""Takes the place of a lane if the lane is unknown. Its units then count for every lane."""
 _UNKNOWN_RUN = "-"
 
 
@@ -43,14 +43,14 @@ class Spending(NamedTuple):
 class SpendingFile:
     """Appends one line for each reservation of a run and one for each settlement.
 
-    Lines `earlier UNITS LANE` record the spending of earlier sessions. For each lease of this
-    session there follow `reserve ID UNITS LANE` and `settle ID UNITS`. Each line starts with the
-    newline and ends with its CRC-32 and a semicolon. So if a crash or a full disk cuts off a line,
-    its end is missing, and the next line does not continue it.
+    Lines `earlier UNITS LANE` record the spending of earlier sessions. They are followed by
+    `reserve ID UNITS LANE` and `settle ID UNITS` for each lease of this session. A line begins with
+    its newline character and ends with its CRC-32 and a semicolon. So if a crash or a full disk
+    cuts off a line, the missing end shows it, and the next line still begins on a new line.
 
     The first line, `spending RUN UNITS`, contains the units that are spent or reserved now. It is
-    overwritten with each new line. If the lines add up to less, some are lost, and the sum in the
-    first line counts.
+    overwritten with each new line. If the lines add up to less than this sum, some lines are lost,
+    and the sum counts.
 
     Attributes:
         spent: The units by lane when the file was opened.
@@ -78,7 +78,7 @@ class SpendingFile:
         self._open: dict[int, int] = {}
         lines = [_line(f"earlier {units} {lane}") for lane, units in self.spent.items()]
         try:
-            # The file is written completely or not at all, because readers trust it if it exists.
+            # Write the file completely or not at all, because readers trust a file that exists.
             content = b"".join((self._sum(self._total), *lines))
             replace_content(path, content, temporary_for(path))
             # Do not use O_APPEND: Linux would then append the sum, too.
@@ -91,7 +91,7 @@ class SpendingFile:
         """Append a reservation.
 
         Raises:
-            ResultsError: The reservation cannot be written. The lease must not be used.
+            ResultsError: The reservation cannot be written, so the lease must not be used.
         """
         self._write(f"reserve {lease_id} {units} {lane_id}", units)
         self._open[lease_id] = units
@@ -114,14 +114,14 @@ class SpendingFile:
         """Append a line that changes the sum by `more`, and write the sum.
 
         If the process is killed between the two writes, the lines add up to more than the sum. If
-        they added up to less, it would seem that lines are lost.
+        they added up to less, it would seem that lines had been lost.
         """
         rest, n_written = _line(words), 1
         total = self._total + more
         try:
             if more < 0:
                 os.pwrite(self._fd, self._sum(total), 0)
-            # Retry the rest of a partial write: the retry raises an error that gives the reason.
+            # If a write is partial, write the rest: this raises an error that gives the reason.
             while rest and n_written:
                 n_written = os.write(self._fd, rest)
                 rest = rest[n_written:]
@@ -155,7 +155,7 @@ def read_spending(path: Path) -> dict[str, int]:
 
 
 def find_spending(path: Path) -> Spending | None:
-    """The content of a spending file and its damage; None if there is no file.
+    """The content of a spending file, with its damage; None if there is no file.
 
     Raises:
         ResultsError: The file cannot be read, or is too damaged to show the spending.

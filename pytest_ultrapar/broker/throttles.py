@@ -9,8 +9,8 @@ from collections import deque
 class Seats:
     """A limit on requests in flight: a semaphore whose cap may change.
 
-    If the cap falls below the number in flight, no seat is taken back. But no seat is granted until
-    enough seats have been returned.
+    If the cap falls below the number in flight, the seats that are taken stay taken. No seat is
+    granted until enough of them have been returned.
 
     Attributes:
         in_flight: How many seats are taken now.
@@ -51,8 +51,8 @@ class Seats:
 
 
 UNRATED_SEND_BY_S = 60.0
-"""How long after its grant a lease may be used if its path has no rate limit, in seconds. A late
-send then does no harm. This limit is for a client that was suspended."""
+"""How long after its grant a lease may be used if its path has no rate limit, in seconds. Without a
+rate limit, a late send does no harm. This number only matters for a client that was suspended."""
 
 
 class Pacer:
@@ -64,12 +64,13 @@ class Pacer:
     any 2 s, and 0.2 per second means one in any 5 s.
 
     Spacing is safer than a log of the last `rate` sends, which would admit the whole quota in one
-    burst. Connection set-up, retransmissions or a late sender can push two bursts together, so that
-    the receiver counts up to twice the quota in one of its windows. With spacing, the receiver sees
-    one call too many only if a call is delayed by a whole interval. Providers that enforce a rate
-    per minute in slices of a second (as Azure does) see an even stream.
+    burst. Connection set-up, retransmissions or a late sender can push two bursts together. The
+    receiver then counts up to twice the quota in one of its windows. With spacing, the receiver
+    sees one request too many only if a request is delayed by a whole interval. Providers that
+    enforce a rate per minute in slices of a second (as Azure does) see an even stream.
 
-    A send is never given back, because the broker cannot know whether it reached the provider.
+    A send is never given back, because the broker cannot know whether the request reached the
+    provider.
 
     Source: ITU-T I.371 annex A (GCRA, the virtual scheduling algorithm).
     """
@@ -82,7 +83,7 @@ class Pacer:
             window_s: Length of the window in seconds, > 0, including the headroom.
 
         Raises:
-            ValueError: One of them is not a finite number above 0.
+            ValueError: One of the arguments is not a finite number above 0.
         """
         if not (math.isfinite(rate) and math.isfinite(window_s) and rate > 0 and window_s > 0):
             raise ValueError(
@@ -113,8 +114,8 @@ class Pacer:
         Args:
             now_s: The time.
             wake_s: How late a send may be granted and still count as on time, in seconds. Even on
-                an idle machine timers wake 1 ms late. Without this, a rate of 100 sends per second
-                would lose a tenth of them.
+                an idle machine, timers wake 1 ms late. Without this tolerance, a rate of 100 sends
+                per second would lose a tenth of the sends.
 
         Returns:
             How late the send is, if it counts as on time; otherwise 0.
@@ -126,7 +127,7 @@ class Pacer:
             raise ValueError(f"a send at {now_s!r} s is {self.ready_s - now_s:.6f} s too early")
         since_s = self.ready_s if self.ready_s >= now_s - wake_s else now_s
         # The sum is rounded to the nearest float, so the next float is never below the true sum.
-        # After an uptime of 100 days the next float is 2 ns away. Without this, many rounding
+        # After an uptime of 100 days the next float is 2 ns away. Without this step, many rounding
         # errors would add up, and a window would contain one send too many.
         self.ready_s = math.nextafter(since_s + self.interval_s, math.inf)
         return now_s - since_s
@@ -158,20 +159,20 @@ class Reservation:
 
 
 class TokenPacer:
-    """A token bucket with reserve and settle: it spaces and logs sends by their reserved tokens.
+    """A token bucket with reservations: it spaces sends by their reserved tokens, and logs them.
 
     Guarantee: any half-open window of `window_s` seconds contains at most `limit` reserved tokens,
     if no send uses more than its reservation. If a send uses more, the excess delays the next send,
     but by at most one window: after that, the provider no longer counts the excess.
 
-    A send must satisfy both the log and the spacing. The log of a window alone would admit a whole
+    Both the log and the spacing must allow a send. The log of a window alone would admit a whole
     window's tokens in one burst (see `Pacer`). Spacing alone (`tokens * window_s / limit` after
     each send) is not exact if sends differ in size: at 1000 per minute, it allows three sends of
     400 tokens within 48 s.
 
-    If a reservation was too large, the rest is given back to the log and to the spacing. If the
-    next send is already due, the rest shortens later intervals. Otherwise the estimates would
-    determine the rate of sends. Idle time gives no credit.
+    If a reservation was too large, the log and the spacing get the rest back. If the next send is
+    already due, the rest shortens later intervals. Without this, the estimates would determine the
+    rate of sends. Idle time gives no credit.
 
     Source: ITU-T I.371 annex A (GCRA), with amounts, and a log of the sends in the window.
     """
@@ -184,7 +185,7 @@ class TokenPacer:
             window_s: Length of the window in seconds, > 0, including the headroom.
 
         Raises:
-            ValueError: One of them is not a finite number within its bounds.
+            ValueError: One of the arguments is not a finite number within its bounds.
         """
         if not (math.isfinite(limit) and math.isfinite(window_s) and limit >= 1 and window_s > 0):
             raise ValueError(

@@ -26,7 +26,7 @@ class Timer:
 
 
 class TimerQueue:
-    """Timers in order of time. Each is due once, at the earliest requested time."""
+    """Timers in chronological order. Each is due once, at the earliest requested time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
@@ -42,7 +42,7 @@ class TimerQueue:
         timer.wake_s = at_s
         self._order += 1
         # Timers with equal times come in the order of the calls. An entry is void if its timer has
-        # been given another time since.
+        # been moved to another time since then.
         heapq.heappush(self._heap, (at_s, self._order, timer))
 
     def pop_due(self, now_s: float) -> Timer | None:

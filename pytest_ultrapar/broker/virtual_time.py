@@ -1,7 +1,7 @@
-"""Simulates the broker in virtual time: hours of a run take seconds, with reproducible results.
+"""Runs the broker in virtual time: hours of a run take seconds, with reproducible results.
 
-It uses the production broker. A play defines the results of requests and the future events, and the
-clock jumps from one event to the next.
+This module uses the production broker. A subclass of `BrokerPlay` defines the results of requests
+and the future events. The clock jumps from one event to the next.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class BrokerPlay(ABC):
-    """A broker, its clock and its future events. `book` handles the broker's actions.
+    """A broker in virtual time, with its clock and its future events. Subclasses define `book`.
 
     Attributes:
         broker: The broker. Pass all actions that its methods return to `book`.
-        now_s: The time. You may set it forward, as if the process had been suspended.
+        now_s: The time. You may move it forward, as if the process had been suspended.
     """
 
     def __init__(self, broker: LaneBroker, *, now_s: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class BrokerPlay(ABC):
     # -- messages of clients ---------------------------------------------------------------------
 
     def say(self, who: str, message: ClientMessage) -> Answer | None:
-        """Send a message from a worker or from the controller (empty name). Return the answer."""
+        """Send a message and return the answer. If `who` is empty, the controller sends it."""
         answer, actions = self.broker.handle(who, message, self.now_s)
         self.book(actions)
         return answer
@@ -60,7 +60,7 @@ class BrokerPlay(ABC):
             self.book(self.broker.connect(worker, self.now_s))
 
     def disconnect(self, worker: str) -> None:
-        """Disconnect a worker, so that it loses its requests and leases."""
+        """Disconnect a worker, which then loses its requests and leases."""
         self.book(self.broker.disconnect(worker, self.now_s))
 
     def request(self, worker: str, request: LeaseRequest) -> None:
@@ -110,12 +110,12 @@ class BrokerPlay(ABC):
         return True
 
     def wake(self, at_s: float) -> None:
-        """Tick the broker at the time of its wake."""
+        """Move to the time of the broker's wake, and call its `tick`."""
         self.now_s = max(self.now_s, at_s)
         self.book(self.broker.tick(self.now_s))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and handle all events that happen in it."""
+        """Let this much time pass, and handle all events that happen in it."""
         until_s = self.now_s + seconds
         while self.next_s() <= until_s:
             self.step()

@@ -1,4 +1,4 @@
-"""Requests without a lease, the lines in which they wait, workers, and the leases they hold."""
+"""Requests without a lease and the lines in which they wait; workers and the leases they hold."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 class HeadOfLine:
     """The limits that are reserved for one request whose tokens do not fit yet.
 
-    Smaller requests behind it also wait. Otherwise the request might never fit on a busy limit.
-    Guarantee: the reservation ends when the request leaves its line, when the line is hidden, or
-    when something changes for a lane of a reserved limit. All lanes of all reserved limits are then
-    checked again.
+    Smaller requests behind it also wait, because otherwise this request might never fit on a busy
+    limit. Guarantee: the reservation ends when the request leaves its line, when the line is
+    hidden, or when something changes for a lane of a reserved limit. All lanes of all reserved
+    limits are then checked again.
     """
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
         """Start without reserved limits.
 
         Args:
-            changed: The dict to which lanes to check again are added.
+            changed: Lanes that must be checked again are added to this dict.
         """
         self._changed = changed
         self._limits: list[LimitState] = []
@@ -52,7 +52,7 @@ class HeadOfLine:
     def free(self) -> None:
         """Release the reserved limits, so that they serve all requests again. Idempotent."""
         for limit in self._limits:
-            # The limit may have been released and reserved for another request since.
+            # Since then, the limit may have been released and reserved for another request.
             if limit.head_of_line is self:
                 limit.free()
             self._changed.update(dict.fromkeys(limit.lanes))
@@ -71,7 +71,7 @@ def keeps_limits(
     late = False
     for limit in lane.metered:
         if limit.purse is not None and money > limit.purse.left:
-            # Wait until an answer frees some money, or no request is in flight.
+            # Wait until an answer frees some money, or until no request is in flight.
             ready_s = math.inf
             is_share = BUDGET_ROW in limit.shares.rows
             lane.rate_label = limit.shares.label if is_share else BUDGET
@@ -92,7 +92,7 @@ def keeps_limits(
 def release_unaffordable_lanes(
     waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
 ) -> None:
-    """Let free lanes that lack the money for the next request serve other requests while it waits.
+    """Let free lanes without enough money for the next request serve others in the meantime.
 
     The lanes are checked again when they get more money and when the request no longer waits.
     """
@@ -120,7 +120,7 @@ class Waiting:
     """One request that has no lease yet.
 
     Attributes:
-        order: Its number in the sequence of all requests.
+        order: The number of the request in the order of all requests.
         opens: Whether it opens an episode.
         is_extra: Whether its episode is open and has no place.
         prefers: The lane that it prefers, or None.
@@ -129,9 +129,9 @@ class Waiting:
         full_s: `LaneSet.full_s` of `waits_for` when it arrived.
         shut_s: `GroupState.shut_s` of its group when it arrived.
         line: The line in which it waits; None before and after that.
-        head_of_line: The limits that are reserved for it; None if it never had any.
+        head_of_line: The limits that are reserved for it; None if none have been reserved.
         parked_s: How many seconds it waited for the retry budget before it joined a line.
-        probes: If it is a probe, its retry budget; None for all other requests.
+        probes: Its retry budget, if it is a probe; None for all other requests.
     """
 
     order: int
@@ -166,7 +166,7 @@ class Waiting:
 
 @dataclass(eq=False, repr=False)
 class Line:
-    """Requests that the same lanes can serve with the same rules: first come, first served.
+    """Requests that the same lanes can serve under the same rules, first come, first served.
 
     It uses an `OrderedDict`, because a plain dict walks over all removed entries to find its first
     entry.
@@ -320,12 +320,11 @@ class HeldLease:
         made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
         at_grant: How many requests were in flight at the grant, on the limit that the provider
             enforces.
-        behind_s: How many seconds passed between the time at which the send was allowed and the
-            grant.
+        behind_s: The seconds from the time at which the send was allowed to the grant.
         late_s: How late its request was sent, as far as reported.
-        probes: If its request is a probe, the retry budget; None for all other leases.
+        probes: The retry budget, if its request is a probe; None for all other leases.
         units: The money that is reserved for it.
-        bounded: How much of `units` is not for unbounded answers.
+        bounded: How many of the `units` are not for unbounded answers.
         n_guessed: The number of unbounded answers.
         case: The spending of its case; None if money is not counted.
         is_check: Whether it is used for a check, which decides about its lane.
@@ -347,7 +346,7 @@ class HeldLease:
     is_check: bool = False
 
     def sent_late(self, late_s: float) -> None:
-        """Record how long after the grant its request was sent. Later sends make up for the delay.
+        """Record how long after the grant the request was sent. Later sends make up for the delay.
 
         You may call this more than once, for example if a connection had to be opened first.
         """

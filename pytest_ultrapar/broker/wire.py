@@ -19,7 +19,7 @@ FRAME_BYTES = 16 * 1024 * 1024
 """The maximum length of a body. An assignment lists every case, and about 800,000 cases fit."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
-"""While its event loop runs, a worker sends a message at least once in this many seconds."""
+"""The maximum time between two messages of a worker while its event loop runs, in seconds."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -78,21 +78,21 @@ class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """The request of a lease was sent this long after its grant."""
+    """Reports that the request of a lease was sent this long after its grant."""
 
     lease_id: int
     late_s: float
 
 
 class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Asks the broker to reserve the money for the request of a lease."""
+    """Asks the broker to reserve money for the request of a lease."""
 
     lease_id: int
     most: protocol.TokenBounds
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """When this host's claims end (`LaneBroker.hold_claims`). Only controllers may send it."""
+    """Reports when this host's claims end (`LaneBroker.hold_claims`). Only for controllers."""
 
     until_s: float
     taken: list[str] = []
@@ -104,7 +104,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Whether the assignment is in effect: `error` is None, or says why it is not."""
+    """Whether the assignment is in effect. `error` is None, or the reason why it is not."""
 
     error: str | None
 
@@ -142,7 +142,7 @@ ClientMessage = (
     | HoldClaims
 )
 Answer = Assigned | StatusNow | Signs | Paid
-"""Answers to a client's requests, in the order of the requests."""
+"""The answers that the server sends to a client's requests, in the order of the requests."""
 ServerMessage = Welcome | protocol.Grant | protocol.Refusal | Answer
 
 MAY_SAY = {
@@ -169,7 +169,7 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Splits a stream of bytes into frames. Rejects a frame that is too long before it arrives."""
+    """Splits a stream of bytes into frames. Rejects a frame as soon as its prefix is too large."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,7 +1,7 @@
 """Check the address of a cluster's server, and the names of runs and hosts, before a run.
 
 A URL with a password is only accepted from the environment, because every user of a machine can
-read its command lines.
+read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ClusterAddress:
         host: Name or address; empty if there is a `path`.
         path: Path of a Unix socket; empty if there is a `host`.
         prefix: The prefix of this installation's Redis keys: `{ultrapar:PREFIX}:...`.
-        ca_file: PEM file of the certificate authorities to trust instead of the system's.
-        trusted: Whether the user has declared that a server without a password is safe.
+        ca_file: PEM file of the certificate authorities that are trusted instead of the system's.
+        trusted: Whether the user has declared that a server without a password is acceptable.
     """
 
     host: str
@@ -72,7 +72,7 @@ class ClusterAddress:
 
     @property
     def label(self) -> str:
-        """The suffix of files in which a host stores facts about this server."""
+        """The suffix of the names of files in which a host stores facts about this server."""
         return f"cluster-{self.digest[:16]}"
 
     @property
@@ -81,13 +81,13 @@ class ClusterAddress:
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
 
     def quoted(self, said: object, most: int = 200) -> str:
-        """Return a server's text for use in a message: one short line without the password.
+        """Shorten a text from the server for a message: one short line without the password.
 
         Args:
             said: An error, or its text.
             most: The maximum length of the result in characters.
         """
-        # A server repeats all arguments of a command that it does not know.
+        # If a server does not know a command, its error message repeats all arguments.
         text = str(said).partition(", with args beginning with")[0]
         secrets = () if self.password is None else (self.password.reveal(),)
         return one_line(Redactor(secrets).short(text, most))
@@ -96,7 +96,7 @@ class ClusterAddress:
         """Return the arguments (with the password) for a redis-py client, synchronous or not.
 
         Args:
-            timeout_s: The time limit for connecting, and also for each answer.
+            timeout_s: The time limit for connecting, which also applies to each answer.
         """
         told: dict[str, Any] = {
             "db": self.database,
@@ -174,7 +174,7 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     if url.scheme not in SCHEMES or "://" not in text:
         raise _refused(where, "must begin with redis://, rediss:// or unix://")
     if "#" in text or "@" in url.path + url.query:
-        # Check this before showing any part: the rest may belong to a password.
+        # Check this before any part of the URL is shown: the rest may belong to a password.
         why = "contains a '/', '?', '#' or '@' that must be written %2F, %3F, %23 or %40"
         raise _refused(where, why)
     password = unquote(url.password) if url.password else None
@@ -260,7 +260,7 @@ class ServerFacts:
 def server_facts(
     server: Mapping[str, Any], persistence: Mapping[str, Any], memory: Mapping[str, Any]
 ) -> ServerFacts:
-    """Read the facts in three sections of `INFO`.
+    """Read a server's facts from three sections of its `INFO`.
 
     Raises:
         ConfigError: The server is too old, is a proxy, or evicts keys when its memory is full.

@@ -1,7 +1,8 @@
 """Make the rows of a host's call to the ledger, and read the answer for the host's broker.
 
-Most rows of a pool are one row of the ledger. A row with calendar days is two rows around midnight.
-When a day is over, the host tells the ledger once that it no longer holds any units of that day.
+Most rows of a pool correspond to one row of the ledger. Around midnight, a row with calendar days
+corresponds to two rows. When a day is over, the host tells the ledger once that it no longer holds
+any units of that day.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class AskedRow(NamedTuple):
     Attributes:
         at: The position of the pool's row.
         day: The calendar day; empty for a row without calendar days.
-        is_over: Whether the day is over, so that the host wants no more units of it.
+        is_over: Whether the day is over. The host then wants no more units of it.
         spec: The row for the ledger.
         use: The units that the host holds and wants.
     """
@@ -43,7 +44,7 @@ class AskedRow(NamedTuple):
 
 
 class AskedRows:
-    """Makes the rows of each call, and keeps them to read the answer.
+    """Makes the rows of each call, and keeps them until the answer is read.
 
     Attributes:
         last: The rows in the order of the answer's shares.
@@ -109,7 +110,7 @@ class AskedRows:
     def granted(
         self, shares: Iterable[RowShare], held: Mapping[Row, HeldUnits], *, forfeits: bool
     ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
-        """Return the units that the broker may use after the answer to the last call.
+        """Return the units that the broker may use, according to the answer to the last call.
 
         Args:
             shares: The shares in the answer.
@@ -117,7 +118,8 @@ class AskedRows:
             forfeits: Whether other hosts may now have the units that this host was granted before.
 
         Returns:
-            The units of each row, and for counted rows the units that are left on all hosts.
+            The units of each row and, for counted rows, the units that all hosts together have
+            left.
         """
         units: dict[tuple[str, str], int] = {}
         left: dict[tuple[str, str], float] = {}

@@ -1,13 +1,13 @@
-"""Distribute the cases of a run over its hosts: they claim cases late and in small numbers.
+"""Distribute the cases of a run over its hosts, which claim cases late and a few at a time.
 
-No case is assigned in advance. A host claims cases shortly before it would have nothing to send, so
-that all hosts finish together even if their speeds differ. The claims of a dead host expire. A host
-that joins must agree with the other hosts on certain facts.
+No case is assigned in advance. A host claims cases shortly before it runs out of requests to send.
+So all hosts finish at about the same time, even if their speeds differ. The claims of a dead host
+expire. A host can only join if it agrees with the other hosts on certain facts.
 
 Cases form *lines*: all cases of one model in one group of the assignment, or all free cases of one
-model. The server gives out a case of a group only when the group's rules allow it over all hosts.
-So order, locks and maximum numbers apply to the whole run, and a host does not need to know the
-cases of other hosts.
+model. The server hands out a case of a group only when the group's rules allow it, with the cases
+of all hosts taken into account. So order, locks and maximum numbers apply to the whole run, and a
+host does not need to know the cases of other hosts.
 
 `claims.lua` does this on the server, in one call. This module defines the calls and the answers.
 """
@@ -18,8 +18,8 @@ import msgspec
 
 SILENT_MS = 15_000
 """A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
-shares of limits expire sooner (see `ledger`). The cases stay with it for longer because a case that
-runs twice costs money, but a case that waits does not.
+shares of limits expire sooner (see `ledger`). The host keeps its cases for longer, because running
+a case twice costs money, and waiting does not.
 """
 KEEP_MS = 7 * 86_400_000
 """The server forgets a run after a week without calls."""
@@ -37,21 +37,22 @@ KEY_NAMES = (
     "groups",
     "held",
 )
-"""The names of the script's Redis keys, in its order. The run's prefix comes before each."""
+"""The names of the script's Redis keys, in the order that the script expects. Each name follows the
+run's prefix."""
 
 
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a group of the assignment. Groups are numbered in its order.
+    """The rules of a group of the assignment. Groups are numbered in the assignment's order.
 
     A group is over when it has no cases left to claim and all claimed episodes have ended.
 
     Attributes:
         lines: The first line of the group, and the line after its last one.
         after: The groups that must be over before this group starts.
-        start_after_ms: The delay after these groups are over, or after the start of the run if
-            `after` is empty.
-        lock: Groups with the same number never run at the same time. The first one in the order
-            begins, and keeps the lock until it is over. -1 means no lock.
+        start_after_ms: How long to wait after these groups are over or, if `after` is empty, after
+            the start of the run.
+        lock: Groups with the same number never run at the same time. The group that comes first in
+            the order begins, and keeps the lock until it is over. -1 means no lock.
         at_once: The maximum number of its cases that may be open at the same time; 0 means no
             maximum.
     """
@@ -101,11 +102,11 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
     Attributes:
         host: The number that it got when it joined.
-        seq: It increases by one with each call. A call that is sent again changes nothing, and gets
-            the same cases.
+        seq: The number of the call, which increases by one each time. A call that is sent again
+            changes nothing, and gets the same cases.
         done: The cases finished with an answer since the last call.
         failed: The cases finished without an answer since the last call.
-        open: How many of its cases are open, which means that their episodes have not ended.
+        open: How many of its cases are open: their episodes have not ended.
         open_of: How many of these cases are in each group. Groups without open cases are left out.
         wants: How many further cases it could begin, by line.
         said: The host's human-readable text about its state.
@@ -125,7 +126,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="leave"):
-    """A host leaves the run; other hosts may claim its unfinished cases."""
+    """A host leaves the run. Other hosts may then claim its unfinished cases."""
 
     host: int
     life: str
@@ -145,7 +146,7 @@ Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="ok"):
-    """The state of a run for a host.
+    """The state of a run, as one host gets it in an answer.
 
     Attributes:
         host: The number of the host.
@@ -154,11 +155,11 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
         n_failed: How many of these got no answer.
         n_open: How many cases, on all hosts, have episodes that have not ended.
         elected: Whether this host is the one that reports the end of the whole run.
-        waits_ms: The time until hosts get cases. A server that forgot the run waits until hosts
+        waits_ms: The time until hosts get cases. If the server forgot the run, it waits until hosts
             have told it which cases they still have.
         unclaimed: For each line, how many cases no host has claimed yet.
         claimable: How many of these cases may be claimed now under the rules of their groups.
-        given: The cases that belong to this host from now on.
+        given: The cases that the host may run from now on.
         drained: Whether an operator has drained the host: it starts no more cases.
         n_dead: How many hosts were ever treated as dead.
         last_dead: The name of the host that was treated as dead most recently. It may be any text.
@@ -188,7 +189,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """The run with that name has a different identity: `identity`, as JSON text."""
+    """The run with that name has a different identity, which is `identity` as JSON text."""
 
     identity: str
 
@@ -200,7 +201,7 @@ class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
 
 
 class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown"):
-    """The server does not know the host, or forgot it: the host must join again."""
+    """The server does not know the host or has forgotten it, so the host must join again."""
 
 
 class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):

@@ -1,7 +1,7 @@
 """Claim cases for a host, in a separate thread, shortly before they are needed.
 
-In each *look* the thread calls the server and claims a few cases. If a host claimed too many, other
-hosts would be idle near the end of a run while these cases wait. So a host claims about as many
+In each *look* the thread calls the server and claims a few cases. If a host claimed too many cases,
+these would wait near the end of a run while other hosts are idle. So a host claims about as many
 cases as it has begun in the last looks. While seats are free, it claims twice as many as began in
 the last look: this fills 500 seats in six looks.
 """
@@ -46,48 +46,49 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""How many cases to claim ahead for lines that are kin (see `lanes_in_common`). The first number
-applies before any case has begun. The second is the minimum after that."""
+"""How many cases to claim ahead for all lines that are kin (see `lanes_in_common`): `FIRST` cases
+before any of them has begun, and at least `LEAST` cases after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks: the first while there are cases to claim, the second otherwise."""
+"""Seconds between two looks: `LOOK_S` while there are cases to claim, otherwise `IDLE_S`."""
 RECENT = 5
-"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts.
-In a measurement in which only the last look counted, 2.5 cases began per second, and phase 5.3 on
-three hosts took 1.04 times as long as on one host."""
+"""How many looks are averaged to estimate the number of cases that begin in one look. An average is
+necessary because cases begin in bursts. When only the last look counted and 2.5 cases began per
+second, phase 5.3 on three hosts took 1.04 times as long as on one host."""
 SOON_S = 0.02
-"""Seconds until the next look if a case has ended here that other cases may be waiting for."""
+"""Seconds until the next look, if a case has just ended here and other cases may be waiting for
+it."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""If nothing has been in flight or waiting for this long, all claimed cases have ended. The longer
-time applies to cases that others wait for, since a fixture may take a while before the first
-request."""
+"""If no request has been in flight or waiting for this long, all claimed cases count as ended. For
+cases that others wait for, the longer time `STUCK_S` applies, because a fixture may take a while
+before the first request."""
 AT_ONCE = 20_000
-"""The maximum number of finished cases in one call. A server that forgot the run must get all of
-them, and 300,000 in one call would block it for a second."""
+"""The maximum number of finished cases in one call. A server that forgot the run must be told all
+finished cases, and 300,000 in one call would block it for a second."""
 MOST_UNGRADED = 2_000
-"""The maximum number of answered cases that wait for their tests. With more, a host claims no more
-cases. Otherwise, if answers arrive faster than tests run, one host would take all cases. Other
-hosts could not help with these cases, and all of them would be lost if it died."""
+"""The maximum number of answered cases that wait for their tests. A host that has more of them
+claims no further cases. Otherwise, if answers arrive faster than tests run, one host would take all
+cases. Other hosts could not help with these cases, and all of them would be lost if it died."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """The maximum length of a host's name in a message."""
 HOLD_S = SILENT_MS / 2000
-"""The claims of a host are valid for this time after the start of its call. After that it sends
-nothing until they are renewed. The host's clock also runs while the machine sleeps, and may run at
-half the speed of the server's clock."""
+"""The claims of a host are valid for this time after the start of its call. After that, the host
+sends nothing until they are renewed. The time is half of `SILENT_MS`, because the host's clock may
+run at half the speed of the server's clock. The host's clock also runs while the machine sleeps."""
 SAID_S = 3.0
 """Problems shorter than this are not reported."""
 
 
 class _TakenError(UltraparError):
-    """Raised if the run continues without this host."""
+    """The run continues without this host."""
 
 
 def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
-    """Give each line a number, so that lines with the same number are kin.
+    """Give each line a number. Lines with the same number are called *kin*.
 
-    Free cases of models with the same limits compete for the same seats and turns, so a case of any
-    of these models can use a free seat. The line of a group has no kin, because its cases wait for
-    other cases of the group.
+    Free cases of models with the same limits compete for the same seats and sends. So if a seat is
+    free, a case of any of these models can use it. The line of a group has no kin, because its
+    cases wait for other cases of the group.
 
     Args:
         lines: The lines of the run.
@@ -106,9 +107,9 @@ def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[in
 class ClaimSize:
     """Decides how many cases of each line to claim. Does no I/O.
 
-    Each call of `wants` counts as one look. If kin lines were not counted together, five models
+    Each call of `wants` counts as one look. Kin lines are counted together. Otherwise five models
     that share their keys would have ten cases waiting on each host at the end of a run. In a
-    measurement of this, phase 5.3 on three hosts took 1.05 times as long as on one host.
+    measurement without this rule, phase 5.3 on three hosts took 1.05 times as long as on one host.
 
     Args:
         kin: See `lanes_in_common`.
@@ -132,7 +133,7 @@ class ClaimSize:
             claimed: How many cases of each line were ever claimed here.
             begun: How many of the claimed cases have begun.
             unclaimed: How many cases of each line no host has claimed. This includes cases that
-                wait for other cases, because those may have ended here in the meantime.
+                wait for other cases, because these other cases may have ended here in the meantime.
             room: How many more requests of each line could be in flight. `NO_PART` means that this
                 host has no share of the line's limits, so the cases would have to wait.
         """
@@ -154,7 +155,7 @@ class ClaimSize:
 
 
 def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Take up to `n` cases, each from the line with the most cases left."""
+    """Take up to `n` cases, each time from the line that has the most cases left."""
     left = dict(unclaimed)
     taken: Counter[int] = Counter()
     for _ in range(min(n, sum(left.values()))):
@@ -178,10 +179,10 @@ class Claiming:
         cases: All cases of the run.
         lanes: The lanes that the run may use.
         directory: The host's run directory.
-        patience_s: How long to wait for an answer from the server, or for closed limits to open.
-        status: Returns the broker's present status; callable from any thread.
+        patience_s: How long to wait for an answer from the server, or until closed limits open.
+        status: Returns the broker's present status. It can be called from any thread.
         said: The server's last answer; None before `join`.
-        n_claimed: How many cases this host claimed, not counting cases that it gave up again.
+        n_claimed: How many cases this host has claimed, excluding those that it gave up again.
     """
 
     server: ClusterServer
@@ -243,7 +244,7 @@ class Claiming:
 
     @property
     def n_done(self) -> int:
-        """How many cases of the run are finished, including unreported ones of this host."""
+        """How many cases of the run are finished, including this host's unreported ones."""
         told = 0 if self.said is None else self.said.n_done
         n_new = sum(outcome != TAKEN for _, outcome in self._new)
         return told + len(self._done) + len(self._failed) + n_new
@@ -257,22 +258,22 @@ class Claiming:
 
     @property
     def n_lost(self) -> int:
-        """How many cases other hosts took because this host was silent; some of them ran twice."""
+        """How many cases other hosts took because this host was silent. Some may have run twice."""
         return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run. Wait while the server is silent or a host with this name may be alive.
+        """Join the run. First wait if the server is silent or a host of this name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
-            waiting: Called while it waits. The arguments are the thing that it waits for, and the
-                reason.
+            waiting: Called while this method waits, with two arguments: the thing that it waits
+                for, and the reason.
 
         Raises:
-            ConfigError: The other hosts run something else, a host with this name is alive, or the
-                server cannot be used.
+            ConfigError: The other hosts run other cases or settings, a host with this name is
+                alive, or the server cannot be used.
         """
         self._identity = identity.text()
         self._path.touch()
@@ -308,15 +309,15 @@ class Claiming:
         troubled: Callable[[str], object],
         hold: Callable[[float, Sequence[str], Sequence[str]], object],
     ) -> None:
-        """Start to claim cases. Call `join` before.
+        """Start to claim cases. Call `join` first.
 
         Args:
             offer: Called with the cases that this host must run, as positions in pytest's
                 collection.
             over: Called once, when nothing is left to run on any host.
-            lost: Called once, with the reason, if the server was unusable for too long.
-            troubled: Called with a sentence if the server cannot be used at present, a limit is
-                lower than in the pool, or the host was drained.
+            lost: Called once, with the reason, if the server could not be used for too long.
+            troubled: Called with a sentence if the server cannot be used at present, if a limit is
+                lower than in the pool, or if the host was drained.
             hold: Called before cases are offered, and whenever claims have been renewed, with three
                 values: the time until which the claims are valid (`boot_s`), the ids of cases that
                 other hosts have now, and the ids of cases that this host has again.
@@ -333,7 +334,7 @@ class Claiming:
             self._new.append((number, outcome))
 
     def leave(self) -> None:
-        """Stop claiming and return unfinished cases. Idempotent; problems are not reported."""
+        """Stop claiming cases and return the unfinished ones. Idempotent. Reports no problems."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -360,8 +361,8 @@ class Claiming:
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
-        # Measure from the first failed call, not from the last success: in between, the machine may
-        # have slept.
+        # Measure from the first failed call and not from the last success, because the machine may
+        # have slept in between.
         troubled_since_s: float | None = None
         call: ClaimCall | None = None
         while not self._stop.is_set():
@@ -408,7 +409,7 @@ class Claiming:
                 self._wait_for_next_look()
 
     def _wait_for_next_look(self) -> None:
-        """Wait, but only briefly if a case ended here that other cases may wait for."""
+        """Wait until the next look, or until a case ends that other cases may be waiting for."""
         assert self.said is not None
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
@@ -420,7 +421,7 @@ class Claiming:
                 return
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
-        """Whether a problem has lasted too long; report it once after a short time."""
+        """Whether a problem has lasted too long. Report it to the user once, after a short time."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
             self._troubled(f"{trouble}; nothing is sent meanwhile")
@@ -432,11 +433,11 @@ class Claiming:
         assert self.said is not None
         assert whole is not None
         if status is not None:
-            # If the broker is starting or busy, there is no status: the next look reads it.
+            # If the broker is starting or busy, there is no status. The next look then reads it.
             self._counts.update(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = boot_s()
-            # Keys without shared limits may still send.
+            # Keys without shared limits may still send requests.
             closed = closed_words(whole, status, self.lanes)
             self._trouble = "" if status.in_flight else status.trouble or closed
             words = waits_words(whole, status, self.lanes) or _told(status)
@@ -465,8 +466,8 @@ class Claiming:
     def _n_open(self) -> int:
         """Return how many cases of this host have episodes that have not ended.
 
-        A failed engine does not report the end of episodes. So the number is 0 if for a while
-        nothing was in flight and nothing waited.
+        A failed engine does not report the end of episodes. So if no request has been in flight or
+        waiting for a while, the number is 0.
         """
         if boot_s() - self._busy_s > STILL_S:
             return 0
@@ -480,7 +481,7 @@ class Claiming:
             self._troubled(dead_host_message(said.last_dead, said.n_dead - self.said.n_dead))
         given, done, failed = [], [], []
         for number in said.given:
-            # The case is finished here, and the server forgot it, or it was reopened.
+            # If the case is already finished here, the server forgot this, or it was reopened.
             if number in self._all_done:
                 done.append(number)
             elif number in self._all_failed:
@@ -519,7 +520,7 @@ class Claiming:
                 f'run "{self.run}" continues without this host: another host took its name'
             )
         self._checked(said)
-        # Report the rest before any host gets cases.
+        # Report the remaining finished cases before any host gets cases.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
         self._lost_cases.update(said.lost)
@@ -538,7 +539,7 @@ class Claiming:
             groups=self.cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
-            # A server that forgot the run needs all of them.
+            # A server that forgot the run needs all finished cases.
             done=sorted(self._all_done)[:AT_ONCE],
             failed=sorted(self._all_failed)[:AT_ONCE],
             open_of=self._open_of(),
@@ -591,7 +592,7 @@ class Claiming:
 
 
 def dead_host_message(name: str, n: int) -> str:
-    """Return a sentence about `n` hosts treated as dead. One is `name`, which may be any text."""
+    """Return a sentence about `n` dead hosts. One of them is `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:

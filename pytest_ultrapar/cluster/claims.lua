@@ -66,7 +66,7 @@ local function release(host)
   redis.call('ZREM', SEEN, host)
 end
 
--- Remove silent hosts, and report this to the others. A caller that was away itself does not know
+-- Remove silent hosts, and report this to the others. A caller that was silent itself cannot know
 -- whether they are dead: all hosts may have lost their connection to the server.
 local function forget_silent(silent_ms, knows)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', SEEN, '-inf', now_ms - silent_ms)) do
@@ -232,7 +232,7 @@ local function give(host, line, n, given)
   return group, n_given
 end
 
--- The time until hosts get cases. A server that forgot the run first receives their claims.
+-- The time until hosts get cases. If the server forgot the run, hosts first report their claims.
 local function waits_ms()
   return math.max(0, number(RUN, 'opens_ms') - now_ms)
 end

@@ -1,9 +1,9 @@
 """Compare the speed of this host's clock with the server's, without I/O.
 
-A host spaces its requests by its own clock. If that clock is fast, the host would send more than
-its share of a rate, so it gets no shares of rates. A clock that a time service steps or slews must
-not be treated as wrong. A difference of more than `STEP_S` between two calls is a step, after which
-the comparison starts again.
+A host spaces its requests by its own clock. A host whose clock runs too fast would send more than
+its share of a rate, so it gets no shares of rates. But a clock that a time service steps or slews
+must not be treated as wrong. A difference of more than `STEP_S` between two calls is a step, after
+which the comparison starts again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import NamedTuple
 from pytest_ultrapar.broker.shares import DRIFT
 
 STEP_S = 0.5
-"""A time service steps a clock by more than this, and slews it by less."""
+"""If a clock is wrong by more than this, a time service makes it jump (a step). It corrects smaller
+errors gradually (slewing)."""
 STRETCH_S = 30.0
-"""How long to observe before comparing: long enough that the difference allowed by `DRIFT` is more
-than `STEP_S` plus the uncertainty of a slow call."""
+"""How long to observe the clocks before they are compared. After this time, the difference that
+`DRIFT` allows is larger than `STEP_S` plus the uncertainty of a slow call."""
 _TICK_S = 0.001
 """The server reports its time in whole milliseconds."""
 
@@ -32,7 +33,8 @@ class ClockDrift:
     """Compares this host's clock with the server's over the last `STRETCH_S`.
 
     Attributes:
-        trouble: A sentence about the difference if it certainly exceeds `DRIFT`; otherwise empty.
+        trouble: A sentence about the difference between the clocks, if it certainly exceeds
+            `DRIFT`; otherwise empty.
     """
 
     def __init__(self) -> None:
@@ -45,7 +47,7 @@ class ClockDrift:
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
             self._looks.clear()
         self._looks.append(look)
-        # Drop all looks before the newest one that is old enough.
+        # Find the newest look that is old enough, and drop all earlier ones.
         while len(self._looks) > 1 and begun_s - self._looks[1].ended_s >= STRETCH_S:
             self._looks.popleft()
         first = self._looks[0]
@@ -55,7 +57,7 @@ class ClockDrift:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """Return the time that passed here (minimum and maximum), and on the server."""
+    """Return how much time passed here (minimum and maximum), and how much on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

@@ -1,8 +1,8 @@
 """Reopen daily limits and budgets that closed because the server lost count of the spending.
 
-They open by themselves when all hosts have reported what they spent, or when the lost amounts no
-longer count. To open them earlier, for example because hosts are gone, an operator runs
-`ultrapar cluster reset-day`.
+These limits reopen by themselves when all hosts have reported what they spent, or when the lost
+amounts no longer count. If some hosts are gone, for example, an operator can reopen the limits
+earlier with `ultrapar cluster reset-day`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Open all closed daily limits and budgets, with the spending that is still known.
+    """Reopen all closed daily limits and budgets, based on the spending that is still known.
 
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.

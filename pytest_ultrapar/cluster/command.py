@@ -41,7 +41,7 @@ class _Action(NamedTuple):
     Attributes:
         summary: One line for `ultrapar cluster --help`.
         declare: Declares the arguments of the action.
-        do: Runs the action and yields human-readable lines.
+        do: Runs the action, and yields human-readable lines.
         more: Additional sentences for the help of the action.
     """
 
@@ -132,7 +132,8 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
 def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     run = arguments.run
     names = with_shards(server.runs(), run)
-    # Forget the shards first, so that an interrupted call can be repeated with the run's name.
+    # Forget the shards first. If the call is interrupted, it can then be repeated with the run's
+    # name.
     for name in reversed(names or [run]):
         yield from _forget_one(server, name)
 

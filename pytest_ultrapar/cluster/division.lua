@@ -17,8 +17,9 @@ local SKIP_MS = 500
 -- How long a host keeps units of a wider row after a narrower row has gone to other hosts.
 local GRACE_MS = 2000
 -- The smallest part of a paced row. Each host spaces its part separately, and with few seats its sends
--- wait for each other. With parts of 9 of 18 per second and 5 seats per key, phase 5.3 on three hosts
--- took 1.05 times as long as on one host. If keys are not divided, it takes 1.03 times as long.
+-- wait for each other. With 5 seats per key, and 18 requests per second divided into parts of 9, phase
+-- 5.3 on three hosts took 1.05 times as long as on one host. If keys are not divided, it takes 1.03
+-- times as long.
 local LEAST_PACED = 10
 -- The minimum time between two divisions of a row. In a larger cluster it is 1 ms per host.
 local RECOMPUTE_MS = 250
@@ -26,8 +27,8 @@ local RECOMPUTE_MS = 250
 local AT_ONCE = 2000
 -- A share that would change by this much or less stays the same.
 local KEPT_PERCENT = 5
--- If a small row cannot be divided equally between runs, they take turns of this time, or of ten
--- windows.
+-- If a small row cannot be divided equally between runs, the runs take turns. Each turn lasts for this
+-- time or for ten windows.
 local TURN_MS = 20000
 -- The number of cells in a window of counted units. Units are released a window after their cell ends.
 local CELLS = 48

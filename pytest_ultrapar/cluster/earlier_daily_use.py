@@ -1,10 +1,11 @@
 """Report to the ledger how much of its daily limits a host has used outside the cluster.
 
-A host counts the units of each day in files, over all its runs (`broker.day_ledger`). For each row,
-a cluster run has a second file with the units that the ledger knows. When a host joins, it reports
-the units that are only in the first file, and adds them to the second. If a host is killed in
-between, it reports them again. The count may then be too high, but never too low. The ledger counts
-these units from the time of the report, so they are released later than they would be otherwise.
+A host counts the units of each day in files, for all its runs together (`broker.day_ledger`). For
+each row, a cluster run has a second file. It contains the units that the ledger already knows. When
+a host joins, it reports the units that are only in the first file, and adds them to the second
+file. If a host is killed in between, it reports the same units again. The count may then be too
+high, but never too low. The ledger counts these units from the time of the report, so they become
+free later than without a cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger_rows import SharedRows
 
 Spans = Counter[Span]
-"""The number of units sent in each time span. A span begins and ends at times of the wall clock."""
+"""The number of units sent in each time span. The start and the end of a span are wall-clock
+times."""
 
 
 class DayFiles(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         self._memory(self.told).update(change)
 
     def on_day(self, spans: Mapping[Span, int], day: str) -> int:
-        """Return how many units count on a day, which is named as in `CountedRow.days`."""
+        """Return how many units count on a day. `CountedRow.days` gives the name of the day."""
         if not self.zone:
             return sum(spans.values())
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count days of a calendar
@@ -110,7 +112,10 @@ class EarlierDailyUse:
                 self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
-        """Return how many units of the row at `at` were spent before and count on this day."""
+        """Return how many units of a row were spent before this host joined and count on this day.
+
+        `at` is the position of the row.
+        """
         files, spans = self._untold.get(at, (None, {}))
         return 0 if files is None else files.on_day(spans, day)
 
@@ -135,7 +140,7 @@ def day_files(
 
     Args:
         rows: The shared rows.
-        days: The run's daily limits. The names of the files for the ledger end with `label`.
+        days: The run's daily limits. The files for the ledger have names that end with `label`.
         label: The suffix of the cluster's own files.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}

@@ -1,4 +1,4 @@
-"""The shares of a gateway, which has no cases but sends the requests of its clients.
+"""The shares of a gateway. A gateway has no cases; it sends the requests of its clients.
 
 A host in a run can predict its requests from the cases that no host has claimed. A gateway knows
 only how many requests wait or are in flight, and between two requests of a client both numbers are
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""How long units are still wanted after their last use. In this way, clients that send one request
-after another, with short pauses, keep their share. After this time, the share of clients that are
-gone no longer blocks other hosts."""
+"""For how long units are still wanted after they were last used. In this way, clients that send one
+request after another, with short pauses, keep their share. When clients are gone, their share
+blocks other hosts for no longer than this."""
 
 
 class Traffic(NamedTuple):
@@ -40,14 +40,14 @@ class RecentUse:
     """Records the recent use of each model. Does no I/O."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
-        """Start without any use; `model_of` maps each lane to its model."""
+        """Start without any recorded use; `model_of` maps each lane to its model."""
         self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
         self._went: Mapping[str, Traffic] = {}
         self._before_s = -math.inf
 
     def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Traffic]) -> None:
-        """Record the present use. Called at each renewal, with increasing times.
+        """Record the present use. Call this at each renewal, with increasing times.
 
         Args:
             now_s: The time.
@@ -67,7 +67,10 @@ class RecentUse:
             self._seen.popleft()
 
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
-        """Return how many more requests of each model are wanted, in place of claimable cases."""
+        """Return how many more requests of each model are wanted.
+
+        These numbers are used in place of the numbers of claimable cases.
+        """
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
             # Use the maximum over the lanes of a model: all its requests could use that lane.

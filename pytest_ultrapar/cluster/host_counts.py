@@ -1,8 +1,8 @@
-"""Track a host's progress in each line of claimed cases, from reports of the broker and of pytest.
+"""Track a host's progress in each line of its cases, from reports of the broker and of pytest.
 
 This module does no I/O. The broker reports the end of an episode. pytest reports the case much
-later, because a worker of xdist keeps its last item until it gets another one. If the broker gets
-no report, for example because an engine failed, pytest's report is used.
+later, because an xdist worker keeps its last item until it gets another one. If the broker is not
+told of the end, for example because an engine failed, pytest's report is used.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class HostCounts:
         """Count a case that was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            # Most cases that other hosts took had not begun. For each that had begun, this host
-            # claims one more.
+            # Most cases that other hosts took had not begun. For each case that had begun, this
+            # host claims one case more.
             self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
@@ -83,9 +83,9 @@ class HostCounts:
         """Return how many cases of each line have begun episodes.
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
-        broker does not report their line, and a worker may keep them for a long time. Therefore the
-        number of cases yet to begin in a line is at most the number yet to begin in all lines
-        together. Otherwise a host whose workers keep all claimed cases would never claim again.
+        broker does not report their line, and a worker may keep them for a long time. Therefore one
+        line never counts more cases as yet to begin than there are in all lines together. Otherwise
+        a host whose workers keep all claimed cases would never claim again.
 
         Args:
             n_open: The number of claimed cases whose episodes have not ended; see `n_open`.
@@ -101,7 +101,7 @@ class HostCounts:
         ]
 
     def open_of(self) -> list[tuple[int, int]]:
-        """Return how many claimed cases have open episodes, for each group that has any."""
+        """Return how many claimed cases have open episodes, for each group with such cases."""
         found: Counter[int] = Counter()
         for at, line in enumerate(self._cases.lines):
             if line.group is not None:

@@ -1,9 +1,9 @@
 """Renew this host's shares of the limits about once a second, next to its broker.
 
-This module reads what the broker holds and needs on the broker's event loop. It calls the server in
-a separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the
-start of its call, by a clock that also runs while the machine sleeps. So a host that cannot renew
-its shares sends nothing.
+On the broker's event loop, this module reads what the broker holds and needs. In a separate thread,
+it calls the server, so that a slow server delays no request. A share expires `STOP_MS` after the
+start of the call that returned it, measured with a clock that also runs while the machine sleeps.
+So a host that cannot renew its shares sends nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Seconds between two calls: the usual time, and the time while units move or there is news."""
+"""Seconds between two calls: usually `RENEW_S`, but `SOON_S` while units move or there is news."""
 LOOK_S = 0.1
 """Seconds between two checks for news."""
 NAMED_S = 86_400.0
@@ -68,8 +68,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""How long all rows are closed at the start of an epoch. Only rows with lost amounts stay closed
-longer."""
+"""How long all rows are closed at the start of an epoch, in milliseconds. Only rows whose amounts
+were lost stay closed longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         rows: All shared rows.
         days: The files of each row that counts days; None for other rows.
         lines: The lines of cases, in the order of the claims.
-        n_cases: The number of cases of each line, used until a host has joined the run.
+        n_cases: The number of cases of each line. It is used until a host has joined the run.
         epoch_path: The file in which the host stores the ledger's epoch.
         clocks_path: The file for the offsets between the host's and the ledger's clock
             (`store.clock_stamps`); if empty, they are not stored.
@@ -120,7 +120,7 @@ def make_shares(host: BrokerLoop, config: str) -> HostShares:
 
 
 class HostShares:
-    """Gives a broker its shares of the limits, from `start` to `close`, on the broker's loop.
+    """Gives a broker its shares of the limits, from `start` to `close`. Runs on the broker's loop.
 
     Attributes:
         said: The ledger's last answer; None before the first.
@@ -166,15 +166,15 @@ class HostShares:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        # From now on, hold only units in flight or units that still count in a window. Otherwise
-        # other hosts would have to wait for the longest possible request.
+        # From now on, hold only units that are in flight or still count in a window. Otherwise
+        # other hosts would have to wait for as long as the longest possible request.
         now_s = self._host.now_s()
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Report that renewal failed. The thread that claims cases then ends the run."""
+        """Report that renewal has failed. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
                 f"limits can no longer be renewed: {error!r} (please report it)"
@@ -189,7 +189,7 @@ class HostShares:
                 answer = await self._host.loop.run_in_executor(self._thread, self._ask, call)
             except UltraparError as error:
                 # The shares expire soon, and the next call reports the units held at that time. If
-                # this lasts too long, the thread that claims cases ends the run.
+                # the problem lasts too long, the thread that claims cases ends the run.
                 self._host.broker.trouble = str(error)
             else:
                 if not answer.stale:
@@ -200,7 +200,7 @@ class HostShares:
                     pause_s = SOON_S
 
     def _ask(self, call: Renewal) -> Answer:
-        """Call the server; on the thread."""
+        """Call the server. Runs on the separate thread."""
         facts = self._server.facts or self._server.read_facts()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
@@ -211,20 +211,20 @@ class HostShares:
                 self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
             self._look_beside(answer.epoch)
         except NoAnswerError:
-            # When the server is back, it may be another one.
+            # The server that comes back may be another one.
             self._server.facts = None
             raise
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """Make further calls that improve shares or inform users. Ignore their failures."""
+        """Make additional calls that improve shares or inform users, and ignore their failures."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
                 if len(claimable) == len(self._settings.lines):
                     self._claimable = claimable
             # Send the names of rows for `ultrapar cluster status`. Send them again in a new epoch,
-            # since the server may have lost them, and long before they expire.
+            # because the server may have lost them, and otherwise long before they expire.
             if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
                 rows = self._settings.rows
                 named = zip(rows.specs, rows.limits, strict=True)
@@ -232,7 +232,7 @@ class HostShares:
                 self._named_in, self._named_s = epoch, boot_s()
 
     def _leave(self, call: Renewal) -> None:
-        """Give back all units that are not in use; on the thread."""
+        """Give back all units that are not in use. Runs on the separate thread."""
         with suppress(UltraparError):
             if self._server.facts is not None:
                 run_id = self._server.facts.run_id
@@ -339,13 +339,16 @@ class HostShares:
 
 
 def _unpaced(row: Row, want: RowDemand) -> RowDemand:
-    """Return the demand of a host whose clock is too inaccurate for rates."""
+    """Return a host's demand for a row; 0 for rates, because its clock is too inaccurate."""
     kind = LIMIT_KINDS.get(row.word)
     return RowDemand(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:
-    """Return the value of a row's unit in the pool's field: 3 units per 2 s are `qps = 1.5`."""
+    """Return the value of one unit of a row, in the pool's unit.
+
+    For example, it is 0.5 for 3 units per 2 s (`qps = 1.5`).
+    """
     kind = LIMIT_KINDS.get(word)
     if kind is None:
         return 1 / BUDGET_UNITS
@@ -367,7 +370,7 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
 
 
 def _news(notices: Iterable[Notice], server_ms: int) -> list[LaneNotice]:
-    """Return the news that still applies; notices of other programs are ignored."""
+    """Return the news that still applies. Notices of other programs are ignored."""
     found = []
     for notice in notices:
         with suppress(*NOT_THAT_JSON):

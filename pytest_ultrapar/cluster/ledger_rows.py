@@ -1,8 +1,8 @@
 """Turn the limits of a pool into rows of the ledger, with names that are the same on all hosts.
 
-Limits of the pool and of providers apply to one run, so their rows belong to the run. A provider
-applies all other limits to all its users together, so two runs, teams or programs with the same key
-share the rows. The names contain digests that reveal neither keys nor servers.
+Limits of the pool and of providers apply to one run, so their rows belong to this run. All other
+limits are enforced by the provider for everyone who uses them. So two runs, teams or programs with
+the same key share these rows. The names contain digests that reveal neither keys nor servers.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
-"""The ledger's unit of money, in trillionths of the currency: the unit is a billionth. A token of
-the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the
-largest exact number in a script on the server."""
+"""The ledger's unit of money, in trillionths of the currency: a unit is a billionth. A token of the
+cheapest models costs about ten units. An amount of nine million in the currency is still below 2^53
+units, the largest exact number in a script on the server."""
 BUDGET_UNITS = 10**12 // MONEY
 """How many units of the ledger equal 1 of the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
-"""A day, with a margin for clocks that drift; and the longest day of a time zone, plus the delay of
-a request."""
+"""A day plus a margin for clocks that drift, and the longest day of a time zone plus the delay of a
+request."""
 _FOR_GOOD_MS = 3650 * 86_400_000
 """The spent part of a budget is never released. The server forgets a run long before this time."""
 
@@ -46,9 +46,9 @@ class SharedRows(msgspec.Struct, frozen=True):
 
     Attributes:
         specs: The rows of the ledger, from the widest to the narrowest.
-        limits: The pool's row for each of them.
+        limits: The pool's row for each row of the ledger.
         lanes: For each different set of limits on a lane, the positions of its rows.
-        counted: The counting rules of each counted row; None for other rows.
+        counted: The rules of each counted row; None for other rows.
     """
 
     specs: tuple[RowSpec, ...]
@@ -65,8 +65,8 @@ def shared_rows(
     Args:
         pool: The pool.
         lanes: The lanes that the run may use.
-        identities: The identity of each lane's key (`key_identities`). A lane without one belongs
-            to a simulated provider that the run starts, so its rows belong to the run.
+        identities: The identity of each lane's key (`key_identities`). A lane without an identity
+            belongs to a simulated provider that the run starts, so its rows belong to the run.
         run: The run's name.
     """
     urls = {
@@ -87,7 +87,8 @@ def shared_rows(
                 continue
             scope, group = _scope(limit, users[0], identities, urls, run)
             if scope in taken:
-                # If one pool file lists a limit twice, these are two limits, as on one host.
+                # If a pool file lists a limit twice, these are two limits, as they are on a single
+                # host.
                 scope = f"{scope}:{_digest(name)}"
             taken.add(scope)
             longest_s = max(lane.request_s for lane in users)
@@ -138,7 +139,7 @@ def _scope(
     urls: Mapping[tuple[str, str], tuple[str, str]],
     run: str,
 ) -> tuple[str, str]:
-    """Return the shared name of a limit, and the group of its rows."""
+    """Return the name under which hosts share a limit, and the group of its rows."""
     key = identities.get(lane.lane_id)
     if key is None or limit.level in {"pool", "provider"}:
         own = f"run:{run}:{limit.name}"
@@ -148,7 +149,8 @@ def _scope(
     if limit.level == "key_model":
         return f"key:{key}:{_digest(limit.name.rpartition('/')[2])}", key
     url, deployment = urls[lane.provider, lane.instance]
-    # The name contains no key, because requests with any key count towards a deployment's limit.
+    # The name contains no key, because requests with all keys count towards the limit of a
+    # deployment.
     instance = _digest(f"{server_of(url)}\n{deployment}")
     if limit.level == "instance":
         return f"instance:{instance}", instance

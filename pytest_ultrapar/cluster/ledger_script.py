@@ -13,7 +13,7 @@ from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
-"""An `Answer` without shares and news, which are sent separately."""
+"""The fields of an `Answer` without shares and news, which are sent separately."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -52,7 +52,8 @@ def answer_of(reply: object) -> Answer:
     """Decode the script's answer.
 
     Raises:
-        ConfigError: It is not an answer of this version: another program writes to these keys.
+        ConfigError: It is not an answer of this version, because another program writes to these
+            keys.
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)

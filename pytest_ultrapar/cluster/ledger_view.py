@@ -1,7 +1,7 @@
 """Read the content of the ledger without changing it, for people who inspect a cluster.
 
-`division.lua` writes this data. But other programs that can access the server may also have written
-there. Data in another format is refused with one sentence.
+`division.lua` writes this data. But other programs that have access to the server may have written
+there, too. Data in another format is refused, with an error of one sentence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _SHARE = struct.Struct("<7d")
 _HEADER = struct.Struct("<5d")
 _PACKED = msgspec.msgpack.Decoder()
 NOT_THAT_LEDGER = (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error)
-"""The errors that another program's data causes. The errors of msgspec are `ValueError`s."""
+"""The errors that occur when another program's data is read. The errors of msgspec are
+`ValueError`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ShareView:
         held: The units that it holds.
         granted: The units that it may use now.
         wanted: The units that it could use.
-        target: The units that it gets when other hosts have returned some.
+        target: The units that the host gets when other hosts have returned some.
     """
 
     host: str
@@ -53,12 +54,12 @@ class ShareView:
 
     @property
     def out(self) -> int:
-        """The units that no other host can have at present."""
+        """The units that no other host can have at present, because this host has them."""
         return max(self.held, self.granted)
 
     @property
     def coming(self) -> int:
-        """The units that it gets later in addition to the granted ones."""
+        """The units that the host gets later, in addition to the granted ones."""
         return max(0, self.target - self.granted)
 
 
@@ -68,16 +69,16 @@ class RowView:
 
     Attributes:
         row: The row's name on the server, with digests in place of keys.
-        limit: A run's name for the limit; empty if no run has named it.
-        word: The kind of limit, as its field in the pool: for example, `qps`.
+        limit: The name that a run uses for the limit; empty if no run has named it.
+        word: The kind of limit: its field in the pool, such as `qps`.
         kind: `seats`, `paced` or `counted`.
         amount: The total number of units.
         window_s: The period in which units are counted; 0 means at any time.
         spent: For counted rows: the units spent in the window.
-        closed_s: Seconds until hosts can get more units than they hold, after the server has
-            restarted; 0 means that the row is open.
-        awaits: For counted rows: whether the server lost count of what was spent, and some hosts
-            have not reported yet.
+        closed_s: After a restart of the server: seconds until hosts can get more units than they
+            hold. 0 means that the row is open.
+        awaits: For counted rows: whether the server lost the count of spent units, and some hosts
+            have not reported their spending yet.
         shares: The shares of hosts that have or want units, the largest first.
     """
 
@@ -94,7 +95,7 @@ class RowView:
 
     @property
     def granted(self) -> int:
-        """The units that hosts have now, including units that they are returning."""
+        """The units that all hosts have now, including units that they are returning."""
         return sum(share.out for share in self.shares)
 
 
@@ -107,7 +108,7 @@ class NoticeView:
         lane: The lane on which the failure occurred.
         removes: The removed part of the lane (`key`, `lane`, ...); empty for a pause.
         reason: A sentence; empty for a pause.
-        left_s: How many seconds it still applies; 0 means until the end.
+        left_s: For how many more seconds the notice applies; 0 if it has no fixed end.
     """
 
     run: str
@@ -140,11 +141,11 @@ class LedgerKeys:
 
     Attributes:
         ledger: The ledger's own fields.
-        seen: The ledger's time at the last call of each incarnation.
+        seen: For each incarnation, the ledger's time at its last call.
         rows: The packed rows, by name.
         shares: For each row, its packed shares by incarnation.
         hosts: The name and the run of each incarnation.
-        names: The names that runs gave the rows: limit and kind.
+        names: The names that runs have given to the rows: limit and kind.
         news: The packed notices.
         server_ms: The server's time.
     """
@@ -167,11 +168,11 @@ def view_of(keys: LedgerKeys) -> LedgerView:
     """
     if not keys.ledger:
         return LedgerView(None, 0, (), ())
-    # The ledger's time stands still between calls; the server's time does not.
+    # The ledger's time does not advance between calls, but the server's time does.
     now_ms = _number(keys.ledger[b"now"])
     now_ms += max(0.0, keys.server_ms - _number(keys.ledger[b"server"]))
     rows = [_row(name, text, keys, now_ms) for name, text in keys.rows.items()]
-    # The rows of finished runs remain for a week, without shares.
+    # The rows of finished runs remain on the server for a week, without shares.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
     news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
     news.sort(key=lambda one: (not one.removes, one.run, one.lane))
@@ -254,7 +255,7 @@ def _text(value: object) -> str:
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:
-    """Return the names that runs gave the rows; if they differ, the last one.
+    """Return the names that runs have given to the rows. If the names differ, the last one counts.
 
     Raises:
         ValueError: Another program wrote it.

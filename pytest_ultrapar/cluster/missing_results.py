@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState
 
 _ASSIGNMENT = "assignment.json"
-"""A file that each host of the run writes. Its groups determine the numbers of the cases."""
+"""A file that each host of the run writes. The numbers of the cases depend on the groups in it."""
 
 
 def cases_without_result(state: RunState, run: str) -> list[int]:

@@ -11,9 +11,9 @@ from pytest_ultrapar.cluster.ledger import Notice
 class NoticeText(msgspec.Struct, frozen=True):
     """The text of a notice: the news, and the server's time at which the host sent it.
 
-    The ledger's own time stands still between calls. Without the server's time, hosts that join a
-    run again the next day would be told of removed keys that work again by then, and of pauses that
-    are over.
+    The ledger's own time does not advance between calls. If notices used it, hosts that join a run
+    again the next day would be told of removed keys that work again by then, and of pauses that are
+    over.
     """
 
     news: LaneNotice
@@ -21,7 +21,7 @@ class NoticeText(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
-    """Make a notice from a host's news, for all hosts of its run. They have the same lanes."""
+    """Make a notice from a host's news, for all hosts of its run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),

@@ -1,4 +1,4 @@
-"""The facts that all hosts of a run must agree on, and the error for a host that differs."""
+"""The facts that all hosts of a run must agree on, and the error if a host differs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""The maximum delay of a group's start. The server counts in milliseconds, and no run is longer."""
+"""The maximum delay before a group starts, in seconds. The server counts in milliseconds, and no
+run takes longer than this."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +45,9 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
         models: The models that have cases.
         n_cases: The number of cases.
         suite: A digest of their ids, in any order.
-        order: A digest of their ids in the order of collection, by model.
-        numbers: A digest of their ids in the order of their numbers.
-        data: The suites' descriptions of their data, by name.
+        order: A digest of their ids, by model, in the order in which they were collected.
+        numbers: A digest of their ids, in the order of their numbers.
+        data: The descriptions that suites give of their data, by name.
     """
 
     version: str
@@ -65,7 +66,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
     def text(self) -> str:
-        """Return the text to store on the server. It is equal for equal runs."""
+        """Return the text to store on the server. Equal runs have equal texts."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
@@ -85,7 +86,8 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""The fields that a field depends on: if one of these differs, the field itself is not reported."""
+"""For each field, the fields that it depends on. If one of these differs, the field itself is not
+reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):
@@ -155,7 +157,7 @@ class NumberedCases:
 
     def line_of(self, number: int) -> int:
         """Return the index of a case's line in `lines`."""
-        # If several lines begin with this number, only the last one is not empty.
+        # If several lines begin with this number, all but the last one are empty.
         return bisect_right(self.ranges, (number, len(self.cases))) - 1
 
     def rules(self) -> list[GroupRule]:
@@ -223,7 +225,7 @@ def _digest(cases: Iterable[Case]) -> str:
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
-    """Make the error for a host that joins a run with other settings or cases.
+    """Create the error for a host that joins a run with other settings or cases.
 
     Args:
         run: The run's name.

@@ -1,8 +1,8 @@
 """Call the server of a cluster. Each call is idempotent, so it can be repeated.
 
-A call that gets no answer may still have been executed. Therefore each call has a number: a call
-that is sent again changes nothing and gets its answer again. Callers repeat a call until they get
-an answer.
+A call may have been executed even if no answer arrived. Therefore each call has a number: a call
+that is sent again changes nothing and gets the same answer again. Callers repeat a call until they
+get an answer.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""The errors that redis-py and this module raise for the answers of another program."""
+"""The errors that redis-py and this module raise for answers that come from another program."""
 ANSWER_S = 2.0
-"""A call that takes longer is repeated. The longest script takes a few milliseconds."""
+"""A call that takes longer than this (in seconds) is repeated. The longest script takes a few
+milliseconds."""
 ROW_NAMES = "names"
-"""The suffix of the Redis key that stores a run's names of limit rows; no script uses it."""
+"""The suffix of the Redis key under which a run stores the names of its limit rows. No script uses
+this key."""
 _FINISHER = b"finisher:"
-"""The prefix of a host's name in a run's hash."""
+"""The prefix of host names in the hash of a run."""
 _AT_ONCE = 200
 """The maximum number of Redis keys to read in one call."""
 _TAKES_NO_CALLS = re.compile(
@@ -51,14 +53,16 @@ _TAKES_NO_CALLS = re.compile(
     r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""The errors of a server that accepts no calls at present, including errors of scripts' commands.
+"""The errors of a server that accepts no calls at present, including the errors of commands in
+scripts.
 
 The texts are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
 )
-"""The permissions that the user on the server needs, besides the Redis keys (`ACL SETUSER`).
+"""The permissions that a user of the server needs in addition to access to the Redis keys (`ACL
+SETUSER`).
 
 `+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which ignore
 the permissions on keys.
@@ -75,10 +79,10 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
     Args:
         ask: Makes the call once.
         patience_s: How long to wait for an answer.
-        waits: Called before each further try, with the reason for the last failure.
+        waits: Called before each new try, with the reason why the last one failed.
 
     Raises:
-        ConfigError: There was no answer in this time, or `ask` raised the error.
+        ConfigError: There was no answer within this time, or `ask` raised this error.
     """
     until_s = boot_s() + patience_s
     while True:
@@ -100,7 +104,7 @@ class ClusterServer:
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        # No retries here: callers repeat calls and report the reason.
+        # Do not retry here: callers repeat calls and report the reason.
         self._client = redis.Redis(
             **address.connection(ANSWER_S),
             retry=Retry(NoBackoff(), 0),
@@ -127,12 +131,12 @@ class ClusterServer:
         return self.facts
 
     def _connect(self, connection: redis.Connection) -> None:
-        """Count a connection. redis-py calls this for each new one, including reconnects."""
+        """Count a connection. redis-py calls this for each new connection, including reconnects."""
         self._n_connected += 1
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether it has reconnected since the last call. The server may be a different one now."""
+        """Whether the client has reconnected since the last call, perhaps to a different server."""
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
@@ -197,7 +201,7 @@ class ClusterServer:
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Store the facts that a run's shards agree on, unless some are stored. Return these facts.
+        """Store the facts that a run's shards agree on, if not yet stored. Return the stored facts.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -357,7 +361,7 @@ class ClusterServer:
     def _many(
         self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
     ) -> list[Any]:
-        """Send several commands together; with `at_once`, in one transaction."""
+        """Send several commands together. If `at_once` is set, they are one transaction."""
 
         def ask() -> list[Any]:
             pipeline = self._client.pipeline(transaction=at_once)
@@ -369,7 +373,7 @@ class ClusterServer:
     def _ask_of_each(
         self, names: Sequence[T], add: Callable[[redis.client.Pipeline, T], object]
     ) -> list[Any]:
-        """Send the same commands for each name, in batches that do not block the server long."""
+        """Send the same commands for each name, in batches that block the server only briefly."""
 
         def add_some(some: Sequence[T], pipeline: redis.client.Pipeline) -> None:
             for one in some:
@@ -383,14 +387,14 @@ class ClusterServer:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Convert errors that are raised while data of this version's scripts is read."""
+        """Convert the errors that occur if data was not written by this version's scripts."""
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
             raise self.unexpected_answer(error) from None
 
     def unexpected_answer(self, error: object) -> ConfigError:
-        """Make the error for data of another program; `error` says what was found."""
+        """Create the error for data of another program. `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
             "give this installation its own prefix (?prefix=NAME)"
@@ -406,7 +410,7 @@ class HostState:
         joined_s: Seconds since it joined.
         n_done: The number of cases that it finished.
         n_open: The number of its cases in progress.
-        per_min: The number of cases per minute that it finished since it joined.
+        per_min: How many cases per minute it has finished since it joined.
         drained: Whether an operator told it to start no more cases.
         said: Its own human-readable text about its state.
     """
@@ -422,7 +426,7 @@ class HostState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is not yet treated as dead."""
+        """Whether the host is alive, that is, not yet treated as dead."""
         return self.seen_s * 1000 < claim_protocol.SILENT_MS
 
 
@@ -454,7 +458,7 @@ class RunState:
 
     @property
     def version(self) -> str:
-        """pytest-ultrapar's version on its hosts; empty if the identity is of another version."""
+        """pytest-ultrapar's version on its hosts; empty if the identity cannot be read."""
         try:
             return msgspec.json.decode(self.identity, type=RunIdentity).version
         except NOT_THAT_JSON:
@@ -474,7 +478,7 @@ class RunState:
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""A number of cases, or a time in milliseconds, in the range of a script's numbers."""
+"""A number of cases or a time in milliseconds, in the range of numbers that scripts use."""
 
 
 class _Told(msgspec.Struct):
@@ -548,7 +552,7 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")
-    # In a script this error has no class of its own.
+    # If the error occurs in a script, it has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
             f"{where} denies a required permission ({said}); give this user the keys "
@@ -557,7 +561,7 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
     if _TAKES_NO_CALLS.search(str(error)):
         return NoAnswerError(f"{where} accepts no calls at present: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
-    # Before redis-py 6.0 errors of cluster nodes have no classes of their own.
+    # Before redis-py 6.0, errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
         # With a wrong certificate, every connection fails.
         if why := _wrong_certificate(said.lower()):

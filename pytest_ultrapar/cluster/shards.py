@@ -1,9 +1,9 @@
 """Cluster runs that are divided into shards, which share the limits of the run.
 
-In a run of a million cases, no process has all cases: each host collects the cases of one shard,
-and claims cases of that shard. On the server, a shard is named `RUN:K/N` and is stored like a
-separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
-under the run's own name. A host with other cases, or without shards, is refused when it joins.
+If a run has a million cases, no process needs all of them: each host collects the cases of one
+shard, and claims cases of this shard. On the server, a shard is named `RUN:K/N` and is stored like
+a separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
+under the run's own name. If a host has other cases, or no shards, it is refused when it joins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>[0-9]{1,9})/(?P<n>[0-9]{1,9})")
 
 
 def claims_name(run: str, shard: Shard | None) -> str:
-    """Return the server's name for the cases of a run, or of one of its shards."""
+    """Return the name that the server uses for the cases of a run, or of one of its shards."""
     return run if shard is None else f"{run}:{shard}"
 
 
@@ -72,7 +72,7 @@ def with_shards(names: Iterable[str], run: str) -> list[str]:
 
 
 def whole_of(run: RunState, shards: Sequence[RunState]) -> RunState:
-    """Return the state of a run that includes the cases and hosts of its shards."""
+    """Return the state of a whole run, including the cases and hosts of its shards."""
     if not shards:
         return run
     counts = {

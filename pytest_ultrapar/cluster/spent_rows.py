@@ -1,19 +1,19 @@
 """One host's part of the rows whose units are spent permanently: daily limits and budgets.
 
-**Nothing is spent twice.** A grant is the answer to a call. It is the number of units that the host
-may hold at the time of that call. Before the broker gets the grant, the host subtracts the units
-that it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer
-takes long.
+**Nothing is spent twice.** A grant is the answer to a call: the number of units that the host may
+hold at the time of this call. Before the broker gets the grant, the host subtracts the units that
+it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer takes
+a long time.
 
 **Reserved units.** A request counts towards a daily number of requests when it is sent. For tokens
-and money, it reserves more than it uses. Until the answer arrives, the reserved units are held and
-not spent, so that the rest can be returned.
+and money, it reserves more than it uses. Until the answer arrives, the reserved units count as held
+and not as spent, so that the rest can be returned.
 
 **Calendar days.** Each day has its own row, with the date in its name. A provider may count a
-request when it is sent or when it ends, by the provider's clock. Therefore two rows exist around
-midnight, and a request needs room in both. This period begins before midnight, by the longest time
-of a request, and ends some seconds after midnight. It is measured by the server's clock, which is
-the same for all hosts.
+request when it is sent or when it ends, according to the provider's clock. Therefore two rows exist
+around midnight, and a request needs room in both. This period begins as long before midnight as a
+request may take, and ends some seconds after midnight. It is measured with the server's clock,
+which is the same for all hosts.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
-"""In seconds. A provider's midnight may differ from the host's by half of this. The other half is a
-margin for calls."""
+"""In seconds. A provider's midnight may differ from the host's midnight by half of this time. The
+other half is a margin for calls."""
 
 
 class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that map a counted row of a pool to rows of the ledger.
 
     Attributes:
-        size: How many of the broker's units make up one unit of the ledger.
+        size: How many units of the broker make up one unit of the ledger.
         reserves: Whether reserved units may be returned, as for tokens and money.
         zone: The time zone of its calendar days, or empty.
-        late_s: The longest time from a grant until the request is counted, in seconds.
+        late_s: The longest time from a grant until the provider counts the request, in seconds.
     """
 
     size: int = 1
@@ -53,7 +53,7 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     def days(self, wall_s: float) -> tuple[str, ...]:
         """Return the days that count now, as suffixes of row names.
 
-        The result is one empty suffix if the row has no calendar days.
+        If the row has no calendar days, the result is a single empty suffix.
 
         Args:
             wall_s: The time on the server's clock, in seconds since 1970.
@@ -83,7 +83,8 @@ class CountedShare:
         Args:
             row: The rules of the row.
             spec: The row.
-            begun: The broker's holding when the row begins: these units were spent on other days.
+            begun: The broker's holding when the row began: the units spent by then belong to other
+                days.
             before: How many of the row's units this host spent before it joined.
         """
         self.spec = spec
@@ -116,11 +117,12 @@ class CountedShare:
         Args:
             share: The ledger's answer to the last `use`.
             holding: The broker's present holding.
-            forfeits: Whether the host was treated as dead, and its held units as spent.
+            forfeits: Whether the host was treated as dead, and its held units were treated as
+                spent.
 
         Returns:
-            How many units the broker may spend from now on, and the maximum that is left on all
-            hosts together (infinity if it is unknown).
+            How many units the broker may spend from now on, and the maximum number that all hosts
+            together have left (infinity if unknown).
         """
         size, since = self._row.size, self._spent(holding) - self._said
         self._told = share.told

@@ -1,8 +1,8 @@
 """`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
 This module does no I/O. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most
-important lines come first: hosts that are silent or waiting, and limits whose hosts want more than
-the amount.
+important lines come first: hosts that are silent or waiting, and limits of which hosts want more
+than there is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Status:
         software: Its name and version.
         forgets: Whether it loses recent writes when it is killed (`appendonly no`).
         runs: The requested runs.
-        unreadable: The runs whose data is from another version or program, each with the error.
+        unreadable: The runs whose data was written by another version or program, each with the
+            error.
         ledger: The limits that hosts share.
     """
 
@@ -74,7 +75,7 @@ def status_json(status: Status) -> str:
 
 def _run_json(run: RunState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
-    # Digests are of no use to readers.
+    # Leave digests out: they are of no use to readers.
     del plain["identity"]
     plain |= {"version": run.version, "per_min": run.per_min, "left_s": run.left_s}
     for own, host in zip(plain["hosts"], run.hosts, strict=True):
@@ -95,7 +96,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
 
     Args:
         status: The state of the server.
-        everything: Whether to show all lines, for any number of hosts.
+        everything: Whether to show all lines, however many hosts there are.
     """
     forgets = ", appendonly no: if killed, it forgets its runs" if status.forgets else ""
     n_runs = len(status.runs) + len(status.unreadable)
@@ -206,7 +207,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
 
 def _amount(row: RowView) -> str:
     kind = LIMIT_KINDS.get(row.word)
-    # The window of a counted row is its day plus the possible delay of a request.
+    # The window of a counted row consists of its day and the possible delay of a request.
     if row.kind != "paced" or (kind is not None and kind.window_s == row.window_s):
         return _units(row, row.amount)
     return f"{_units(row, row.amount)} per {duration(row.window_s)}"
@@ -226,7 +227,7 @@ def _share_text(row: RowView, share: ShareView) -> str:
         parts.append(f"returns {_units(row, share.held - share.granted)}")
     if share.coming:
         parts.append(f"{_units(row, share.coming)} on the way")
-    # The host waits for the units beyond its target.
+    # The host waits for the units that it wants beyond its target.
     if share.wanted > max(share.target, share.out):
         parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""

@@ -1,4 +1,4 @@
-"""The controller of one limit. It finds the cause of each refusal and sets the next limit."""
+"""The controller of one limit. It finds the cause of each refusal and adjusts the limit."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ MOST_VOTES = 3
 MOST_TROUBLE = 0.2
 """If the share of errors and time-outs in recent answers is higher than this, no limit grows."""
 _TROUBLE_WEIGHT = 0.05
-"""The share of errors is averaged over about 20 answers."""
+"""How much a new answer counts in the share of errors. With this weight, the share is an average
+over about 20 answers."""
 _MINUTE_S = 60.0
 NEAR_LEVEL, FEW = 0.93, 4
 LOAD_HOLDS_S = 5.0
 """A server's report about its queue is ignored after this many seconds: five newer reports should
 have arrived by then."""
 SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
-"""The minimum interval between sends is the duration of an answer divided by the number of seats,
-times `SPREAD`. While more requests are in flight than ever before, the factor is `TRY_SPREAD`.
-Intervals shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only cost
-wake-ups."""
+"""The minimum interval between sends is the time that an answer takes, divided by the number of
+seats and multiplied by `SPREAD`. While more requests are in flight than ever before, the factor is
+`TRY_SPREAD`. Intervals shorter than `LEAST_SPREAD_S` are not enforced: they have no effect and only
+cost wake-ups."""
 QUEUED = 0.5
-"""If a refusal took at least this share of the duration of an answer, the request first waited in a
-queue. A provider with a queue limits seats."""
+"""If a refusal takes at least this share of the time that an answer takes, the request must have
+waited in a queue first. A provider with a queue limits seats, not the rate."""
 WARY, MOST_WARY_S = 2.0, 1.0
 """At the start and after refusals, the interval between sends is this many times the duration of a
-refusal (but at most `MOST_WARY_S` seconds), until a request is served. If the first one is refused,
-the others are not sent."""
+refusal (but at most `MOST_WARY_S` seconds), until a request is served. So if the first request is
+refused, the others have not been sent yet."""
 LEAST_STORM_S, STORM_S = 0.45, 10.0
-"""The shortest and the longest storm, in seconds. It is a storm if a request is refused after the
-shortest time although no other request is in flight. A provider that allows two requests per second
-or more would have accepted this request."""
+"""The shortest and the longest storm, in seconds. Refusals count as a storm if, after the shortest
+time, a request is still refused although no other request is in flight. A provider that allows two
+requests per second or more would have accepted this request."""
 CALM_S = 60.0
 """The shortest time between two storms, in seconds. Refusals that come sooner after a storm are
 attributed to a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
-"""Smaller relative changes of the rate are not recorded in the history."""
+"""If the rate changes by a smaller fraction than this, the change is not recorded in the
+history."""
 OF_STATED = 0.95
 """The share of a stated rate that is used. The rest is a margin for sends that are spaced exactly
 but arrive less evenly."""
@@ -61,30 +63,31 @@ class AdaptiveController:
     each would try more than the limit, and one that started late would never get its share from the
     others.
 
-    There are three searches, and the evidence chooses between them. Until the first refusal, seats
-    double as long as that increases the answers per second (`SeatSearch`). When doubling no longer
-    does so, the server queues requests, and the smallest sufficient number of seats is used
-    (`PlateauSearch`). A refusal lowers the seats or the rate (`PaceSearch`). It may name the
-    exceeded limit. Otherwise the numbers decide: a provider that counts seats accepts as many
-    requests in flight as it has recently served. So a refusal with no more requests in flight than
-    that is a vote for a limit on the rate. A refusal with more is a vote for a limit on seats. If
-    the provider's headers state the rate, no search is necessary.
+    There are three searches, and the evidence decides which of them is used. Until the first
+    refusal, seats double as long as that increases the answers per second (`SeatSearch`). When
+    doubling no longer helps, the server must be queueing requests. From then on, the search uses
+    the smallest number of seats that brings as many answers per second (`PlateauSearch`). A refusal
+    lowers the seats or the rate (`PaceSearch`). It may name the exceeded limit. Otherwise the
+    number of requests in flight decides. A provider that counts seats accepts as many requests in
+    flight as it has recently served. So a refusal at this number or below is a vote for a limit on
+    the rate, and a refusal above it is a vote for a limit on seats. If the provider's headers state
+    the rate, no search is necessary.
 
-    A storm is a period of a few seconds in which all requests are refused. It contains no
-    information about limits, so its cuts are undone when a request is served again.
+    A storm is a period of a few seconds in which all requests are refused. A storm gives no
+    information about limits, so the cuts that it caused are undone when a request is served again.
 
     Attributes:
         seats: The search for the limit on seats. `pace`: the search for the rate. `plateau`: the
-            search for the number of seats above which more bring no gain. `queue`: the search that
-            is used if the server reports its queue.
+            search for the number of seats above which further seats bring no gain. `queue`: the
+            search that is used if the server reports its queue.
         heeds_headers: Whether limits that are stated in answers apply to all lanes of this
             controller. They do if all its lanes belong to one model.
         n_cuts: How often a refusal lowered the seats or the rate.
         forgiven_s: When a storm last ended and its cuts were undone.
         pause_s: How long the lanes should pause after the last refusal if the provider does not say
-            how long. 0 if the lower limit is enough, because requests were served until then. A
-            short time if the last cut is too recent to have an effect. None for a back-off, because
-            no requests are served.
+            how long. It is 0 if lowering the limit is enough, because requests were served until
+            the refusal. It is a short time if the last cut is too recent to have an effect. It is
+            None if the lanes must back off, because no requests are served.
     """
 
     def __init__(self, name: str, ceiling: float = math.inf, *, start: float = START) -> None:
@@ -107,7 +110,8 @@ class AdaptiveController:
         self._served_since_cut = False
         self._refusal_s = 0.0
         self._wary_s = -math.inf
-        # The last storm, if any: the searches before it, when it began, and whether it is certain.
+        # The last storm: the searches before it (None if there was no storm), when it began, and
+        # whether it is certain.
         self._before: tuple[SeatSearch, PaceSearch, PlateauSearch, QueueSearch] | None = None
         self._storm_s = self._refused_s = self.forgiven_s = -math.inf
         self._is_storm = False
@@ -127,13 +131,14 @@ class AdaptiveController:
     def interval_s(self) -> float:
         """The interval between sends in seconds; 0 if the rate is not limited.
 
-        After a refusal, sends are spread even if there are only a few seats. Otherwise a provider
-        that limits the rate could accept one of two simultaneous requests, as if it had one seat.
-        Sends are also spread at the start and after refusals, until a request is accepted.
+        Once a request has been refused, sends are spread even if there are only a few seats.
+        Otherwise a provider that limits the rate could accept one of two simultaneous requests, as
+        if it had one seat. At the start and after a refusal, sends are spread more widely, until a
+        request is accepted.
         """
         most = self._level / SATURATED if self._level > START else self._level
         if self.seats.pause_s:
-            # The pause has emptied all seats, including those that are known to be allowed.
+            # All seats are empty after the pause, including the seats that are known to be allowed.
             most = max(most, self.seats.held or 0)
         spread = TRY_SPREAD if self.cap() > most else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
@@ -186,14 +191,15 @@ class AdaptiveController:
     def estimate(self) -> tuple[int | None, float | None]:
         """The allowed requests in flight and sends per second; None if no limit was observed.
 
-        Tries above the limit are excluded, because one second without a refusal proves nothing.
+        Tries above the known limit do not count, because one second without a refusal proves
+        nothing.
         """
         if self.queue.seats is not None or self.plateau.is_reached:
             return self.cap(), self.pace.held
         return self.seats.held, self.pace.held
 
     def load_reported(self, load: ServerLoad, in_flight: int, now_s: float) -> None:
-        """Learn from the server's report about its queue. It overrides any search for seats.
+        """Learn from the server's report about its queue, which overrides any search for seats.
 
         Args:
             load: How many requests are running and waiting on the server.
@@ -243,7 +249,7 @@ class AdaptiveController:
         return "seats grow" if step and self.seats.served(seen, step) else ""
 
     def _compare(self, seen: Observation) -> str:
-        """Learn from an answer or a time-out whether it pays to have more requests in flight."""
+        """Learn from an answer or a time-out whether more requests in flight bring more answers."""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
@@ -261,8 +267,8 @@ class AdaptiveController:
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_alone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
-            # Requests were sent until the end of the growth was noticed. Their number shows how
-            # much is allowed.
+            # More requests were sent until the search noticed that growth had ended. Their number
+            # shows how many are allowed.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
             self.plateau = PlateauSearch(self.seats.ceiling)
         if seen.granted_s < self._cut_s:
@@ -327,11 +333,11 @@ class AdaptiveController:
         if not self._level:
             return self._votes > 0
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
-            # Neither the seats nor the rate were used up. A provider that counts seats refuses
+            # Neither the seats nor the rate were fully used. A provider that counts seats refuses
             # requests only near the maximum number in flight that it has served. (It may be
             # slightly below the maximum, because a request that fails fast has no seat there.) A
-            # provider that counts a rate may refuse requests anywhere below. If there are only a
-            # few seats, only the maximum itself counts as near.
+            # provider that counts a rate may refuse requests at any number below that maximum. If
+            # there are only a few seats, only the maximum itself counts as near.
             near = NEAR_LEVEL * self._level if self._level > FEW else self._level
             vote = -1 if seen.at_grant > near else 1
         else:

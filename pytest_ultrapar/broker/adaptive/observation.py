@@ -12,7 +12,8 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseOutcome
 from pytest_ultrapar.records import Microseconds
 
 SATURATED = 0.8
-"""The share of a limit that must be in use for a success to show that more may be possible."""
+"""A success shows that the limit may be higher only if at least this share of the limit is in
+use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Observation:
 
     Attributes:
         outcome: The outcome of its request.
-        granted_s: When it was granted, monotonic seconds. A request sent before a cut does not show
-            anything about the limit after the cut.
+        granted_s: When it was granted, monotonic seconds. A request that was sent before a cut
+            shows nothing about the limit after the cut.
         now_s: When it was given back.
         in_flight: How many seats were taken when it was given back, including its own.
         at_grant: How many seats were taken when it was granted, including its own.
@@ -50,12 +51,12 @@ class Observation:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it failed, perhaps due to overload. The limit then neither shrinks nor grows."""
+        """Whether the request failed, perhaps due to overload. The limit then does not change."""
         return self._says("pause_growth")
 
     @property
     def is_alone(self) -> bool:
-        """Whether it was the only request in flight, the minimum that any limit on seats allows."""
+        """Whether it was the only request in flight. Every limit on seats allows at least one."""
         return self.at_grant == 1
 
     def _says(self, word: str) -> bool:
@@ -92,7 +93,7 @@ class LimitRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         at_us: The time of the change, UTC.
-        host: In a merged run, the name of the host, if it has one.
+        host: In a merged run: the name of the host, if it has one. Otherwise None.
     """
 
     at_us: Microseconds

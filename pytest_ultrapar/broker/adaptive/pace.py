@@ -22,7 +22,7 @@ per second, a sudden stop means that there is a storm."""
 
 
 class AcceptedRate:
-    """Counts the sends of each second that were not refused. Does no I/O.
+    """Counts, for each second, the sends that were not refused. Does no I/O.
 
     Attributes:
         was_any_served: Whether the provider has served a request yet. Before that, it is unknown
@@ -52,8 +52,8 @@ class AcceptedRate:
         Args:
             n: The number of sends, including sends that may still be refused.
             since_s: When the first of them was sent.
-            n_now: How many of them were in this second. After a quiet time these are most of the
-                evidence.
+            n_now: How many of them were sent in the current second. After a quiet time these are
+                most of the evidence.
             now_s: Now.
         """
         self._first_s = since_s
@@ -62,7 +62,7 @@ class AcceptedRate:
         self._counts = deque([*((one, each) for one in seconds), (int(now_s), each + n_now)])
 
     def refused(self, sent_s: float) -> None:
-        """Remove a send that was refused."""
+        """Stop counting a send, because it was refused."""
         second = int(sent_s)
         for i in range(len(self._counts) - 1, -1, -1):
             at, count = self._counts[i]
@@ -86,12 +86,12 @@ class AcceptedRate:
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """The accepted sends per second, over the last two or ten seconds: the higher of the two.
+        """The accepted sends per second, over the last 2 s or the last 10 s: the higher rate.
 
         The rate of the short span follows growth, and the rate of the long span does not fall in a
-        pause. If even the long span contains few sends, the rate of the last minutes is used. The
-        reason is that a provider that counts per minute accepts all sends at the start of a minute,
-        and then no more.
+        pause. If even the long span contains few sends, the rate of the last minutes is used,
+        because the provider may count per minute. Such a provider accepts sends at the start of a
+        minute and then refuses the rest.
         """
         if self._first_s is None:
             return 0.0
@@ -110,7 +110,7 @@ class AcceptedRate:
 
 
 def _begin_s(now_s: float, span_s: float) -> int:
-    """The first whole second in a span, because sends are counted by whole seconds."""
+    """The first whole second in a span. Sends are counted per whole second."""
     return int(now_s - span_s) + 1
 
 
@@ -121,10 +121,10 @@ SETTLES_S = 1.0
 """Providers count a rate over a second or more, so a refusal sooner than this after a cut shows
 nothing new."""
 STEP_S = 1.0
-"""The step doubles after a second without refusals (or the time of five sends, if longer)."""
+"""The step doubles after a second without refusals (or after the time of five sends, if longer)."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
-"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. Because
-it is a guess, growth soon exceeds it if there are no refusals."""
+"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. This is
+only a guess, so the rate soon grows beyond it if there are no refusals."""
 
 
 LEAST_IN_STORM = 0.5
@@ -156,14 +156,14 @@ class PaceSearch:
 
     @property
     def held(self) -> float | None:
-        """The accepted sends per second, excluding tries above this rate; None if unbounded."""
+        """The accepted sends per second, not counting tries above them; None if unbounded."""
         if self._curve is not None:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
     @property
     def settles_s(self) -> float:
-        """The time from which requests give information about the rate after the last cut."""
+        """From this time on, requests show whether the rate set by the last cut is right."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:
@@ -199,7 +199,7 @@ class PaceSearch:
         Args:
             seen: The refusal.
             is_serving: Whether any request was served since the last cut. If not, this is a storm,
-                which does not show how far to lower the rate.
+                and a storm does not show how far to lower the rate.
             is_brief: Whether the refusal may belong to a storm that ends soon.
 
         Returns:

@@ -17,36 +17,37 @@ if TYPE_CHECKING:
 
 
 ENOUGH, FOR_DOUBLING, FOR_TRY, GIVE_UP = 6, 12, 30, 50
-"""How many answers it takes to judge a level, which is a number of requests in flight. `ENOUGH` is
-for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is for its upper
-level, and `FOR_TRY` for the level of a later try. If the lower level has too few answers, doubling
-ends after `GIVE_UP` answers at the upper level."""
+"""How many answers are needed to judge a level, which is a certain number of requests in flight.
+`ENOUGH` is for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is
+for its upper level, and `FOR_TRY` for the level of a later try. If the lower level has too few
+answers, doubling ends after `GIVE_UP` answers at the upper level."""
 COME_BACK = 0.75
 """The share of a doubling's requests that must be answered before the doubling is judged. This is
 necessary because short answers come back first."""
 PAYS = 0.5
-"""Twice the seats must bring 2 ** 0.5 times the answers per second. Otherwise doubling ends."""
+"""Twice the seats must bring at least 2 ** 0.5 times the answers per second. Otherwise doubling
+ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
 """Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it may go up to `AHEAD`
-times the number of seats that is known to pay. The answers that show whether even more seats pay
-are still to come."""
+times the number of seats that is known to bring a gain. The answers that show whether even more
+seats bring a gain have not arrived yet."""
 MOST_GROWTH = 1.5
 """An answer is evidence about the time when its request was sent. So above `UNPROVEN` seats, it
 counts only if the number of seats has grown by less than this factor since then."""
 UP, DOWN = 2.0, 0.8
-"""The factors of a try with more seats and of a try with fewer. With twice the seats, the effect
-shows soon. A try with fewer seats costs some answers."""
+"""A try multiplies the number of seats by `UP` or by `DOWN`. With twice the seats, the effect shows
+soon. A try with fewer seats costs some answers."""
 SPARE, LONGER = 1.1, 1.25
-"""The sufficient number of seats is exceeded by a tenth, so that the server always has work. If
+"""The search uses a tenth more seats than necessary, so that the server always has work. If
 answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
-"""How long the number of seats stays the same after a try that did not pay, and how old a level may
-be for a comparison. Both are multiples of the duration of an answer. There is a maximum age because
-tasks change, and long tasks look like a queue."""
+"""How long the number of seats stays the same after a try that brought no gain, and how old a level
+may be for a comparison. Both are multiples of the duration of an answer. There is a maximum age
+because tasks change, and long tasks look the same as a queue."""
 LATE, FEW_LOST = 0.5, 3
-"""Answers are late if they take this share of their time-out. They are also late if at least this
-many requests time out and these are at least a tenth of the answers. Fewer requests in flight are
-then tried."""
+"""Answers count as late if their mean duration exceeds the share `LATE` of their time-out. They
+also count as late if at least `FEW_LOST` requests time out and there is at least one time-out for
+every ten answers. The search then tries fewer requests in flight."""
 QUICKER = 0.9
 _FULL = 0.95
 _ANSWERS = 3.0
@@ -54,7 +55,7 @@ _ANSWERS = 3.0
 
 @dataclass(slots=True)
 class _Level:
-    """The answers so far with about this many requests in flight."""
+    """The answers received so far while about `seats` requests were in flight."""
 
     seats: float
     since_s: float
@@ -74,7 +75,8 @@ class _Level:
             return
         self.n += 1
         self.took_s += took_s
-        # Measure time per token if the number of tokens is known: a long answer is not a queue.
+        # If the number of tokens is known, measure the time per token: a long answer does not mean
+        # a queue.
         self.log_cost += math.log(took_s / (seen.feedback.tokens_out or 1))
 
     @property
@@ -127,13 +129,13 @@ class PlateauSearch:
     According to Little's law, this is the number of answers per second times the duration of an
     answer without waiting. The number of answers per second is known from a higher level, and the
     duration from a lower one. The search does no I/O. While the seats double, the answers at each
-    level are compared with those at a lower level. When a doubling does not pay, this search sets
+    level are compared with those at a lower level. When a doubling brings no gain, this search sets
     the seats from then on. After a while it tries twice as many seats, or fewer if answers take
     longer than necessary. It computes the sufficient number from both levels.
 
     A time-out takes up a seat but does not count as an answer. All durations are multiples of the
-    observed duration of an answer. Longer answers are only a reason to try fewer seats, not a
-    proof, because longer tasks also take longer.
+    observed duration of an answer. If answers take longer, this is a reason to try fewer seats. It
+    does not prove that there are too many seats, because longer tasks also take longer.
 
     Attributes:
         seats: The number of seats that it sets; None while the seats still double.
@@ -160,7 +162,7 @@ class PlateauSearch:
         return self.seats is not None
 
     def step(self, seats: float, seen: Observation) -> float:
-        """How many seats an answer adds during doubling; more if they lag behind the evidence."""
+        """How many seats an answer adds during doubling; more if seats lag behind the evidence."""
         # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
         is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
@@ -172,7 +174,8 @@ class PlateauSearch:
         """Learn from an answer or a time-out while the seats double.
 
         Returns:
-            Whether doubling no longer pays, so that this search sets the seats from now on.
+            Whether doubling no longer brings a gain, so that this search sets the seats from now
+            on.
         """
         power = ((seen.at_grant + seen.in_flight) // 2).bit_length() - 1
         # This answer also counts as one at the lower level of the next two doublings.
@@ -238,7 +241,8 @@ class PlateauSearch:
         if is_more != self._is_up:
             self._give_up(seen, enough)
             return
-        # If a try paid, continue in that direction at once: the best number may be far away.
+        # If a try brought a gain, continue in that direction at once: the best number may be far
+        # away.
         self._base = trial
         if is_more:
             self._try_on(seen)
@@ -246,7 +250,7 @@ class PlateauSearch:
             self._try_less(seen)
 
     def _give_up(self, seen: Observation, seats: float) -> None:
-        """End a try that did not pay, and keep the sufficient number of seats for a while."""
+        """End a try that brought no gain, and keep just enough seats for a while."""
         if not self._is_up and self._is_late(self._base, seen):
             self._natural_s = self._base.mean_s
         self._begin(seats, seen.now_s, hold=HOLD)
@@ -255,7 +259,10 @@ class PlateauSearch:
         return level.is_late(seen.timeout_s) and level.mean_s > 1.2 * self._natural_s
 
     def _is_far(self, trial: _Level) -> bool:
-        """Whether to try even fewer requests in flight, because fewer helped or most timed out."""
+        """Whether to try even fewer requests in flight.
+
+        This is so if fewer requests made answers faster, or if most requests timed out.
+        """
         return trial.n_lost > trial.n or trial.mean_s < QUICKER * self._base.mean_s
 
     def _begin(self, seats: float, now_s: float, *, hold: float) -> None:
@@ -265,7 +272,7 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """If load made answers late, try few enough requests in flight for them to be in time."""
+        """Try so few requests in flight that answers are in time, if the load made them late."""
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 
@@ -306,7 +313,8 @@ class QueueSearch:
             in_flight: How many seats are taken.
         """
         held = float(seats)
-        # The queue length to allow, by the square-root staffing rule: the server always has work.
+        # Allow a queue of this length, so that the server always has work (square-root staffing
+        # rule).
         spare = max(1.0, math.sqrt(running))
         if waiting > spare:
             # Do not go below half, because the report may be a second old.

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
 """The minimum time from a cut to the next try above the limit is `SPAN_S` seconds. If such a try
-has just confirmed the limit, it is `SPAN` times the duration of an answer, but between
+has just confirmed the limit, the minimum is `SPAN` times the duration of an answer, but between
 `SHORTEST_SPAN_S` and `SPAN_S`."""
 REQUESTS_PER_TRY = 80
 """The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
 refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
-"""A provider may ask for a pause when it refuses a try. The time to the next try includes the first
-factor times this pause, so that these pauses also stay below 2.5 % of the time."""
+"""A provider may ask for a pause when it refuses a try. The time to the next try includes
+`PAUSES_PER_TRY` times this pause, so that these pauses also stay below 2.5 % of the time."""
 LONGEST_SPAN_S = 300.0
 
 
 class Curve:
-    """The growth of a limit, t seconds after it was cut from `target` to `low`.
+    """How a limit grows again after it was cut from `target` to `low`.
 
-    Up to `span_s` it follows the concave part of CUBIC, target - (target - low) * (1 - t/span)^3.
-    After half of the span it has covered seven eighths of the way. After the span it stays at
-    `target`, and the search then tries higher values.
+    Until `span_s`, it follows the concave part of CUBIC: t seconds after the cut, it is target -
+    (target - low) * (1 - t/span)^3. After half of the span it has covered seven eighths of the way.
+    After the span it stays at `target`, and the search then tries higher values.
 
-    Source: RFC 9438, section 4.2 (CUBIC), where K is given instead of derived.
+    Source: RFC 9438, section 4.2 (CUBIC). Here, the span K is given and not derived.
     """
 
     def __init__(self, low: float, target: float, cut_s: float, span_s: float) -> None:
@@ -53,7 +53,7 @@ class Curve:
 
 
 def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S) -> float:
-    """Seconds from a cut to the next try, based on the request rate and the pause a try costs."""
+    """Seconds from a cut to the next try, given the request rate and the pause after a try."""
     wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9) + PAUSES_PER_TRY * pause_s
     least_s = min(SPAN_S, max(SHORTEST_SPAN_S, least_s))
     return min(LONGEST_SPAN_S, max(least_s, wanted_s))
@@ -64,7 +64,7 @@ CUT = 0.9
 """The factor of a cut. If a limit is cut to the fraction c and grows again, about (1 + c) / 2 of it
 is used on average, so halving it would waste a quarter."""
 DEEPEST_CUT = 0.5
-"""The factor of the first cut, if doubling found the limit: half of the seats were accepted."""
+"""The factor of the first cut, if doubling reached the limit: half of the seats were accepted."""
 FIRST_STEP = 0.02
 """The size of the first try above a limit, as a fraction of the limit; at least one seat."""
 
@@ -74,12 +74,12 @@ class SeatSearch:
 
     The limit doubles with each round trip until the first refusal. Refusals count once per epoch:
     only a request granted after the last cut gives information about the limit since then. Without
-    epochs, a burst of twenty refusals would cause twenty cuts, down to an eighth. With a fixed time
-    between cuts, a limit that is far too high would cause refusals for too long. If the n-th
-    request in flight is refused, the limit may be n - 1. After a quiet time the limit is cut to
-    that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays there,
-    and then tries higher values. The first step above the old limit is small, and the step doubles
-    after each round without refusals.
+    epochs, a burst of twenty refusals would cause twenty cuts, down to an eighth of the limit. With
+    a fixed time between cuts, a limit that is far too high would cause refusals for too long. If
+    the n-th request in flight is refused, the limit may be n - 1. After a quiet time the limit is
+    cut to that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays
+    there, and then tries higher values. The first step above the old limit is small, and the step
+    doubles after each round without refusals.
 
     If no request was served since the last cut, there is a storm or an outage. Refusals then give
     no information about the limit, and the curve returns to the old limit.
@@ -89,8 +89,8 @@ class SeatSearch:
         ceiling: The maximum number of seats; infinity if unlimited.
         cut_s: When the last epoch began.
         service_s: The average duration of recent answers in seconds; 0 before the first.
-        pause_s: The pause that the refusal of the last cut asked for, in seconds; 0 if it did not
-            ask for one.
+        pause_s: The pause that the provider requested in the refusal that led to the last cut, in
+            seconds; 0 if it requested none.
     """
 
     def __init__(self, ceiling: float, start: float = START) -> None:
@@ -115,12 +115,12 @@ class SeatSearch:
 
     @property
     def held(self) -> int | None:
-        """The accepted seats, excluding tries above them; None if no refusal has shown a limit."""
+        """The accepted seats, without tries above them; None if no refusal has shown a limit."""
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
 
     @property
     def settles_s(self) -> float:
-        """The time from which requests give information about the limit after the last cut."""
+        """From this time on, requests show whether the limit set by the last cut is right."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
@@ -144,11 +144,11 @@ class SeatSearch:
         if is_new := seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         elif self._curve is None and self.pause_s > self.service_s and self.limit < START:
-            # Requests sent before the first refusal are served, so the cause was a limit of few
-            # seats and not a storm. A try above this limit costs the pause that the provider asks
-            # for, which is longer than an answer. With more seats the cause may be a limit on the
-            # rate, which doubling finds sooner. While so little is known, one try is worth its
-            # pause.
+            # Requests that were sent before the first refusal are served, so the cause was a low
+            # limit on seats and not a storm. A try above this limit costs the pause that the
+            # provider asks for, which is longer than an answer. With more seats the cause may be a
+            # limit on the rate, which doubling finds sooner. While so little is known, one try is
+            # worth the pause that it costs.
             self.pause_s *= FIRST_PAUSES
             self._aim(self.limit, self.cut_s)
         # Before the first refusal, the first round also counts, although it began with few requests
@@ -205,7 +205,7 @@ class SeatSearch:
         """Count another refusal from the burst that caused the cut: one request fewer was accepted.
 
         This applies only if many requests were sent before the first one was served. Until all of
-        them are back, it is unknown how many the provider accepts.
+        them have returned, it is unknown how many of them the provider accepts.
         """
         if self._is_steep and self.service_s == 0.0 and seen.granted_s < self.cut_s:
             self._n_let_in -= 1
@@ -230,7 +230,8 @@ class SeatSearch:
             self._clean += 1
             if self._clean < self.seats:
                 return
-            # Adding one seat per round, it would take a hundred rounds to find a doubled limit.
+            # With one additional seat per round, the search would take a hundred rounds to find a
+            # doubled limit.
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s

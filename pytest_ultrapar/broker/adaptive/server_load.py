@@ -1,4 +1,4 @@
-"""Requests the load that a server reports, and reads the answers."""
+"""Asks servers how busy they are, and reads their answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 def ask_load(url: str, route: Route) -> ServerLoad | None:
-    """Request the load of a server; None if it gives no valid answer within two seconds.
+    """Ask a server for its load; None if it gives no valid answer within two seconds.
 
     This uses urllib because importing an HTTP client takes 90 ms, and the broker's process does not
     need one for anything else. The pool has already checked the scheme and the host. Redirects are
@@ -126,7 +126,7 @@ Source = tuple[str, Route]
 
 
 def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
-    """The instances of adaptive providers that declare a `metrics_url`, with their sources.
+    """The instances of adaptive providers that declare a `metrics_url`, each with its source.
 
     Raises:
         ConfigError: An environment variable does not contain the proxy that the pool expects.
@@ -163,9 +163,9 @@ def servers_asked(provider: Provider) -> list[Instance]:
 
 
 class LoadWatch:
-    """Requests the load of each server once a second until `stop`, in one thread per server.
+    """Asks each server for its load once a second until `stop`, in one thread per server.
 
-    If a server gives no valid answer, it is asked again. It does not delay the other servers.
+    A server that gives no valid answer is asked again, and does not delay the other servers.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class LoadWatch:
         """Start the threads.
 
         Args:
-            sources: The sources of the servers.
+            sources: Where to ask for the load of each instance.
             loop: The event loop that calls `tell`.
             tell: Called with each instance and its load.
         """
@@ -189,7 +189,7 @@ class LoadWatch:
             threading.Thread(target=self._ask_on, args=(place, *source), daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the threads without waiting for them. Answers in progress are dropped."""
+        """Stop the threads without waiting for them. Answers that arrive later are dropped."""
         self._stopped.set()
 
     def _ask_on(self, place: Place, url: str, route: Route) -> None:
