@@ -1,7 +1,7 @@
 """Ranges of numbers in user input. A range that only one field uses is defined with that field.
 
-Every pytest run imports this module for the ranges of options. It must import as little as
-`pool/settings.py`, so `check` imports `shown` when it runs.
+Every pytest run imports this module for the ranges of options. Like `pool/settings.py`, it must
+import as little as possible, so `check` imports `shown` only when it runs.
 """
 
 from __future__ import annotations
