@@ -33,7 +33,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; the call never fails the test."""
+    """The value of `grade`: call it once to record a measurement; no grade fails the test."""
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
@@ -48,7 +48,7 @@ class Grader:
         """Record the grade of the episode.
 
         Args:
-            outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
+            outcome: `solved`, `partial` or `unsolved`; True for `solved`, False for `unsolved`;
                 None or `scored` if only scores count; or an object with `outcome`, `scores` and
                 optionally `kind`, `reason` and `labels`.
             reason: The reason, in a sentence. Reports show it with the case.
@@ -62,7 +62,7 @@ class Grader:
             ValueError: The outcome is unknown, a score is not a finite number, or the outcome is
                 `scored` without a score.
         """
-        # The error is in the test, so show the test's line.
+        # The error is in the test, so the traceback shows the test's line.
         __tracebackhide__ = True
         given: Any = outcome
         word: Any = outcome
@@ -117,7 +117,7 @@ def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as a plain 
 
 
 def finite(value: object) -> float | None:
-    """The value as a finite float; None if it is not a finite number of any library."""
+    """The value as a finite float; None if it is not a finite number (of Python or any library)."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError):

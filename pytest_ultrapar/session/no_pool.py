@@ -16,7 +16,7 @@ _REASON = f"sends requests to models and needs {NEEDED}"
 
 
 class NoPoolReporting:
-    """The plugin of the process with the terminal: prints one line for all skipped evaluations."""
+    """The plugin of the process with the terminal. It prints one line about skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print how many evaluations were skipped and how to run them."""
@@ -33,8 +33,8 @@ class NoPoolCollecting:
     """The plugin of a process that collects: pytest's own, or an xdist worker.
 
     Args:
-        given: The `workerinput` of a worker, with the path for its error message; None without
-            xdist.
+        given: This plugin's part of a worker's `workerinput`, with the path for an error message;
+            None without xdist.
     """
 
     def __init__(self, given: dict[str, Any] | None) -> None:
@@ -54,7 +54,7 @@ class NoPoolCollecting:
 
 
 class NoPoolController:
-    """The plugin of xdist's controller: ends the session with a worker's error message."""
+    """The plugin of xdist's controller. It ends the session with a worker's error message."""
 
     def __init__(self) -> None:
         self._fault_path = fault_path()
@@ -70,7 +70,7 @@ class NoPoolController:
         raise_fault(self._fault_path)
 
     def pytest_unconfigure(self) -> None:
-        """Remove the file: a second worker may have written it after the first message was read."""
+        """Remove the file, which a second worker may have written after the first one was read."""
         self._fault_path.unlink(missing_ok=True)
 
 
@@ -97,7 +97,7 @@ def _is_ours(report: object) -> bool:
 
 
 def fault_path() -> Path:
-    """A unique path for a worker's error message; the file does not exist yet."""
+    """A unique path for a worker's error message. The file does not exist yet."""
     import tempfile  # noqa: PLC0415 - faults are rare
     import uuid  # noqa: PLC0415
 
@@ -107,8 +107,8 @@ def fault_path() -> Path:
 def report_fault(given: dict[str, Any], message: str) -> None:
     """Write an error message to the controller's path, unless another worker has written one.
 
-    An error raised in a worker would be an internal error: exit code 3 and a traceback. The file is
-    linked when it is complete, because the controller may read it at any moment.
+    An error raised in a worker would be an internal error: exit code 3 and a traceback. The file
+    gets its final name only when it is complete, because the controller may read it at any moment.
     """
     path = Path(given["fault"])
     own = path.with_name(f"{path.name}-{os.getpid()}")
