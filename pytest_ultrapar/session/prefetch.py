@@ -277,7 +277,7 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """Make a fixture for a suite's function. `take` gets the `own` parameters; it gives the value."""
+    """Make a fixture for a suite's function; `take` returns its value for the `own` parameters."""
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
     return pytest.fixture(name=name if name.isidentifier() else None)(take)
