@@ -52,7 +52,8 @@ _ALONE = {
 _SPEAKS_S = 1.2
 """The longest interval between two reports of a live host to the server, in seconds."""
 _DEAD_S = 3.0
-"""A host that has been silent for longer, in seconds, may be dead."""
+"""If a host has been silent for more seconds than this, it may be dead, and joining waits until its
+name is free."""
 _MODES = ("ultra", "phase", "rotate")
 
 
@@ -333,7 +334,7 @@ class ClusterRun:
 
     @property
     def is_elected(self) -> bool:
-        """Whether this is the only host that reports the end of the whole run."""
+        """Whether this host has been chosen to report the end of the whole run."""
         said = None if self._claiming is None else self._claiming.said
         return said is not None and said.elected
 

@@ -219,7 +219,7 @@ class Coordinator:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
-        """After the last test, protect the end of the run from Ctrl-C, including the first one."""
+        """After the last test, protect the end of the run from any Ctrl-C, even the first one."""
         try:
             return (yield)
         finally:

@@ -28,8 +28,8 @@ class DayLeft(NamedTuple):
         left: Units that may still be used now.
         more_at: A phrase that says when more units become available; empty if no unit has been
             used.
-        begins_here: The directory for the count, if it contains no count yet, so that the count
-            starts at zero.
+        begins_here: The directory for the count, if there is no count in it yet and counting starts
+            at zero.
     """
 
     counted: DailyLimit

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""The number of items that a worker must have at least: it starts an item only if it also has the
-next one (xdist's `WorkerInteractor.run_one_test`)."""
+"""The minimum number of items for a worker, because it starts an item only if it also has the next
+one (xdist's `WorkerInteractor.run_one_test`)."""
 _SPARE = 8
 """How many extra cases a worker has, besides two for each of its seats. It starts one of them as
 soon as an episode ends."""

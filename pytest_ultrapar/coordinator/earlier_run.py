@@ -32,7 +32,7 @@ _OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
-"""How many of the newest runs are read. To read 20 runs of 560 cases each takes 0.05 s."""
+"""How many of the newest runs are read. Reading 20 runs of 560 cases each takes 0.05 s."""
 _ENOUGH = 0.9
 """A newer run is preferred if it covers at least this share of the cases that the best run
 covers."""
@@ -257,7 +257,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """Describe each difference that made an earlier run's questions different; may be empty."""
+    """Say why an earlier run's questions were different, one text per reason; may be empty."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))

@@ -41,8 +41,7 @@ class LocalSession:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and take the keys; if the suite has an error, end with exit code 4.
 
-        This implementation runs last, because pytest has ended its line about collecting only by
-        then.
+        This implementation runs last, when pytest has ended its line about collecting.
         """
         config = session.config
         if run_config.stops_at_collection(session):

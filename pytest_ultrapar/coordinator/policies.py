@@ -299,7 +299,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def shipped(mode: str) -> Sequence[str]:
-    """The policies that the plugin itself has for a mode; only suites have any for mode phase."""
+    """The plugin's own policies for a mode; for mode phase, there are only policies of suites."""
     return () if mode == PHASE else tuple(POLICIES)
 
 

@@ -55,7 +55,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
 def with_serial_sample(
     assignment: Assignment, cases: Sequence[Case], lanes: Sequence[Lane], sample: Collection[str]
 ) -> Assignment:
-    """Return the assignment with the sample first, run one episode at a time as in mode `serial`.
+    """Put the sample first in the assignment, with one episode at a time as in mode `serial`.
 
     All other cases keep their rules, but wait until the sample's last episode has ended. Delays
     start at that time. Cases without a group get a group of their own, so that they also wait.

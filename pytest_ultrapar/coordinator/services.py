@@ -196,7 +196,7 @@ class Services:
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
         """Start a broker process. Used only with xdist.
 
-        Call it once the run holds its keys: until it ends, the new process then holds them, too.
+        Call it once the run holds its keys. The new process then holds them, too, until it ends.
 
         Args:
             settings: The settings from `broker_settings`.

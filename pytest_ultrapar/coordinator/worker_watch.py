@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""Seconds to add to an episode's deadline. Even on a busy machine, each thread runs within this
-time."""
+"""Seconds to add to an episode's deadline. Even on a busy machine, every thread gets to run within
+this time."""
 LOOK_S = 1.0
 
 
@@ -136,7 +136,7 @@ class WorkerSilence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """The last sign of life of a worker without connection: now, unless its process is stopped."""
+    """When a worker without a connection last showed life: now, unless its process is stopped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

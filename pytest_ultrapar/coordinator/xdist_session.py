@@ -50,8 +50,8 @@ _MOST_IN_A_ROW = 5
 """How many failures in a row end the session. Without a limit, a worker that can never start would
 be started again and again."""
 _KEPT_TO_THE_END = 1
-"""A worker keeps its last item until it is told to shut down, because it otherwise starts an item
-only if it also has the next (`WorkerInteractor.run_one_test`)."""
+"""A worker keeps its last item until it is told to shut down. Before that, it starts an item only
+if it also has the next one (`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:

@@ -133,7 +133,7 @@ class StoredAnswers:
         self._all = tuple(stored)
 
     def take(self, ways: Sequence[Wording], *, is_stream: bool | None) -> Match | None:
-        """Take the first unused request that fits, which is then used; return None for a miss.
+        """Take the first unused request that fits, and mark it as used; return None for a miss.
 
         Args:
             ways: The wordings of the request for lanes of different kinds.

@@ -493,7 +493,7 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease; raise the error of the case's permanently failed request, if any.
+        """Return the next lease, or raise the error of a request that has failed permanently.
 
         After such a failure, the result of the case is already lost, and sending this request would
         be a waste.

@@ -32,7 +32,7 @@ TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""How many tokens to assume for an image or similar content, whose size in bytes does not tell."""
+"""How many tokens to assume for an image or similar content: its size in bytes does not tell."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
 """Before an episode has begun, its first request is unknown. The assumption is `FIRST_TOKENS`, but
@@ -210,5 +210,5 @@ def _n_bytes(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     try:
         return len(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it raises a better message
+    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it gives a better message
         return 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""The bounds in one table, by their words, and `day` if it is set. A missing word means
+"""The bounds in one table, by field name, and `day` if it is set. A missing field means
 unlimited."""
 
 

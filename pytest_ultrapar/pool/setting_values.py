@@ -352,7 +352,7 @@ class Sources:
     effective: list[EffectiveValue] = field(default_factory=list)
 
     def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
-        """Record a value in force and its origin, by default the file. A None is not recorded."""
+        """Record a value in force and its origin, by default the file. None is not recorded."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 

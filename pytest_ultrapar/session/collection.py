@@ -69,8 +69,8 @@ class Collected:
         graders: The graders of each case that has any, by position.
         not_run: Positions of cases that do not run because of a mark.
         faults: Errors that make the suite unusable, one sentence each.
-        tables: For each test, the names by which its mark groups the summary's tables. Without such
-            a mark, it is empty.
+        tables: For each test, the names by which its mark groups the summary's tables; empty
+            without such a mark.
         replayed: The run whose answers the cases get, if any.
         origins: For each case of a replay, by case id: the origin of its answers and seed, or the
             reason why it has no answers.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""The maximum number of tries for each case. Several are necessary because a program that some case
-runs may kill the processes."""
+"""The maximum number of tries for each case. One try is not enough, because the program that the
+case runs may kill the processes."""
 _MOST_STARTS = 10
 """How many times the processes are started at most, if they are killed each time."""
 

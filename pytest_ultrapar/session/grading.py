@@ -33,7 +33,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; no grade fails the test."""
+    """The value of `grade`: call it once to record a measurement; this never fails the test."""
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state

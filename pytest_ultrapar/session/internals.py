@@ -2,8 +2,8 @@
 
 The modules of the controller and of the workers use xdist's internals.
 
-`required_internals` lists their names. A run checks them before it imports this module. The names
-in this module are those in pytest 9.2.
+`required_internals` lists the names of all internals. A run checks them before it imports this
+module. The names in this module are those in pytest 9.2.
 """
 
 from __future__ import annotations
@@ -656,7 +656,7 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Run each period in which a test may write directly to the terminal inside a context.
+    """Wrap each period in which a test may write directly to the terminal in a context.
 
     Returns a function that undoes this change. `capsys.disabled()` and similar functions use
     `CaptureManager.global_and_fixture_disabled`.

@@ -46,8 +46,8 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
     if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:
-        # Leave out `choices`: if a path followed the option, argparse would refuse it without a
-        # reason.
+        # Leave out `choices`: if a path followed the option, argparse would refuse it without
+        # giving a reason.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}

@@ -88,7 +88,7 @@ def decoded(
 
 @cache
 def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
-    # Make only one decoder for each function, because that takes 60 us.
+    # Make only one decoder for each function, because making one takes 60 us.
     import msgspec  # noqa: PLC0415
 
     kind = prefetched.return_type()
@@ -150,7 +150,7 @@ class Prefetched:
         return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
 
     def fault(self) -> str | None:
-        """Why this function cannot be prefetched, and what is allowed; None if it is allowed."""
+        """Why this function cannot be prefetched, and what is allowed; None if all is well."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
         for parameter in signature_of(self.function).parameters.values():

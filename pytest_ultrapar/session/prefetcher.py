@@ -333,7 +333,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, the number of cases whose episodes have ended and that now wait for pytest."""
+        """For each group, how many cases have an ended episode and now wait for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property

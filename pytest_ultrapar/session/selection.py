@@ -106,7 +106,7 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
         # An unknown name must be a typo. A pattern without a match is allowed: in that case, the
-        # suite has nothing to do with this pool.
+        # suite has no cases on this pool.
         is_name = not _PATTERN_SIGNS.intersection(pattern)
         if is_name and pattern not in pool.subjects:
             _note_fault(
@@ -181,7 +181,7 @@ FirstValues = dict[tuple["Path", str], set["Scalar"]]
 first_key = pytest.StashKey[FirstValues]()
 """The first values over all shards, which the items of a single shard do not contain."""
 generated_key = pytest.StashKey[Generated]()
-"""All cases, from which a shard or a sample was selected; set only for a shard or a sample."""
+"""Facts about the cases from which a shard or a sample was selected; set only in such runs."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:

@@ -164,7 +164,7 @@ class PrefetchQueue:
                 self._dispatched.set_result(None)
             return
         # The marker's class (`xdist.remote.Marker`) is in execnet's own namespace here, so the
-        # marker can be recognised only by not being an int.
+        # marker can be recognised only because it is not an int.
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0

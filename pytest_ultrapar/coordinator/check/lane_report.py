@@ -200,7 +200,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """A text with limits that were found but not declared, and how to declare them; or empty."""
+    """Text about limits that were found but not declared, and how to declare them; may be empty."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 _LARGEST_BYTES = 2 * 1024 * 1024
 """The largest allowed answer, which is more than a check needs. All lanes are checked at the same
-time. Without this limit, servers that never stop sending could fill 5 GB of this machine's memory
-with 300 lanes."""
+time. With 300 lanes, servers that never stop sending could otherwise fill 5 GB of memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class ChildCommand:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Pass on a signal to the command, unless the terminal has already sent it to both."""
+        """Pass on a signal to the command, unless the terminal has already sent it there."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 

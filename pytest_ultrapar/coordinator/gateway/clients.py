@@ -38,7 +38,7 @@ SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
 _LEFT = "its client disconnected, or was turned away, before the answer arrived"
 _MOST = 80
-"""How many characters of a text from a client are stored at most."""
+"""The maximum number of characters to store of a client's text."""
 
 
 class _Model(msgspec.Struct):
@@ -159,7 +159,7 @@ def _prompt(messages: Messages) -> str:
 
 
 async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
-    """Run the episode of a request: send it, pass on the answer, wait until the client read it."""
+    """Run the episode of a request: send it, pass on the answer, and wait until it is read."""
     if came.done():
         # The client no longer waits: it disconnected, or got an error when the case was
         # interrupted.

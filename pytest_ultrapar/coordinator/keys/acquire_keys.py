@@ -235,7 +235,7 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
 
 
 def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
-    """Return when a run need no longer wait for the requests of an earlier holder of the key.
+    """Return the time from which a run need not wait for the requests of an earlier holder.
 
     Args:
         key: The key and the run's limits.
