@@ -2,7 +2,7 @@
 
 This module decides which cases run again and which of them run alone, and it records the cases that
 are given up. `dispatch` decides which worker gets the cases that run again. `xdist_session` carries
-out both decisions.
+out the decisions of both modules.
 """
 
 from __future__ import annotations

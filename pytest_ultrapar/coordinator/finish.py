@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""A share of solved cases is green if it is at least the first value, and red if it is below the
-second."""
+"""A share of solved cases is green if it is at least `_GOOD`, and red if it is below `_BAD`."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:

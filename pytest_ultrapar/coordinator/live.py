@@ -46,7 +46,7 @@ class LiveProgress:
     """Shows progress from its own thread, because xdist calls no hook while workers are silent.
 
     Each step of a run has its own line: collecting, sending and grading, writing tables. On a
-    terminal, the second step has a live view of lanes, models and failures instead.
+    terminal, a live view of lanes, models and failures replaces the line for sending and grading.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LiveProgress:
         )
 
     def tables_written(self, done: int, total: int) -> None:
-        """Note how many cases are in the tables."""
+        """Record how many cases are in the tables."""
         self._tables = (done, total)
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
@@ -352,7 +352,7 @@ class _Asking:
             self._ends.note(now_s, eta)
             n_ended = status.ended_episodes - self.to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
-        # At first there is too little data for an estimate: try again at the next look.
+        # At first there is too little data for an estimate, so try again at the next read.
         least_s = _ESTIMATE_S if eta is not None else 0.0
         took_s = boot_s() - now_s
         self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

@@ -78,8 +78,8 @@ class ControllerSession:
         # Created when all workers have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        # For each process: its id, and the clock, its CPU time and its wait for a CPU before the
-        # first case.
+        # For the controller and the broker: the process id, and the clock, CPU time and wait for a
+        # CPU before the first case.
         self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that run one episode at a time.
         self._alone: set[str] = set()
@@ -169,7 +169,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Read the broker's last status before it ends; record how busy both processes were."""
+        """Read the broker's last status before it ends; record its CPU use and this process's."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()

@@ -116,8 +116,8 @@ class Request(Protocol):
     Attributes:
         messages: The readable text of the request.
         tokens: The estimated tokens of the request and its answer; 0 if no limit counts them.
-        most: The maximum tokens that it may cost (`TokenEstimates.most`); None if its model has no
-            budget.
+        most: The maximum number of tokens that it may use (`TokenEstimates.most`); None if its
+            model has no budget.
         pieces: Gets the answer as it arrives, if the client asked for a stream. Once a part of the
             answer may have reached the client, the request is not sent again.
     """

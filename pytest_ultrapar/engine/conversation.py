@@ -152,8 +152,8 @@ class Conversation(msgspec.Struct):
     def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
         """Return the number of earlier exchanges, and the new attempts and exchanges.
 
-        Those added since the last call are new. The result is None if there is no new exchange, or
-        if exchanges are not stored.
+        An item is new if it was added after the last call. The result is None if there is no new
+        exchange, or if exchanges are not stored.
         """
         n_attempts, n_before = self._n_told
         noted = [] if self.exchanges is None else self.exchanges.noted

@@ -31,7 +31,7 @@ class Endpoint:
         api_name: The model or deployment name to send.
         timeout_s: The time limit for one request, in seconds.
         stream: Whether requests ask for streams.
-        max_tokens: The maximum tokens of an answer if a suite does not set a maximum.
+        max_tokens: The maximum number of tokens in an answer, if a suite does not set a maximum.
         parameters: The names under which a suite's parameters are sent, if they differ from the
             suite's names. None means that the parameter is not sent.
         patterns: The pool's regular expressions for the provider's messages, by their meaning.

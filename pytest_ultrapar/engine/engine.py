@@ -38,7 +38,7 @@ at a time (`sys.getswitchinterval`), so a shorter interval would only measure th
 
 
 class LoopLag:
-    """Counts the heartbeats of the engine's loop, and how late they are. Any thread may read it.
+    """Counts the heartbeats of the engine's loop and measures their delay. Any thread may read it.
 
     The loop also lags while a busy main thread holds the interpreter lock. That lag is included.
 
@@ -147,7 +147,8 @@ class Engine:
 
         Args:
             settings: See `EngineSettings`.
-            record: Writes records durably, in order, and returns the position of each.
+            record: Writes records durably, in the given order, and returns the position of each
+                record.
             ended: Called with the finished episodes and the positions that `record` returned.
             sync: Forces the records to disk; called every second.
             lost: Called with the exception that ended the engine.
@@ -296,8 +297,8 @@ class Engine:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
-        # A task that is cancelled before its first step never runs. So let each new task run once,
-        # so that it returns the lease that it has been granted.
+        # A task that is cancelled before its first step never runs. Therefore let each new task run
+        # once: it then returns the lease that it has been granted.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()
@@ -429,7 +430,7 @@ class Engine:
             self._stop.set()
 
     def _note(self, record: JournalRecord, work: Work | None = None) -> None:
-        """Queue a record. The loop writes all records of an iteration together, in its next one.
+        """Queue a record. In its next iteration, the loop writes all queued records together.
 
         Each write releases the interpreter lock. If the main thread is busy, the write gets the
         lock back after 0.5 ms at the earliest.

@@ -40,8 +40,8 @@ def _fields(value: Any) -> Any:  # noqa: ANN401 - of a type that msgspec does no
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
-"""How long a cancelled episode may clean up, in seconds. After that, the engine no longer waits for
-it."""
+"""How long a cancelled episode may take to clean up, in seconds. After that, the engine no longer
+waits for it."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - not an error

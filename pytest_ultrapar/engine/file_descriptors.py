@@ -10,7 +10,7 @@ from pytest_ultrapar.errors import refuse
 RESERVE = 32
 """File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""Further files that a process needs: with 14, no case got an answer, and with 18, all cases
+"""How many other files a process needs: with 14, no case got an answer, and with 18, all cases
 did."""
 _PER_WORKER = 2
 """File descriptors for the pipes to each worker."""

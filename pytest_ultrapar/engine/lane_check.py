@@ -1,4 +1,4 @@
-"""Send the shortest request, to check whether a lane works: before a run, or if in doubt."""
+"""Send the shortest request, to check whether a lane works: before a run, or when in doubt."""
 
 from __future__ import annotations
 

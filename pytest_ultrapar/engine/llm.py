@@ -219,7 +219,7 @@ class Llm:
         return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """Return an HTTP client for SDKs that sends every request on the pool's lanes.
+        """Return an HTTP client for SDKs, which sends every request on the pool's lanes.
 
         Each request waits as long as the limits require, and goes to the lane's address with the
         lane's key. It is tried again if that may help, but not after the first piece of a stream

@@ -60,10 +60,10 @@ class Wording(NamedTuple):
     """The parts of a request that must be the same in two requests if they are to count as equal.
 
     Attributes:
-        resource: As `Exchange.path`.
+        resource: The same as `Exchange.path`.
         query: As in `Exchange`.
         headers: As in `Exchange`, sorted.
-        body: `exchanges.canonical`.
+        body: The body in the form of `exchanges.canonical`.
     """
 
     resource: str
@@ -429,7 +429,7 @@ def _left_after_s(match: Match | None) -> float:
 
 
 def _messages(request: Request) -> bytes:
-    """Encode a request in the same form as `Conversation.noted` does if it was never sent."""
+    """Encode a request as `Conversation.noted` encodes requests that were never sent."""
     try:
         return msgspec.json.encode({"messages": list(request.messages)})
     except (TypeError, UnicodeEncodeError):

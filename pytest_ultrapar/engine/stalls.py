@@ -35,7 +35,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
     """Watch the thread that calls this, until `ended` is set.
 
     Args:
-        overdue: As `LoopLag.overdue`.
+        overdue: The method `LoopLag.overdue`.
         ended: Set when the loop has ended.
 
     Returns:

@@ -65,8 +65,9 @@ class TokenEstimates:
         Args:
             least: For each model, the smallest token limit among its lanes. No tokens are reserved
                 for models that are missing here.
-            bounds: For each model with a budget, the maximum tokens of an answer if the suite does
-                not set a maximum; None means unlimited. `least` must contain these models, too.
+            bounds: For each model with a budget, the maximum number of tokens in an answer, if the
+                suite does not set a maximum; None means unlimited. `least` must contain these
+                models, too.
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
@@ -100,7 +101,7 @@ class TokenEstimates:
         return max(1, math.floor(min(least, tokens)))
 
     def most(self, model: str, asked: Asked) -> TokenBounds | None:
-        """Return the maximum tokens that a request may cost; None if its model has no budget.
+        """Return the maximum number of tokens of a request; None if its model has no budget.
 
         In every tokenizer, a token has at least one byte of text. So the number for the prompt is a
         real maximum, except that attachments are estimated. An answer has a maximum only if the
@@ -124,7 +125,7 @@ class TokenEstimates:
         return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Return the maximum tokens of all bounded answers together, and how many are unbounded."""
+        """Return the maximum tokens of all bounded answers in total, and how many are unbounded."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
@@ -167,7 +168,7 @@ class TokenEstimates:
 
 
 def _bound(pool: Pool, model: str) -> int | None:
-    """Return the maximum tokens of one answer of a model on any of its lanes; None if unknown."""
+    """Return the maximum number of tokens in a model's answer on any lane; None if unknown."""
     bounds: list[int | None] = []
     for provider in pool.providers:
         for one in provider.models:

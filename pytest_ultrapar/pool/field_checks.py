@@ -28,7 +28,8 @@ class Location:
 
     Attributes:
         source: `pool.toml`, `environment` or `command line`.
-        path: `provider[0].per_key.qps`, `MAX_WORKERS`; empty for the whole source.
+        path: The place, such as `provider[0].per_key.qps` or `MAX_WORKERS`; empty for the whole
+            source.
     """
 
     source: str

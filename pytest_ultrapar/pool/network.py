@@ -297,7 +297,7 @@ def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
 
 
 def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
-    """The environment variable that sets the proxy, or None."""
+    """The environment variable that sets the proxy; None if no variable does."""
     names = _proxy_variables(network)
     if network.proxy_env is not None:
         names = (network.proxy_env,)

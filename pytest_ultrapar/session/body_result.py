@@ -144,9 +144,9 @@ class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):
     """The result of a test's body.
 
     Attributes:
-        graded: Its call of `grade`, as `Graded`.
-        raised: Its exception.
-        returned: The type of its return value, unless that was None.
+        graded: The body's call of `grade`, as `Graded`.
+        raised: The exception that the body raised.
+        returned: The type of the body's return value, unless that was None.
     """
 
     graded: tuple[Any, ...] | None = None

@@ -25,7 +25,7 @@ def n_workers(config: pytest.Config) -> int:
     """The number of workers that xdist starts; called in its controller."""
     from xdist import workermanage  # noqa: PLC0415 - this module is also read without xdist
 
-    # Before xdist 3.7 the function had the second name.
+    # Before xdist 3.7, the function was called `parse_spec_config`.
     parse = getattr(workermanage, "parse_tx_spec_config", None) or workermanage.parse_spec_config
     return len(parse(config))
 

@@ -50,7 +50,7 @@ class CtrlC:
         self._before = before
 
     def note_ending(self) -> None:
-        """Call this when the session is ending: from now on, it must not be interrupted."""
+        """Record that the session is ending and must no longer be interrupted."""
         self._is_ending = True
 
     def remove(self) -> None:

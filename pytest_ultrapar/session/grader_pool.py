@@ -25,7 +25,7 @@ _MOST_TRIES = 3
 """The maximum number of tries for each case. One try is not enough, because the program that the
 case runs may kill the processes."""
 _MOST_STARTS = 10
-"""How many times the processes are started at most, if they are killed each time."""
+"""The maximum number of times that the processes are started, if they are killed each time."""
 
 
 class GraderPool:

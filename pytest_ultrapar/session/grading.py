@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved", "scored")
 _TRUTHS = frozenset({"bool", "bool_"})
-"""Names of the boolean types of Python and numpy; numpy's comparisons return the latter."""
+"""Names of the boolean types of Python and numpy. Comparisons in numpy return numpy's type."""
 
 
 @runtime_checkable

@@ -656,7 +656,7 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Wrap each period in which a test may write directly to the terminal in a context.
+    """Enter a context for each period in which a test may write directly to the terminal.
 
     Returns a function that undoes this change. `capsys.disabled()` and similar functions use
     `CaptureManager.global_and_fixture_disabled`.

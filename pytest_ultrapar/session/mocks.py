@@ -66,7 +66,7 @@ def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - any object of a suite
-    """The mock library of a function's decorators or code, or the client that they patch."""
+    """The mock library that a function's decorators or code use, or the client that they patch."""
     while function is not None:
         own = getattr(function, "__globals__", {})
         words = set(_words(getattr(function, "__code__", None))) if with_code else set()

@@ -64,7 +64,7 @@ as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
-    """The items or fields of a value for JSON; a value without any is returned unchanged.
+    """The items or fields of a value for JSON; a value that has neither is returned unchanged.
 
     Only fields in the value's `repr` are used: hidden fields may be secret or large.
     """
@@ -112,7 +112,7 @@ class ContentDigests:
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value in hex; if it contains code, Python's version comes first."""
+        """The digest of a value in hex, after Python's version if the value contains code."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()

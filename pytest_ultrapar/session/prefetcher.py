@@ -329,7 +329,7 @@ class Prefetcher:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` would not wait for an episode to end."""
+        """Whether `take` can return without waiting for an episode to end."""
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:

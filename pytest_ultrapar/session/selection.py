@@ -343,8 +343,8 @@ Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
 """The identity of a case's requests: the suite, model, repetition, parameters, and digests of
 parameter values. Cases with the same question send the same requests."""
 reused_key = pytest.StashKey[dict[Question, str]]()
-"""The questions that an earlier run answered, and the ids of their cases. Workers do not use this
-key, and read them from the run directory."""
+"""The questions that an earlier run answered, and the ids of their cases. Workers do not read them
+from here, but from the run directory."""
 _shared_key = pytest.StashKey[list[Shared]]()
 REUSED_FILE = "reused.json"
 

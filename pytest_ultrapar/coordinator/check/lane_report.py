@@ -106,7 +106,7 @@ def in_short(redacted: str) -> str:
 def _word(failure: Failure) -> Word:
     """Choose the word for a failure.
 
-    A lane that cannot be connected to is `failed`, because a run soon removes it.
+    If no connection to a lane can be made, the lane is `failed`, because a run soon removes it.
     """
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
@@ -186,7 +186,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """Lines about limits that a run with the same models estimated, and the declared limits."""
+    """Lines about limits that a run with the same models estimated, next to the declared limits."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
@@ -211,7 +211,7 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
-    """A line: how many lanes are ok, how fast they are, and why the others are not."""
+    """A line that says how many lanes are ok, how fast they are, and why the others are not ok."""
     took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
     text = "SIMULATED: " if pool.is_simulated else ""
     text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
