@@ -273,7 +273,7 @@ def process_loads(
 
     Returns:
         The loads. The tuple is empty if no suite names processes, or if the mode runs one case at a
-        time. It is also empty if no case waits for other cases or for a key: all processes then use
+        time. It is also empty if no case waits for other cases or for a key. All processes then use
         all keys, and a sum per key would mean nothing.
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:

@@ -244,8 +244,8 @@ class Run:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
         elif self.resumed is not None:
-            # Cases of the serial sample that the earlier session did not finish now run at the same
-            # time as other cases, so they no longer belong to the sample.
+            # If the earlier session did not finish some cases of the serial sample, they now run at
+            # the same time as other cases. They no longer belong to the sample.
             sample = self.resumed.serial_sample
             self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment

@@ -255,8 +255,8 @@ def could_not_run(error: BaseException) -> bool:
 def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Remove entries without a line number from a traceback.
 
-    If Ctrl-C comes before the first line of a function, its entry has no line number. pytest then
-    fails (`TracebackEntry.lineno`, 9.2.0), and the session ends with a traceback and exit code 1.
+    If Ctrl-C comes before the first line of a function, its entry has no line number. This makes
+    pytest fail (`TracebackEntry.lineno`, 9.2.0): the session ends with a traceback and exit code 1.
     """
     excinfo.traceback = excinfo.traceback.filter(
         lambda entry: entry._rawentry.tb_lineno is not None

@@ -73,7 +73,7 @@ _PATTERN_SIGNS = set("*?[")
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
     """If a test has an episode, parametrize it over its models. Return whether it has an episode.
 
-    Errors in the test's mark are collected and reported later: an exception that is raised while
+    Errors in the test's mark are collected and reported later. An exception that is raised while
     pytest generates tests would end pytest with a traceback and exit code 2.
     """
     if not internals.prefetched_for(metafunc):
