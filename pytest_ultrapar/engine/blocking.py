@@ -48,7 +48,7 @@ async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) ->
     call, context = _Call(), copy_context()
     context.run(_of_thread.set, call)
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()  # from now on `cancel` has no effect
+    done.set_running_or_notify_cancel()  # from now on, `done.cancel` has no effect
 
     def work() -> None:
         try:

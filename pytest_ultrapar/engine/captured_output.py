@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeOutput:
-    """The output and the log of one episode; `beginning` limits the length of both."""
+    """The output and the log of one episode; `beginning` limits the length of each."""
 
     __slots__ = ("_log", "_stdout")
 
@@ -52,7 +52,7 @@ current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", 
 
 
 class RoutedStream:
-    """A text stream that adds text of episodes to their records, and other text to `wrapped`.
+    """A text stream that records the text of episodes, and passes all other text to `wrapped`.
 
     It deliberately is not an `io` class: all other attributes (`buffer`, `encoding`, `getvalue`,
     `seek`) come from the wrapped stream, and pytest's capture uses many of them.

@@ -10,8 +10,8 @@ from pytest_ultrapar.errors import refuse
 RESERVE = 32
 """File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""How many other files a process needs: with 14, no case got an answer, and with 18, all cases
-did."""
+"""How many more files a process must be able to open: with 14, no case got an answer, and with 18,
+all cases did."""
 _PER_WORKER = 2
 """File descriptors for the pipes to each worker."""
 _USUALLY_OPEN = 32

@@ -2,8 +2,9 @@
 
 It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
 and attempts. The difference is that the client has its own time-out and does not know about the
-pool's queue. So a client that waits for a stream gets comments. A client that waits for a complete
-answer is told to retry shortly before it would give up; its request keeps its place in the queue.
+pool's queue. So a client that waits for a stream gets comments. Shortly before a client that waits
+for a complete answer would give up, the gateway tells it to retry. The request keeps its place in
+the queue.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _LATER_S = 5
 """If the gateway is ending, its clients are told to wait this many seconds before they retry,
 because another gateway may be running by then."""
 _LEFT_S = 10.0
-"""How many seconds a client that disconnected keeps its place, because SDKs send a request again
-after a time-out. If no client waits when it is the request's turn, the request is not sent."""
+"""How long a client that disconnected keeps its place, in seconds. SDKs send a request again after
+a time-out. If no client waits when it is the request's turn, the request is not sent."""
 _IDLE_S = 30.0
 """A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096

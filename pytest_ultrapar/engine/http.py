@@ -77,7 +77,7 @@ STALE_S = 1.0
 """How long requests to a host use new connections after a kept connection turned out to be closed,
 in seconds. A server that closes one idle connection closes all connections of that age, and the
 client notices within this time. If a request fails this soon after it was sent on a kept
-connection, it is assumed that the server had closed the connection."""
+connection, the client assumes that the server had already closed the connection."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -390,7 +390,7 @@ argument on to the connector."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Makes connections. After that, checks whether the request may still be sent.
+    """Makes connections, and then checks whether the request may still be sent.
 
     A new connection takes one round trip, or three with TLS, and longer while many connections are
     being made. Limits per second depend on the time at which the request is actually sent.
@@ -513,7 +513,8 @@ def _failure(error: Exception, address: _Address) -> Failure:
 
 def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
-    # Servers do not refuse connections because of a rate limit, so too many requests are in flight.
+    # Servers do not refuse connections because of a rate limit, so assume too many requests in
+    # flight.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
 
 

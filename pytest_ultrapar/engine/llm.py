@@ -1,4 +1,4 @@
-"""The client of an episode. It is bound to one model, and itself handles limits and retries."""
+"""The client of an episode. It is bound to one model, and handles all limits and retries."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Llm:
         transcript, and the case's group does not apply to them. While they wait or are in flight,
         the case does not occupy a seat of its own model. A failure ends the case as usual, with two
         differences. The `kind` of an `infra` begins with the role's name. If the role's model
-        refuses a prompt, the case is also `infra`, because this says nothing about the case's own
-        model.
+        refuses a prompt, the case becomes `infra`, because the refusal says nothing about the
+        case's own model.
 
         Args:
             name: The name in the pool's `[role.<name>]`.

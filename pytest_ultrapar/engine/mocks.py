@@ -27,7 +27,7 @@ def active_mock(*, surely: bool = False) -> str | None:
     Methods that other installed packages replace, for example for telemetry, do not count.
 
     Args:
-        surely: Whether to ignore also functions of the suite, because they may only count calls.
+        surely: Whether to ignore functions of the suite as well, because they may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:

@@ -132,7 +132,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         its_class = CLASSES[outcome]
         if its_class.again == "never" or (self.max_attempts == 1 and not is_doubted):
             return "give_up"
-        # If a server forbids retries, this does not apply to other accounts.
+        # If a server forbids retries, it does so only for this account.
         if failure.is_final and its_class.removes is None:
             return "give_up"
         if its_class.again == "free":

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 FAULT = "ultrapar.fault"
 """The name of an extension of a response, and of its request because some SDKs keep only the
-request. The extension has an attribute `fault`: the `BadRequestError` or `PromptRefused` of the
-answer, or None."""
+request. The extension's value has an attribute `fault`: the `BadRequestError` or `PromptRefused` of
+the answer, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """Return the error in a request that the provider reported, if it caused an SDK's error."""
+    """Return the error in a request, as the provider reported it, that caused an SDK's error."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -75,7 +75,7 @@ class SdkRequest:
         progress: The progress of the request, for the client that waits.
         asks_usage: Whether the plugin asks for the token usage of the stream because the client
             did not.
-        asker: The known facts about the client; None if it belongs to an episode.
+        asker: The known facts about the client; empty if it belongs to an episode.
     """
 
     model: str
@@ -180,7 +180,7 @@ def read_request(
     """Check a client's request and make it ready to send.
 
     Args:
-        method: The client's HTTP method. This argument and the next three are unchanged.
+        method: The HTTP method. It and the next three arguments come from the client, unchanged.
         url: The client's URL; only the resource and the query matter.
         headers: The client's headers, with lower-case names.
         body: The whole body.

@@ -32,7 +32,7 @@ number."""
 _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
-"""Headers that describe the original encoding, or another connection than the SDK's."""
+"""Headers that describe the original encoding, or a connection other than the SDK's."""
 _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 

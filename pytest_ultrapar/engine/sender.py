@@ -703,9 +703,8 @@ class Sender:
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
         """Whether a request that the episode's deadline cut off proves that its lane hangs.
 
-        Without this rule, a hanging server would go unnoticed if the time limit of episodes is
-        shorter than that for requests. A request that was sent shortly before the deadline proves
-        nothing.
+        Without this rule, a hanging server would go unnoticed if episodes have a shorter time limit
+        than requests. A request that was sent shortly before the deadline proves nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
@@ -726,7 +725,7 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """Return the error in a request in the form in which its client gets it.
+        """Return an error in a request as the client gets it.
 
         Raises:
             InfraError: A role's model refused the prompt, which is not an answer of the case's own

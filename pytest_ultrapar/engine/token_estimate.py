@@ -32,7 +32,8 @@ TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""How many tokens to assume for an image or similar content: its size in bytes does not tell."""
+"""How many tokens to assume for an image or similar content, because its size in bytes says nothing
+about its tokens."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
 """Before an episode has begun, its first request is unknown. The assumption is `FIRST_TOKENS`, but
@@ -41,8 +42,8 @@ answer. If it is too small, little is lost: the lease is returned unused, and re
 the actual estimate."""
 
 MOST_TOKENS = 10**9
-"""The largest estimate. It is more than any limit allows, so a larger request is refused anyway,
-and it fits into every message."""
+"""The largest estimate. It fits into every message, and is more than any limit allows, so larger
+requests are refused anyway."""
 
 
 class _Model:
@@ -125,7 +126,7 @@ class TokenEstimates:
         return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Return the maximum tokens of all bounded answers in total, and how many are unbounded."""
+        """Return the total maximum of bounded answers, in tokens, and how many are unbounded."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 

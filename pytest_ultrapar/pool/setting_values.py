@@ -230,7 +230,7 @@ def parse_repeats(location: Location, text: str) -> Repeats:
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """Parse which workers write a debug log: `all`, `off`, or the number of one worker, from 1.
+    """Parse the choice of workers that log: `all`, `off`, or the number of one worker, from 1.
 
     Raises:
         ConfigError: The text has another form.
