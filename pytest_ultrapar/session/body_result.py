@@ -172,8 +172,8 @@ async def run_body(
         keep: Called with the exception of the body.
 
     Raises:
-        BaseException: An exception that does not judge the answer: a failed request, `pytest.skip`,
-            or the end of a task or of the session.
+        BaseException: An exception that says nothing about the answer: a failed request,
+            `pytest.skip`, or the end of a task or of the session.
     """
     __tracebackhide__ = True
     try:

@@ -128,7 +128,7 @@ class CaseDependencies:
         return ready
 
     def _look(self) -> None:
-        """Count the cases that have ended since the last call, in any process."""
+        """Take account of the cases that have ended since the last call, in any process."""
         if not self.waiting or len(known := self._ended.known("awaited")) == self._n_seen:
             return
         # Copy in one step, because the engine's thread may add cases at the same time.

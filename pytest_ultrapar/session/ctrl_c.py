@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 SAME_WISH_S = 1.0
-"""A Ctrl-C within this many seconds of the last one is ignored: people press Ctrl-C two or three
-times. Process managers send it both to the process and to its group."""
+"""A Ctrl-C within this many seconds of the last one is ignored. People press Ctrl-C two or three
+times, and process managers send it both to the process and to its group."""
 
 
 class CtrlC:

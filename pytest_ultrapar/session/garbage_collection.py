@@ -1,4 +1,4 @@
-"""Make Python collect garbage rarely during a run, and exclude pytest's items from it."""
+"""Make Python collect garbage rarely during a run, and without visiting pytest's items."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def spare_reports(config: pytest.Config) -> None:
     Called in a run without xdist, and in xdist's controller, when all items have been reported and
     this process only waits. At its end, pytest collects garbage twice
     (`_pytest.unraisableexception`). Each collection visits sixteen objects per item, which takes
-    0.5 s for 50,000 items. This function finds resources that were never closed instead, and they
-    are reported in the same place.
+    0.5 s for 50,000 items. Resources that were never closed are found here instead, and are
+    reported in the same place.
     """
     if config in _spared:
         gc.collect()

@@ -88,14 +88,14 @@ class _Job(NamedTuple):
         """Grade the cases from the pipe until its other end is closed."""
         while True:
             given = self.pipe.recv_bytes()
-            # Take this job's place, so that other workers cannot, until the file is closed.
+            # Lock this job's place, so that no other worker can use it until the file is closed.
             with self.places.open("ab") as place:
                 with suppress(OSError):  # a file system without locks
                     fcntl.lockf(place, fcntl.LOCK_EX, 1, self.n)
                 self.pipe.send_bytes(self._graded(given))
 
     def _graded(self, given: bytes) -> bytes:
-        """Grade a case in a new process; then kill it and all processes that it started."""
+        """Grade a case in a new process, then kill that process and all that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:

@@ -212,7 +212,7 @@ def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running; or None.
+    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running; None if none does.
 
     Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """
@@ -255,8 +255,9 @@ def could_not_run(error: BaseException) -> bool:
 def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Remove entries without a line number from a traceback.
 
-    If Ctrl-C comes before the first line of a function, its entry has no line number. This makes
-    pytest fail (`TracebackEntry.lineno`, 9.2.0): the session ends with a traceback and exit code 1.
+    If Ctrl-C comes before the first line of a function, the function's entry has no line number.
+    This makes pytest fail (`TracebackEntry.lineno`, 9.2.0): the session ends with a traceback and
+    exit code 1.
     """
     excinfo.traceback = excinfo.traceback.filter(
         lambda entry: entry._rawentry.tb_lineno is not None
@@ -452,7 +453,7 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 
 
 class EpisodeSurroundings:
-    """Protects episodes from changes that pytest makes for each test, from `enter` to `leave`.
+    """From `enter` to `leave`, protects episodes from changes that pytest makes for each test.
 
     Prints and log records of episodes go to their own record, not to pytest's capture. Whenever
     pytest resumes its capture, it sets `sys.stdout` to the capture's file. Whenever it suspends the

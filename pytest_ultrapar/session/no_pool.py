@@ -16,7 +16,7 @@ _REASON = f"sends requests to models and needs {NEEDED}"
 
 
 class NoPoolReporting:
-    """The plugin of the process with the terminal. It prints one line about skipped evaluations."""
+    """The plugin of the process with the terminal: prints one line for all skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print how many evaluations were skipped and how to run them."""
@@ -70,7 +70,7 @@ class NoPoolController:
         raise_fault(self._fault_path)
 
     def pytest_unconfigure(self) -> None:
-        """Remove the file, which a second worker may have written after the first one was read."""
+        """Remove the file: a second worker may have written it after the first message was read."""
         self._fault_path.unlink(missing_ok=True)
 
 

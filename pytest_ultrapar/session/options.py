@@ -42,7 +42,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _facts(row: Setting[Any]) -> dict[str, Any]:
-    """The arguments for argparse of an option. Values with their own grammar are parsed later."""
+    """An option's arguments for argparse. Values with their own grammar are parsed later."""
     if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:

@@ -103,7 +103,7 @@ class CaseProperties:
 
 
 def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:
-    """Replace the properties that an earlier run of its test gave to a case."""
+    """Replace the properties that a case got from an earlier run of its test."""
     found[:] = [one for one in found if not one[0].startswith(PREFIX)]
     found.extend(new)
 
