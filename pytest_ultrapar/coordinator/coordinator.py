@@ -326,7 +326,8 @@ class Coordinator:
     def _merge_hosts(self) -> None:
         """If this is the last host, merge all hosts' directories that are on this machine.
 
-        Do not merge a shard: the run is incomplete until the other shards end, which may take long.
+        Do not merge a shard: the run is incomplete until the other shards end, which may be much
+        later.
         """
         cluster = None if self._run is None else self._run.cluster
         if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:

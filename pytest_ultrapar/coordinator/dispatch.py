@@ -260,7 +260,7 @@ MANY_SEATS = 1000
 def in_order(groups: Sequence[Group]) -> list[Group]:
     """Sort groups so that each comes after the groups that it waits for; otherwise keep the order.
 
-    Otherwise all workers could be full of cases that wait for other cases, which no worker has.
+    In another order, all workers could be full of cases that wait for cases that no worker has.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):

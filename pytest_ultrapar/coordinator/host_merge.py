@@ -74,7 +74,7 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """Return the hosts that have a directory on this machine, each with its directory. Pure.
+    """Return the run's hosts with a directory on this machine, each with its directory. Pure.
 
     Args:
         own: Manifest of one host.
@@ -135,7 +135,7 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a new process, whose memory is freed afterwards; return a sentence on the result."""
+    """Merge in a new process, whose memory is freed at its end; say in a sentence how it went."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
     done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],

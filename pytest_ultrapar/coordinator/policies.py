@@ -135,7 +135,7 @@ def _deal(
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Assign each unit to the worker with the least work so far, largest units first."""
+    """Assign units, those with the most work first, to the worker with the least work so far."""
     load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):

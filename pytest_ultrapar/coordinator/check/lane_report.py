@@ -36,7 +36,7 @@ class LaneAnswer:
     Attributes:
         word: `ok`, `limited`, `unsure` or `failed`. A lane is `limited` if it is rate-limited now
             (429, or 503 with `Retry-After`) or a daily limit of the pool is used up. It is `unsure`
-            after a failure that may be temporary, that is, one after which a run sends the request
+            after a failure that may be temporary. After such a failure, a run sends the request
             again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
@@ -243,7 +243,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models whose lanes were all checked and are not ok; empty if this applies to every model."""
+    """Models of which every lane was checked and none is ok; empty if this is so for every model."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

@@ -127,7 +127,7 @@ class KeptKeys:
         self._locks.give_back({name: free_s(key.limits, now_s) for name, key in self._keys.items()})
 
     def give_back_unused(self) -> None:
-        """Release the keys as if this run had never had them, if nothing was sent. Idempotent."""
+        """Release the keys as if this run had never had them: nothing was sent. Idempotent."""
         self._locks.give_back({})
 
 
