@@ -135,7 +135,7 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a new process, whose memory is freed at its end; say in a sentence how it went."""
+    """Merge in a new process, so that the memory is freed; return a sentence about the result."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
     done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],
