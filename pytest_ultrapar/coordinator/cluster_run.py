@@ -48,7 +48,7 @@ _ALONE = {
     "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
     "gate on the merged run)",
 }
-"""Options that work only in a run on one host. The text says why, or what to do instead."""
+"""Options that work only in a run on one host, each with the reason or with what to do instead."""
 _SPEAKS_S = 1.2
 """The longest interval between two reports of a live host to the server, in seconds."""
 _DEAD_S = 3.0

@@ -162,7 +162,7 @@ def _covered(directory: Path, cases: Sequence[Case], pool: Pool) -> float:
     n_same = sum(case.case_id in ids for case in cases)
     n_alike = sum((case.test, case.model) in tests for case in cases)
     share = summary.statistics.n_graded / summary.statistics.n_planned
-    # A case that the run itself contains counts twice as much as one that is only similar.
+    # A case that the earlier run contains counts twice as much as one that is only similar.
     return share * (n_same + n_alike) / 2
 
 

@@ -82,8 +82,8 @@ class LoopLag:
             self._late_s += late_s
             self._latest_s = max(self._latest_s, late_s)
         if busy != was_busy:
-            # Add the time when the last episode ends, and subtract it when the first one begins.
-            # The sum is the time with open episodes.
+            # When the first episode begins, subtract the current time; when the last one ends, add
+            # it. The sum is the time with open episodes.
             sign = -1 if busy else 1
             for at, at_s in enumerate((now_s, *self._cpu_use())):
                 self._spent[at] += sign * at_s

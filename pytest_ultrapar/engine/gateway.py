@@ -42,7 +42,8 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""A client is told to retry after this share of its time-out, shortly before it would give up."""
+"""The share of a client's time-out after which the client is told to retry, shortly before it would
+give up."""
 _BACK_S = 1
 """The client is told to wait this many seconds before it retries. Its request continues
 meanwhile."""

@@ -197,7 +197,7 @@ class StoredCase(msgspec.Struct, frozen=True):
     Attributes:
         episode: The recorded episode; None if it is missing.
         part: Returns the content of a part of that run by its name.
-        missing: The reason why there is no episode, as a clause; empty if there is one.
+        missing: The reason why the episode is missing, as a clause; empty if it is not missing.
     """
 
     episode: EpisodeEnded | None

@@ -312,7 +312,7 @@ def build_model(
     hint_s = table.latency_hint_s
     for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
-    # A real model has one, too: `ultrapar simulate` simulates it from the same file.
+    # A real model has a simulation, too: `ultrapar simulate` simulates it from the same file.
     simulation = build_simulation(location, table, provider_place, provider)
     if provider.api == SIMULATED:
         hint_s = hint_s or mean_s(simulation.latency) or None
@@ -398,7 +398,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
 
 
 def _check_variables(location: Location, provider: Provider) -> None:
-    # With authorities of its own, a pool can present any server as the host.
+    # A pool that names its own certificate authorities can present any server as the host.
     urls = [each.base_url for model in provider.models for each in model.instances]
     hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
     for index, key in enumerate(provider.keys):

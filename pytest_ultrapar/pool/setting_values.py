@@ -230,7 +230,9 @@ def parse_repeats(location: Location, text: str) -> Repeats:
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """Parse the choice of workers that log: `all`, `off`, or the number of one worker, from 1.
+    """Parse the setting that selects the workers with a debug log.
+
+    It is `all`, `off`, or the number of one worker, from 1.
 
     Raises:
         ConfigError: The text has another form.

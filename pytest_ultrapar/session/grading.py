@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkabl
 from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
-    # Every pytest run imports this module; the records import msgspec (25 ms).
+    # Every pytest run imports this module, and the records import msgspec (25 ms), so import them
+    # only for type checkers.
     from pytest_ultrapar.records import Outcome
     from pytest_ultrapar.session.body_result import BodyResult
     from pytest_ultrapar.session.prefetch import CaseState

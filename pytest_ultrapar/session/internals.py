@@ -212,7 +212,7 @@ def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running; or None.
+    """Why a mark (skip, skipif, xfail with run=False) keeps an item from running, or None.
 
     Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """

@@ -178,7 +178,10 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
-    """Use the shard of the earlier run, which has no other cases. A whole run allows any shard."""
+    """Use the shard of the earlier run, which has no other cases.
+
+    If the earlier run was not a shard, any shard is allowed.
+    """
     if earlier is None:
         return
     if options.shard is None:
