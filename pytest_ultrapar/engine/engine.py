@@ -61,7 +61,7 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds the next beat is overdue now, >= 0; 0 if no beat is due."""
+        """How long the next beat has been overdue, >= 0 seconds; 0 if no beat is due."""
         return max(0.0, self._now_s() - self._due_s)
 
     def overdue(self) -> tuple[float, float]:
@@ -218,7 +218,7 @@ class Engine:
 
     @property
     def lag_s(self) -> float:
-        """By how many seconds the loop's heartbeat is overdue now."""
+        """How long the loop's heartbeat has been overdue, in seconds."""
         return self._loop_lag.lag_s
 
     def stop(self) -> None:

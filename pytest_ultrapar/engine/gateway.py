@@ -494,7 +494,7 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin. If that takes long, send comments from time to time.
+    """Wait for a stream to begin. If that takes a while, send comments from time to time.
 
     Returns:
         The response that was started for the comments; None if no comment was sent.

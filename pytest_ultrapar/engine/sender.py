@@ -319,8 +319,8 @@ class Sender:
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # If other requests of the episode are still running, write the answer now: they may take
-        # long.
+        # If other requests of the episode are still running, write the answer now, because they may
+        # take a long time.
         if self.sends:
             self.keep(self.conversation)
         return found

@@ -127,7 +127,7 @@ def is_shown_as_expected(report: pytest.TestReport) -> bool:
 
 
 def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: str | None) -> None:
-    """Make `--lf` and `--ff` run cases again that are `partial`, `unsolved` or `infra`."""
+    """Make `--lf` and `--ff` rerun cases that are `partial`, `unsolved` or `infra`."""
     last_failed = config.pluginmanager.getplugin("lfplugin")
     if last_failed is None or not (is_shown_as_expected(report) or outcome == "infra"):
         return

@@ -89,7 +89,7 @@ def _test(item: pytest.Item) -> str:
 
 
 def _near_miss(item: pytest.Item) -> str | None:
-    """The error message for a test that uses `llm` in a way that sends no request, if it does."""
+    """The error message for a test that uses `llm` but sends no requests; None for other tests."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
         return None
     for name in internals.fixture_names(item):

@@ -60,8 +60,8 @@ def locked_keys(
     """Return the keys that a run must lock, by the names of their files.
 
     If a server has no key, the server itself is locked. A simulated provider that the run starts
-    needs no lock. If a simulated provider is already running, its URL, provider and key are locked
-    together.
+    needs no lock. If a simulated provider is already running, each combination of URL, provider and
+    key is locked.
 
     Args:
         pool: The pool.
