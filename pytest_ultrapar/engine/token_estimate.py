@@ -212,5 +212,5 @@ def _n_bytes(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     try:
         return len(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it gives a better message
+    except (TypeError, ValueError, msgspec.MsgspecError):  # the send fails with a better message
         return 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def main(descriptors: list[str]) -> None:
     """Grade the cases from these pipes (one for each job) until their other ends are closed."""
-    warnings.simplefilter("ignore")  # a fork while the suite's libraries have threads
+    warnings.simplefilter("ignore")  # Python warns of a fork if libraries have threads
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
     sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - from pytest
