@@ -131,7 +131,7 @@ class LocalSession:
             raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        """Run cases one after another as this host claims them: several hosts share the cases."""
+        """Run cases as this host claims them, because several hosts share the cases."""
 
         def lost(why: str) -> None:
             session.shouldstop = f"pytest-ultrapar: {why}"

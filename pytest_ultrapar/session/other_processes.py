@@ -27,7 +27,7 @@ _PLUGINS = {
     "pytest_parallel": "--workers --tests-per-worker",
     "pytest_subproc": "subproc",
 }
-"""For each plugin, by the name of its module: the option for all tests, and the marks of tests."""
+"""For each plugin, by the name of its module: the options for all tests, and the marks of tests."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
 """For some of these plugins, the options and the other plugins that turn it off."""
 _LOOP = "pytest_asyncio_cooperative"

@@ -277,7 +277,10 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """Make a fixture for a suite's function; `take` returns its value for the `own` parameters."""
+    """Make a fixture for a suite's function.
+
+    pytest calls `take` with the parameters `own`, and `take` returns the fixture's value.
+    """
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
     return pytest.fixture(name=name if name.isidentifier() else None)(take)

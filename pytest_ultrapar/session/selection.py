@@ -433,7 +433,7 @@ def reused(config: pytest.Config) -> dict[Question, str]:
 
 
 def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
-    """Write the questions that an earlier run answered for the workers, before they start.
+    """Write the questions that an earlier run answered, for workers that start later.
 
     Raises:
         ResultsError: The file cannot be written.

@@ -151,8 +151,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                # After the first Ctrl-C, `CtrlC` has installed its own handler for the next one;
-                # leave that in place.
+                # Soon after a Ctrl-C, `ctrl_c.remove` leaves its handler in place for the next one,
+                # so do not replace that handler.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
     return serving.code
