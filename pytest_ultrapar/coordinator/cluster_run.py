@@ -48,11 +48,12 @@ _ALONE = {
     "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
     "gate on the merged run)",
 }
-"""Options that work only in a run on one host, each with the reason."""
+"""Options that work only in a run on one host, each with the reason or with what to do instead."""
 _SPEAKS_S = 1.2
-"""A live host reports to the server at least this often."""
+"""The longest interval between two reports of a live host to the server, in seconds."""
 _DEAD_S = 3.0
-"""A host that has been silent for longer may be dead: joining waits until its name is free."""
+"""If a host has been silent for more seconds than this, it may be dead, and joining waits until its
+name is free."""
 _MODES = ("ultra", "phase", "rotate")
 
 
@@ -91,7 +92,7 @@ class ClusterRun:
 
     Attributes:
         name: Name of the run.
-        shard: The shard from which the host claims cases; None if it claims from all cases.
+        shard: The shard from which this host claims cases; None if it claims from all cases.
         host: This host's name, including its shard.
     """
 
@@ -119,7 +120,7 @@ class ClusterRun:
         self._lanes: tuple[Lane, ...] = ()
 
     def check_server(self, line: WaitingLine) -> None:
-        """Check that the server can be used; wait if it does not answer.
+        """Check that the server can be used; if it does not answer, wait.
 
         Raises:
             ConfigError: The server cannot be used, or does not answer within
@@ -230,11 +231,11 @@ class ClusterRun:
 
     @property
     def part(self) -> HostPart:
-        """The part of the run that this host's results cover: host, run and number of cases."""
+        """The part of the run that this host's results cover: host, run and number of all cases."""
         return HostPart(self.host, self._shown.removeprefix("run "), len(self._case_of))
 
     def _agree(self, identity: RunIdentity, manifest: Manifest, line: WaitingLine) -> None:
-        """Check that all shards of the run are parts of the same whole."""
+        """Check that this shard and the run's other shards are parts of the same whole."""
         if self.shard is None:
             return
         from pytest_ultrapar.cluster.shards import agree  # noqa: PLC0415 - few runs are shards
@@ -267,7 +268,7 @@ class ClusterRun:
     def share_limits(
         self, pool: Pool, lanes: Sequence[Lane], directory: Path
     ) -> tuple[tuple[Row, ...], SharesSettings]:
-        """Return settings that make the broker stay within this host's share of all limits.
+        """Return the settings that keep the broker within this host's share of all limits.
 
         Call it after `own_assignment`.
 
@@ -321,7 +322,7 @@ class ClusterRun:
         return self._claiming
 
     def finished(self, nodeid: str, outcome: str) -> None:
-        """Note the outcome that was reported for a case."""
+        """Record the outcome that was reported for a case."""
         case_id = self._case_of.get(nodeid)
         if self._claiming is not None and case_id is not None:
             self._claiming.finished(case_id, outcome)
@@ -333,7 +334,7 @@ class ClusterRun:
 
     @property
     def is_elected(self) -> bool:
-        """Whether this is the one host that reports the end of the whole run."""
+        """Whether this host has been chosen to report the end of the whole run."""
         said = None if self._claiming is None else self._claiming.said
         return said is not None and said.elected
 
@@ -375,10 +376,11 @@ class ClusterRun:
 
 
 def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
-    """Refuse to start if a live host already uses this name. This may take a few seconds.
+    """Refuse to start if a live host already uses this name. The check may take a few seconds.
 
-    Otherwise a second host with the same name on one machine would wait for the keys until the
-    first host ends, because the first host holds them under that name. A killed host is ignored.
+    Two hosts with the same name on one machine cannot hold the same keys at the same time. Without
+    this check, the second host would wait for the keys until the first one ends. A killed host is
+    ignored.
 
     Raises:
         ConfigError: A live host has this name: it reported to the server during the check.
@@ -395,7 +397,7 @@ def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
 
 
 def _silent_s(server: ClusterServer, run: str, host: str) -> float | None:
-    # `join` reports errors of the server.
+    # Ignore errors of the server here: `join` reports them.
     with suppress(UltraparError):
         state = server.run(run)
         if state is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STDERR_FD = 2
 _SILENT = -2
-"""With `-qq`, only pytest's own dots are shown."""
+"""The verbosity with `-qq`: at this level, only pytest's own dots are shown."""
 
 
 class Coordinator:
@@ -62,7 +62,7 @@ class Coordinator:
     def pytest_collection(self) -> None:
         """Show that pytest or xdist's workers are collecting."""
         # This implementation runs first, because the controller's `DSession.pytest_collection`
-        # returns a result, and no implementation after it is called.
+        # returns a result, so pytest calls no implementation after it.
         reporter = self._reporter
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
@@ -88,7 +88,7 @@ class Coordinator:
             self._run = Run(self.config)
             try:
                 self._look_at_cluster()
-                # The compactor loads pyarrow and scipy while pytest collects.
+                # Start the compactor now, so that it loads pyarrow and scipy while pytest collects.
                 options = self.run.options
                 if options.otel:
                     from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - rare
@@ -104,7 +104,7 @@ class Coordinator:
                 raise
 
     def _look_at_cluster(self) -> None:
-        """Check the server of a cluster run before any other step takes time."""
+        """Check the server of a cluster run first, before any slow step."""
         if self.run.options.cluster_run is None:
             return
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - rare
@@ -140,8 +140,8 @@ class Coordinator:
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
         """Plan the run: assign cases, take the keys, check lanes if requested, and print the plan.
 
-        Then show the progress. Called once, when the cases are known. Errors in the suite are
-        reported before the run waits for keys.
+        After that, show the progress. Called once, when the cases are known. Errors in the suite
+        are reported before the run waits for keys.
         """
         if self._gate is not None:
             self._gate.check_cases(cases)
@@ -176,7 +176,7 @@ class Coordinator:
         from pytest_ultrapar.coordinator import finish  # noqa: F401, PLC0415
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a case's outcome; warn once about a mock that was active during requests."""
+        """Count a case's outcome. Warn once if a mock was active while requests were sent."""
         if not self._has_seen_mock and (mock := getattr(report, reports.SEEN_MOCK, None)):
             self._has_seen_mock = True
             self.warn(
@@ -191,7 +191,7 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """For --lf and --ff, record cases that did not succeed; called after pytest's plugin."""
+        """Record cases that did not succeed, for --lf and --ff; called after pytest's plugin."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
@@ -203,7 +203,7 @@ class Coordinator:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-        """Show a case's outcome, but no letter while the progress is shown instead."""
+        """Show a case's outcome, but without its letter while the progress is shown instead."""
         status = reports.status_of(report)
         if status is not None and self._live is not None and self._live.replaces_letters:
             category, _, word = status
@@ -214,12 +214,12 @@ class Coordinator:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        """Use pytest's words for outcomes; pytest-json-report calls this before it writes."""
+        """Use pytest's words for outcomes. pytest-json-report calls this before it writes."""
         use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
-        """After the last test, protect the end of the run from Ctrl-C, even from the first one."""
+        """After the last test, protect the end of the run from any Ctrl-C, even the first one."""
         try:
             return (yield)
         finally:
@@ -232,7 +232,7 @@ class Coordinator:
         internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
-        """End without writing the remaining results. The run's other processes end afterwards."""
+        """End without writing the remaining results. The run's other processes then end, too."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:
@@ -286,7 +286,7 @@ class Coordinator:
     def _tell_of(self, finished: FinishedRun, session: pytest.Session) -> None:
         try:
             self.config.hook.pytest_ultrapar_finish(run=finished)
-        except Exception:  # noqa: BLE001 - any error of a plugin; the results are written
+        except Exception:  # noqa: BLE001 - any error of a plugin; the results are already written
             # pytest would end the process with a traceback in which secrets are not masked.
             self.config.notify_exception(pytest.ExceptionInfo.from_current(), self.config.option)
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
@@ -326,7 +326,8 @@ class Coordinator:
     def _merge_hosts(self) -> None:
         """If this is the last host, merge all hosts' directories that are on this machine.
 
-        Do not merge a shard: the run is incomplete until the other shards end, at an unknown time.
+        Do not merge a shard: the run is incomplete until the other shards end, which may be much
+        later.
         """
         cluster = None if self._run is None else self._run.cluster
         if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:

@@ -1,8 +1,8 @@
-"""Decide what happens to the cases of a dead worker, and give up a case that kills every worker.
+"""Decide what happens to the cases of a dead worker. Give up a case that kills every worker.
 
 This module decides which cases run again and which of them run alone, and it records the cases that
 are given up. `dispatch` decides which worker gets the cases that run again. `xdist_session` carries
-out both decisions.
+out the decisions of both modules.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _DEATHS_BEFORE_ALONE = 2
 """A case that was in progress when this many workers died runs alone from then on. The first death
 may not be the case's fault: other processes may have used up the memory, or a user may have killed
-the worker. Even then the case may be innocent, because a worker has many
-open episodes and only one of them killed it."""
+the worker. Even after two deaths the case may be innocent, because a worker has many open episodes,
+and only one of them killed it."""
 KIND = "worker_lost"
 
 
@@ -67,8 +67,8 @@ class Crashes:
         Args:
             worker: Id of the dead worker.
             pending: The items that it had not reported, oldest first.
-            running: The items that pytest was running in it.
-            was_alone: Whether it ran one episode at a time.
+            running: The items that pytest was running in the worker.
+            was_alone: Whether the worker ran one episode at a time.
         """
         journal = self._run.directory.journal
         started = find_started_not_ended(journal, worker)
@@ -87,7 +87,8 @@ class Crashes:
             for case_id, case in history.cases.items()
             if case_id in wanted and case.finished
         }
-        # These episodes are complete and paid for: the next worker reads their answers from here.
+        # These episodes are complete and paid for. The next worker reads their answers from this
+        # index.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
             # Also save the answers of unfinished episodes.
@@ -102,8 +103,8 @@ class Crashes:
         """Record the outcome `infra` for a case that kills its workers.
 
         Returns:
-            A report that shows the case, and a report of its teardown. pytest copies the case's
-            properties into a JUnit file only with the latter.
+            A report that shows the case, and a report of its teardown. Without the teardown report,
+            pytest would not copy the case's properties into a JUnit file.
         """
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         now_us, own = utc_now_us(), "controller"
@@ -133,7 +134,7 @@ class Crashes:
         """Append records to the controller's own segment.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: The records cannot be written.
         """
         run = self._run
         if self._journal is None:
@@ -154,8 +155,8 @@ class Crash:
         again: Items that run again like any other item.
         alone: Items that run again on a worker that runs one episode at a time.
         lost: Items that are given up, because they kill every worker.
-        plain: The test that was running, if it is not a case. It is reported as failed, as in
-            xdist.
+        plain: The test that was running, if it is not a case. It is reported as failed, as xdist
+            does.
     """
 
     again: tuple[int, ...]

@@ -26,9 +26,10 @@ class DayLeft(NamedTuple):
         counted: The daily limit.
         amount: Units per day.
         left: Units that may still be used now.
-        more_at: A phrase that says when more units become available; empty if no unit is used.
-        begins_here: The directory for the count, if it contains none yet and the count starts at
-            zero.
+        more_at: A phrase that says when more units become available; empty if no unit has been
+            used.
+        begins_here: The directory for the count, if there is no count in it yet and counting starts
+            at zero.
     """
 
     counted: DailyLimit
@@ -52,8 +53,8 @@ def run_days(
         lanes: The lanes that may be used.
         environ: The environment variables, which contain the keys.
         simulator: URL of a running simulated provider.
-        label: Label of a separate count: the part of the limits that this shard has (`2/4`), or the
-            server of a cluster. If empty, this is the count of all runs without a label.
+        label: Label of a separate count: the shard (`2/4`) that has its own part of the limits, or
+            the server of a cluster. If empty, use the count of all runs without a label.
 
     Raises:
         ConfigError: A key is not set, or there is no directory to store counts in.
@@ -78,7 +79,7 @@ def days_left(
         pool: The pool, for its limits.
         counted: The daily limits.
         clock: The machine's clock.
-        claim: Whether a run is about to send requests, so that the stored counts must be writable.
+        claim: Whether a run is about to send requests. The stored counts must then be writable.
 
     Raises:
         ConfigError: A stored count cannot be read or trusted, or it cannot be written and `claim`
@@ -119,7 +120,7 @@ def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
 def day_end_lines(
     days: Sequence[DayLeft], audits: Iterable[LimitAudit], session: str
 ) -> Iterator[str]:
-    """A line for each daily limit after a run: the units that remain, and the units it used.
+    """A line for each daily limit after a run: how many units remain, and how many the run used.
 
     Args:
         days: The units that remain now. For a simulated provider that the run started, the units
@@ -147,7 +148,7 @@ def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
     """For each daily limit, the count with the fewest units left.
 
     A key that is used on several servers has a count for each server, and a request must fit into
-    all of them.
+    all these counts.
     """
     fewest: dict[str, DayLeft] = {}
     for one in days:
@@ -167,7 +168,7 @@ def too_few(
 ) -> Iterator[str]:
     """A warning for each model that needs more units than daily limits have left.
 
-    If each model has enough, but all models together need too much, this warns about the run.
+    If there is enough for each model but not for all models together, warn about the whole run.
 
     Args:
         pool: The pool, for its limits.

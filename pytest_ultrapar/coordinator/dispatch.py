@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 
 LEAST_PENDING = 2
-"""An xdist worker starts an item only if it also has the next one
-(`WorkerInteractor.run_one_test`)."""
+"""The minimum number of items for a worker, because it starts an item only if it also has the next
+one (xdist's `WorkerInteractor.run_one_test`)."""
 _SPARE = 8
-"""How many cases a worker has in addition to twice its seats. It starts one of them as soon as an
-episode ends."""
+"""How many extra cases a worker has, besides two for each of its seats. It starts one of them as
+soon as an episode ends."""
 _STOLEN = 4
-"""The maximum number of cases of one group that a worker takes if its own lanes have no work. A low
-number leaves more of these cases to the workers that are at home there."""
+"""The maximum number of cases of one group that a worker takes from other homes if its own lanes
+have no work. A low number leaves more of these cases to the workers at home there."""
 _PLAIN = 4
-"""The maximum number of tests without a model that a worker has. pytest runs them one at a time."""
+"""The maximum number of tests without a model that a worker has at a time. pytest runs them one by
+one."""
 LineName = tuple[int, str, str]
 """The key of a queue: rank of the group, model, group."""
 
@@ -35,7 +36,7 @@ class DispatchItem:
     Attributes:
         index: Position in pytest's collection.
         model: Name of its model; None for an item that is not a case.
-        rank: Place of its group in the assignment; lower ranks go first.
+        rank: Place of its group in the assignment; items with lower ranks are dispatched first.
         group: Name of its group; empty without one.
     """
 
@@ -89,10 +90,12 @@ class Dispatch:
         self._alone_workers: set[str] = set()
         self._pending: dict[str, list[int]] = {}
         # For each worker, the number of pending items of each group; None stands for items that are
-        # not cases. Without it, dispatching one case would mean counting in a list of 12,000 cases.
+        # not cases. Without it, dispatching a single case would mean going through a list of 12,000
+        # cases.
         self._held: dict[str, Counter[str | None]] = {}
         self._ended: dict[str, Mapping[str, int]] = {}
-        # xdist reads this after each of six messages per case (`DSession.loop_once`).
+        # Store this number, because xdist asks for it after every message, six times per case
+        # (`DSession.loop_once`).
         self.n_unsent = 0
         self.append_items(items)
 
@@ -138,11 +141,11 @@ class Dispatch:
         return worker in self._alone_workers
 
     def ended(self, worker: str, n_by_group: Mapping[str, int]) -> None:
-        """Note, for each group, how many episodes have ended on a worker but are not reported."""
+        """Record, for each group, how many episodes have ended on a worker but are not reported."""
         self._ended[worker] = n_by_group
 
     def reported(self, worker: str, index: int) -> None:
-        """Note that a worker has reported an item."""
+        """Record that a worker has reported an item."""
         self._pending[worker].remove(index)
         self._held[worker][self._counted_as(index)] -= 1
 
@@ -166,10 +169,10 @@ class Dispatch:
             self.n_unsent += 1
 
     def hand_out_to_all(self) -> dict[str, list[int]]:
-        """Return the items to send to each worker now.
+        """Return the items to send to each worker now, by worker id.
 
-        Workers get one item each in turn. When they got batches, two workers had peaks of 98 and 2
-        requests in flight.
+        Workers take turns and get one item each. When they got batches instead, two workers reached
+        peaks of 98 and 2 requests in flight.
         """
         sent: dict[str, list[int]] = {worker: [] for worker in self._pending}
         wanting = list(self._pending)
@@ -224,7 +227,7 @@ class Dispatch:
         )
 
     def _line_for(self, worker: str, home: HomeShare | None, most: int) -> deque[int] | None:
-        """Return the queue for a worker's next case: lowest rank first, then most work per seat.
+        """Return the queue for a worker's next case: lowest rank first, then most cases per seat.
 
         Skip the queues of a group if the worker already has `most` open cases of that group.
         """
@@ -251,13 +254,13 @@ class Dispatch:
 
 
 MANY_SEATS = 1000
-"""The number that stands for unlimited seats."""
+"""The number of seats to assume if seats are unlimited."""
 
 
 def in_order(groups: Sequence[Group]) -> list[Group]:
-    """Sort groups so that each comes after the groups it waits for; otherwise keep their order.
+    """Sort groups so that each comes after the groups that it waits for; otherwise keep the order.
 
-    In a different order, all workers could be full of cases that wait for cases that no worker has.
+    In another order, all workers could be full of cases that wait for cases that no worker has.
     """
     ordered: dict[str, Group] = {}
     while len(ordered) < len(groups):

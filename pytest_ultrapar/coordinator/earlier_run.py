@@ -1,4 +1,4 @@
-"""Find earlier runs: the run for a plan, answers to reuse, and cases to run again."""
+"""Find earlier runs: as the basis of a plan, for answers to reuse, or for cases to run again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
-"""How many of the newest runs are read: 20 runs of 560 cases each take 0.05 s."""
+"""How many of the newest runs are read. Reading 20 runs of 560 cases each takes 0.05 s."""
 _ENOUGH = 0.9
 """A newer run is preferred if it covers at least this share of the cases that the best run
 covers."""
@@ -59,7 +59,7 @@ def find_history(
         given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, the plan
             uses the run that `choose_run` finds, or the latest run if no run covers any case.
         pool: The pool whose models are used.
-        data: The suites' statements about their data.
+        data: The suites' descriptions of their data.
         cases: The cases to plan.
 
     Raises:
@@ -100,7 +100,7 @@ def find_history(
 
 
 def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
-    """Find the newest run in the default directory that covers almost as many cases as the best.
+    """Find the newest run in the default directory that covers nearly as many cases as the best.
 
     A run covers a case if it contains the same case, or a case of the same test function and model.
     The number of covered cases is multiplied by the share of the run's cases that were graded,
@@ -126,7 +126,7 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
 
 
 def newest_estimates(pool: Pool) -> Manifest | None:
-    """The newest run in the default directory that estimated limits for the same models."""
+    """Find the newest run in the default directory that estimated limits for the same models."""
     for directory in _newest():
         with suppress(ResultsError):
             manifest = read_manifest(directory)
@@ -137,7 +137,10 @@ def newest_estimates(pool: Pool) -> Manifest | None:
 
 
 def _newest() -> list[Path]:
-    """The directories of runs, newest first and each once; `latest` may point to another place."""
+    """The directories of the newest runs, newest first, without duplicates.
+
+    `latest` may point to a run in another place, which is included.
+    """
     began: dict[Path, float] = {}
     for place in (LATEST, "*", "*/*"):
         for manifest in DEFAULT_PARENT.glob(f"{place}/{MANIFEST}"):
@@ -159,7 +162,7 @@ def _covered(directory: Path, cases: Sequence[Case], pool: Pool) -> float:
     n_same = sum(case.case_id in ids for case in cases)
     n_alike = sum((case.test, case.model) in tests for case in cases)
     share = summary.statistics.n_graded / summary.statistics.n_planned
-    # The same case is better evidence than a similar one.
+    # A case that the earlier run contains counts twice as much as one that is only similar.
     return share * (n_same + n_alike) / 2
 
 
@@ -201,7 +204,7 @@ def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models that are now answered by a different server or simulator."""
+    """Models whose answers now come from a different server or simulator."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }
@@ -233,7 +236,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
     Args:
         name: The run, as `resolve_run` accepts it.
         seed: Seed of this run.
-        data: The statements of this run's suites about their data (`pytest_ultrapar_data`).
+        data: How this run's suites describe their data (`pytest_ultrapar_data`).
         pool: The pool of this run.
 
     Raises:
@@ -254,7 +257,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """List the differences that made an earlier run's questions different; empty if none did."""
+    """Say why an earlier run's questions were different, one text per reason; may be empty."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""A share of solved cases is green if it is at least the first value, and red if it is below the
-second."""
+"""A share of solved cases is green if it is at least `_GOOD`, and red if it is below `_BAD`."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
@@ -92,7 +91,7 @@ def _colour(share: float) -> str:
 
 
 def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Print why the run as a whole failed, even with `-qq`: the exit code needs an explanation."""
+    """Print why the run as a whole failed, even with `-qq`, to explain the exit code."""
     for failure in finished.failures:
         reporter.write_line(f"FAILED: {visible(failure)}", red=True)
 
@@ -104,12 +103,12 @@ class FinishedRun:
     Attributes:
         directory: The run's directory.
         manifest: The manifest as written, including the final state of each lane.
-        summary: The summary of the tables; None if they could not be written.
+        summary: The summary of the tables; None if the tables could not be written.
         failures: The reasons why the run as a whole failed, one sentence each; empty if it did not
             fail or was stopped.
         gate: The result of --ultrapar-gate; None if there is no gate or it could not be evaluated.
         has_page: Whether `report.html` was written.
-        stopped: How to continue after Ctrl-C, `-x` or `--maxfail`; None if it was not stopped.
+        stopped: How to continue after Ctrl-C, `-x` or `--maxfail`; None if the run was not stopped.
     """
 
     directory: Path
@@ -131,7 +130,7 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write the manifest, the results and the page, and decide whether the run failed.
+    """Write the manifest, the results and the HTML report, and decide whether the run failed.
 
     Call it once, in the controller, after the workers have ended.
 
@@ -143,7 +142,8 @@ def finish(
         written: Called from time to time with the number of cases in the tables and the total
             number of cases.
         meanwhile: Called once, while another process makes the tables.
-        tell: Called with a sentence if that process fails or has already ended.
+        tell: Called with a sentence if the process that makes the tables fails or has already
+            ended.
     """
     with contextlib.ExitStack() as stack:
         judge = None
@@ -186,7 +186,7 @@ def finish(
                     found += judged.failures
                 except ResultsError as error:
                     found += (f"cannot check the rules of the gate: {error}",)
-        # The process that made the tables also writes the page.
+        # The process that made the tables also writes the HTML report.
         has_page = run.services.wait_for_page(tell)
         return FinishedRun(path, manifest, summary, found, said, judged, has_page)
 
@@ -218,7 +218,7 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     """Lines about what remains of daily limits, and how to rerun cases that got no quota.
 
-    Call it after `Run.close`: until then, the broker reserves units that no request uses.
+    Call it after `Run.close`: until then, the broker has units in reserve that no request uses.
     """
     kept = [one.counted for one in run.days if one.counted.name]
     try:
@@ -240,7 +240,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
 
 
 def stopped_early(summary: RunSummary) -> str:
-    """Say how many cases of a stopped run have a result, and what remains to be done on resume."""
+    """Say how many cases of a stopped run have a result, and what a resumed run still has to do."""
     statistics = summary.statistics
     said = [
         f"stopped early: {statistics.n_answered} of {counted(statistics.n_planned, 'case')} have a "

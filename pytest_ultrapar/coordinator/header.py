@@ -41,11 +41,12 @@ _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 """Texts in a value's origin that show that the value does not come from the pool file."""
 _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
-"""How the origin of a value begins if other programs may also read its environment variable."""
+"""How a value's origin begins if the value comes from a variable that other programs may also
+read."""
 
 
 def lines(run: Run) -> Iterator[str]:
-    """The header of a run: pool and settings, and the earlier runs that it continues or uses."""
+    """The header of a run: its pool, its settings, and earlier runs that it continues or uses."""
     yield from settings_lines(run.options, run.pool, run.lanes)
     yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
@@ -86,7 +87,7 @@ def _begun(run: Run) -> str:
 
 
 def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Iterator[str]:
-    """Lines about pool, mode, models, lanes and seats, and values that are not in the pool file.
+    """Lines about the pool, the mode, models, lanes, seats, and values set outside the pool file.
 
     Args:
         options: The options in effect.
@@ -124,7 +125,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     yield from shard_lines(options, pool)
     if not source_of(options).sends:
         return
-    # At this point it is not known whether a case is selected.
+    # The header is printed before the tests are collected, so it is unknown whether any case runs.
     yield from (f"when a case runs, {line}" for line in sent_lines(pool, lanes))
     as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
     if as_one:
@@ -148,7 +149,7 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
 
 
 def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """A line about how many of all cases are in the shard or the sample."""
+    """A line that says how many of all the cases are in the shard or the sample."""
     if generated is not None:
         size = f"{n_cases:,} of {generated.n_cases:,} cases"
         if options.shard is not None:
@@ -229,7 +230,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
     if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
-        # As in a plan, but only with the pool's own service times: this reads no earlier run.
+        # As in a plan, but with the service times in the pool, because this reads no earlier run.
         services = known_services(pool_hints(run.pool), ())
         yield from waste(run.pool, run.lanes, services)
         yield from idle_workers(len(workers), most_in_flight(seats, len(cases)))
@@ -250,7 +251,7 @@ def _place(run: Run, home: tuple[LaneId, ...]) -> str:
         return "all lanes"
     seats = run.pool.seats(lanes)
     n_keys = {provider.name: len(provider.keys) for provider in run.pool.providers}
-    # If a provider has several keys, name its lanes by key, otherwise by instance.
+    # If a provider has several keys, name its lanes after their keys, otherwise after instances.
     names = list(
         dict.fromkeys(
             f"{lane.provider}/{lane.key if n_keys[lane.provider] > 1 else lane.instance}"
@@ -271,9 +272,9 @@ def process_loads(
     """Return the load of each key, split by the processes that the suites name.
 
     Returns:
-        Empty if no suite names processes, or if the mode runs one case at a time. Also empty if no
-        case waits for other cases or for a key: then all processes use all keys, and a sum per key
-        would mean nothing.
+        The loads. The tuple is empty if no suite names processes, or if the mode runs one case at a
+        time. It is also empty if no case waits for other cases or for a key. All processes then use
+        all keys, and a sum per key would mean nothing.
     """
     if not assignment.groups or mode in ONE_AT_A_TIME:
         return ()
@@ -288,7 +289,7 @@ def process_loads(
 
 
 def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
-    """Sentences about models for which daily limits leave less than one request per case."""
+    """Sentences about models whose daily limits leave less than one request per case."""
     if not run.days:
         return
     yield from too_few(
@@ -310,7 +311,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
 
 
 class CollectOnlyHeader(collection.CollectOnly):
-    """Collects tests as a run does, but runs none."""
+    """Collects tests as a run does, but runs no test."""
 
     def pytest_report_header(self) -> list[str]:
         """Return the lines about the pool and the models of the listed cases."""
@@ -324,7 +325,7 @@ class CollectOnlyHeader(collection.CollectOnly):
 
 
 def is_by_hand(config: pytest.Config) -> bool:
-    """Whether the user selected single tests. Users rarely change a pool for such a run."""
+    """Whether the user selected particular tests. Users rarely change a pool for such a run."""
     picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
     return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
@@ -344,12 +345,12 @@ def idle_workers(n_workers: int, most: int) -> Iterator[str]:
 
 
 def most_in_flight(seats: int | None, n_cases: int) -> int:
-    """The maximum number of requests in flight: one per seat (None: unlimited) and per case."""
+    """The maximum number of requests in flight, given the seats (None: unlimited) and the cases."""
     return n_cases if seats is None else min(seats, n_cases)
 
 
 def pool_hints(pool: Pool) -> dict[str, Hint]:
-    """Return what the pool states about a request to each model.
+    """Return the duration of a request to each model as the pool states it, or an assumed one.
 
     If several providers serve a model, this is the hint for the slowest of them.
     """
@@ -371,7 +372,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the expected duration of a request to each model; if unknown, the one in the pool."""
+    """Return the expected duration of a request to each model; if unknown, the pool's own value."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

@@ -1,8 +1,9 @@
 """Merge a cluster run on its last host, if the directories of all hosts are on this machine.
 
-Hosts do not exchange their paths, because the same path may mean another directory on another
-machine. Instead, the last host reads the manifests next to its own directory and in the default
-directory of runs: each manifest names its host. The server knows which hosts took part.
+Hosts do not tell each other their paths, because the same path may be a different directory on
+another machine. Instead, the last host reads the manifests next to its own directory and in the
+default directory of runs: each manifest contains the name of its host. The server knows which hosts
+took part.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WAIT_S = 30.0
 """The longest wait for hosts that are still writing their tables."""
 _LOOK_S = 0.25
 _BEFORE = timedelta(minutes=30)
-"""A killed host may have started to collect this long before it joined."""
+"""A killed host may have started its collection this long before it joined the run."""
 
 
 def merge_hosts(
@@ -44,7 +45,7 @@ def merge_hosts(
     Args:
         address: Address of the server.
         run: Name of the run.
-        own: This host's directory, which is no longer locked.
+        own: This host's directory; this host has already unlocked it.
         beside: Directories of runs that may belong to other hosts.
         say: Called with the result. Not called if a host's directory is on another machine.
     """
@@ -73,7 +74,7 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """Return the hosts of a run that have a directory here, each with its directory. Pure.
+    """Return the run's hosts with a directory on this machine, each with its directory. Pure.
 
     Args:
         own: Manifest of one host.
@@ -99,7 +100,7 @@ def directories_of(
 
 
 def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], datetime]:
-    """The hosts that finished cases, and the start of the run on this machine's clock."""
+    """The hosts that finished cases, and when the run started, by this machine's clock."""
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
     server = ClusterServer(address)
@@ -126,7 +127,7 @@ def _manifest(directory: Path) -> Manifest | None:
 
 
 def _wait(directories: Sequence[Path]) -> list[Path]:
-    """Wait until no process writes to the directories; return the ones that are still in use."""
+    """Wait until no process writes to the directories; return those that remain in use."""
     until_s = boot_s() + WAIT_S
     while (late := [path for path in directories if in_use(path)]) and boot_s() < until_s:
         sleep(_LOOK_S)
@@ -134,7 +135,7 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a new process, so that the memory is freed; return a sentence on the result."""
+    """Merge in a new process, so that the memory is freed; return a sentence about the result."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
     done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],

@@ -1,4 +1,4 @@
-"""The progress of a run: a live view on a terminal, or else a line from time to time."""
+"""The progress of a run: a live view on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 0.5
-"""Seconds between two reads of the status. It is read even if no line is printed, because an
-estimate uses the second half of the run so far."""
+"""Seconds between two reads of the broker's status. The status is read even if no line is printed,
+because an estimate uses the second half of the time that has passed."""
 _WIDE = 160
-"""The width of a line if there is no terminal. Then no line is redrawn."""
+"""The width of a line if there is no terminal. In that case, no line is redrawn."""
 _MOST_LINES = 24
 _PYTESTS_LINES = 6
 """How many lines of a terminal stay free for pytest's output."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
-"""The share of this thread's time that estimates may take. An estimate for 300 different lanes
-takes 0.5 s."""
+"""The maximum share of this thread's time for estimates. An estimate for 300 different lanes takes
+0.5 s."""
 
 
 class LiveProgress:
     """Shows progress from its own thread, because xdist calls no hook while workers are silent.
 
     Each step of a run has its own line: collecting, sending and grading, writing tables. On a
-    terminal, the second step has a live view of lanes, models and failures instead.
+    terminal, a live view of lanes, models and failures replaces the line for sending and grading.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class LiveProgress:
 
         Args:
             reporter: The terminal reporter of pytest.
-            counts_items: Whether pytest collects in this process. If so, it shows the progress of
-                the collection on a terminal itself.
+            counts_items: Whether pytest collects in this process. If so, pytest itself shows the
+                progress of the collection on a terminal.
             live: The value of `--ultrapar-live`.
         """
         self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
@@ -73,7 +73,7 @@ class LiveProgress:
         self._counts_items = counts_items
         self._began_s = boot_s()
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
-        # Whether a line should be printed immediately.
+        # Reads the status; returns whether to print a line immediately.
         self._look: Callable[[float], bool] = lambda _now_s: False
         self._view: Callable[[float], live_view.LiveView | None] | None = None
         self._screen: LiveScreen | None = None
@@ -85,7 +85,7 @@ class LiveProgress:
         return self._on_terminal and not self._stopped.is_set()
 
     def collecting(self, before: tuple[float, int] | None) -> None:
-        """Start to show progress, first the progress of the collection.
+        """Start to show progress, beginning with the collection.
 
         Args:
             before: How many seconds the collection took in the previous run, and how many cases it
@@ -118,7 +118,8 @@ class LiveProgress:
         """
         self._terminal.clear()
         asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
-        # The thread may run between these assignments: before its first look, the line is empty.
+        # The thread may run between these assignments. That is safe: until it has read the status,
+        # the line is empty.
         self._line, self._look = asking.line, asking.read_status
         if self._has_view:
             self._view = asking.view
@@ -132,7 +133,7 @@ class LiveProgress:
         )
 
     def tables_written(self, done: int, total: int) -> None:
-        """Note how many cases are in the tables."""
+        """Record how many cases are in the tables."""
         self._tables = (done, total)
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
@@ -196,7 +197,8 @@ def _can_draw(reporter: pytest.TerminalReporter) -> bool:
     return (
         bool(reporter.isatty)
         and os.environ.get("TERM", "dumb") != "dumb"
-        # With any other value, tests and the programs that they start write to the terminal.
+        # With any other value, the output of tests and of programs that they start goes to the
+        # terminal.
         and reporter.config.getoption("capture", "fd") == "fd"
         # pytest-sugar redraws its own lines.
         and not reporter.config.pluginmanager.hasplugin("sugar")
@@ -204,7 +206,7 @@ def _can_draw(reporter: pytest.TerminalReporter) -> bool:
 
 
 def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
-    """Whether `-q` is not given and rich is installed."""
+    """Whether `-q` was not given and rich is installed."""
     return reporter.config.get_verbosity() >= 0 and find_spec("rich") is not None
 
 
@@ -214,7 +216,7 @@ class CaseCounter:
     Attributes:
         counts: The number of cases by outcome.
         by_model: The number of cases by model and outcome.
-        failures: The last failures, newest first.
+        failures: The most recent failures, newest first.
     """
 
     def __init__(self) -> None:
@@ -282,7 +284,7 @@ class _Asking:
         self._next_word_s = -math.inf
 
     def read_status(self, now_s: float) -> bool:
-        """Read the broker's status; return whether to print at once, to say that the run waits."""
+        """Read the broker's status; return whether to say at once that the run now waits."""
         self._seen = status = self.status()
         if status is None:
             return False
@@ -350,7 +352,7 @@ class _Asking:
             self._ends.note(now_s, eta)
             n_ended = status.ended_episodes - self.to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
-        # At first there is too little data for an estimate: try again at the next look.
+        # At first there is too little data for an estimate, so try again at the next read.
         least_s = _ESTIMATE_S if eta is not None else 0.0
         took_s = boot_s() - now_s
         self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

@@ -41,7 +41,7 @@ class LocalSession:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and take the keys; if the suite has an error, end with exit code 4.
 
-        This implementation runs last: before that, pytest has not ended its line about collecting.
+        This implementation runs last, when pytest has ended its line about collecting.
         """
         config = session.config
         if run_config.stops_at_collection(session):
@@ -91,9 +91,9 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run items as their episodes end. pytest's teardown must know the next item in advance."""
+        """Run items in the order in which their episodes end."""
         if self._prefetcher is None:
-            return None  # then pytest's own loop runs
+            return None  # pytest's own loop runs instead
         try:
             self._run_all(session, self._prefetcher)
         finally:
@@ -104,9 +104,9 @@ class LocalSession:
         return True
 
     def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        # Like `_pytest.main.pytest_runtestloop`, but items run as their episodes end. pytest tears
-        # down fixtures that the next item does not share, so choose the next item before this one
-        # runs.
+        # This is like `_pytest.main.pytest_runtestloop`, but items run in the order in which their
+        # episodes end. After an item, pytest tears down fixtures that the next item does not use,
+        # so choose the next item before this one runs.
         items = session.items
         cluster = self._coordinator.run.cluster
         if cluster is None:
@@ -127,7 +127,7 @@ class LocalSession:
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
         if session.shouldstop and cluster is not None:
-            # The stop may have come before the first case.
+            # The run may have been stopped before the first case.
             raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
@@ -152,6 +152,6 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop the engine if the loop never ran or its end was interrupted."""
+        """Stop the engine if the test loop never ran or was interrupted at its end."""
         if self._prefetcher is not None:
             self._prefetcher.stop()

@@ -1,4 +1,4 @@
-"""The plugin of `--ultrapar-plan`: forecasts a run and starts nothing."""
+"""The plugin for `--ultrapar-plan`: it forecasts a run and starts nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _ALONE = "main"
 _MANY = 4_000
-"""A plan of more cases takes a few seconds, so print a line before it starts."""
+"""A plan for more cases than this takes a few seconds, so print a line before it starts."""
 
 
 class Planning(collection.CollectOnly):
@@ -48,7 +48,8 @@ class Planning(collection.CollectOnly):
 
         Args:
             config: The configuration of pytest.
-            n_workers: The number of the run's workers; 0 if it has only pytest's own process.
+            n_workers: The number of xdist workers in the run; 0 if there is only pytest's own
+                process.
             gate: The gate of the run.
 
         Raises:
@@ -80,7 +81,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run no test, unless pytest itself has to report errors during collection."""
+        """Run no test. If there were errors during collection, let pytest report them."""
         return None if run_config.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -175,7 +176,7 @@ class Planning(collection.CollectOnly):
         return [*daily_limits_left.day_lines(left), *daily_limits_left.begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> ModeOption:
-        """Return a mode's assignment of the cases; an error matters only for the selected mode."""
+        """Return a mode's assignment of the cases. Only the selected mode raises its errors."""
         policy = ""
         try:
             policy = self._policy(mode)
@@ -204,8 +205,9 @@ class Planning(collection.CollectOnly):
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
         """Whether a mode applies to the cases.
 
-        Mode phase applies if it is selected, or if a suite names a process for one of the cases. If
-        no suite can name processes, it applies if a conftest offers a policy for it.
+        Mode phase applies if it is selected, or if a suite names a process for at least one of the
+        cases. If no suite has the hook that names processes, it applies if a conftest offers a
+        policy for it.
         """
         if mode != PHASE or mode == self._options.mode:
             return True
@@ -226,7 +228,7 @@ class Planning(collection.CollectOnly):
         return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
-        """Settings of the run that the plan's tables do not show."""
+        """Lines about settings of the run that are not in the plan's tables."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
@@ -239,7 +241,7 @@ class Planning(collection.CollectOnly):
         yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Errors that would stop a run at its start but do not matter to a plan."""
+        """Errors that would stop a run at its start but that do not affect a plan."""
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
@@ -280,7 +282,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
-    """Return the hint, changed as the test's mark `ultrapar(expect=...)` says."""
+    """Return the hint with the values that the test's mark `ultrapar(expect=...)` sets, if any."""
     said = collection.marked(item, "expect")
     if said is None:
         return hint

@@ -1,9 +1,9 @@
-"""Policies: they decide where workers are at home, and which models run at the same time.
+"""Policies decide which lanes are the home of each worker, and which models run at the same time.
 
 A policy is a pure function of pool, workers, lanes and cases. The policies in the first part of
 this module give each worker a home and do not restrict the order of cases. The other policies put
-cases into groups that wait for each other. To add a policy, add a function and a line to
-`POLICIES`.
+cases into groups, and a group can wait for other groups. To add a policy, write a function and add
+a line to `POLICIES`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> P
 def round_robin(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Deal lanes to workers in turn, regardless of the work: each worker gets every n-th lane."""
+    """Deal lanes to workers in turn, regardless of the work.
+
+    With n workers, each worker gets every n-th lane.
+    """
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for position in range(max(len(lanes), len(workers))):
         lane = lanes[position % len(lanes)].lane_id
@@ -115,7 +118,7 @@ def _tightest_limit(pool: Pool, lane: Lane) -> str:
 def _deal(
     units: Sequence[Unit], workers: Sequence[str], *, capped: bool
 ) -> dict[str, tuple[LaneId, ...]]:
-    """Assign workers to units; if there are fewer workers than units, assign units to workers."""
+    """Give each unit at least one worker. If there are too few workers, some get several units."""
     if len(workers) < len(units):
         return _share(units, workers)
     count = [1] * len(units)
@@ -123,8 +126,8 @@ def _deal(
         open_units = [
             at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
         ] or list(range(len(units)))
-        # The unit with the most work per worker gets the next worker. If several have the same, the
-        # first in the pool file gets it.
+        # The unit with the most work per worker gets the next worker. In a tie, the first unit in
+        # the pool file gets it.
         busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
         count[busiest] += 1
     homes = [unit.lanes for unit, own in zip(units, count, strict=True) for _ in range(own)]
@@ -132,7 +135,7 @@ def _deal(
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Assign each unit to the least loaded worker, units with the most work first."""
+    """Assign units, those with the most work first, to the worker with the least work so far."""
     load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):
@@ -154,12 +157,13 @@ def exclusive(
 
     The cases of each model are divided among its keys in proportion to their seats, so that all
     keys finish at about the same time. Each key serves the models in the pool's order and does not
-    wait for other keys. Cases are divided in the random order of their seeds. In the order of
+    wait for other keys. Cases are divided in a random order, by their seeds. In the order of
     collection, one key could get all the cases of one difficulty.
     """
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
-    # During its turn, a model uses the key alone, so ignore the seats of other models.
+    # While a model has its turn, it is the only model on the key, so ignore the seats of other
+    # models.
     seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
     return Assignment(
@@ -183,7 +187,7 @@ def _deal_cases(
     seats: Mapping[tuple[str, str], int],
     latency_s: Mapping[str, float],
 ) -> dict[tuple[str, str], list[str]]:
-    """Assign each case to the key with the least work. Models with few keys come first."""
+    """Assign each case to the key with the least work so far. Models with few keys come first."""
     load_s = {key: 0.0 for _, key in seats}
     shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
@@ -202,7 +206,7 @@ def batch(
     *,
     n_models: int = 1,
 ) -> Assignment:
-    """Run batches of `n_models` models one after another, in the pool's order.
+    """Divide the models into batches of `n_models`, in the pool's order; run one batch at a time.
 
     These are fixes A and B in `docs/benchmark/from-the-scripts.md`.
 
@@ -235,9 +239,9 @@ def batch(
 
 
 def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
-    """Give each key to the model with the fewest keys.
+    """Give each key to the model that has the fewest keys so far.
 
-    A model that gets no key of its own shares the key that has the fewest models.
+    A model that is left without a key shares the key that has the fewest models.
     """
     keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
     dealt: dict[str, list[str]] = {model: [] for model in models}
@@ -269,8 +273,8 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
 def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool) -> Group:
     """Make the only group of mode `serial` (a model's first lane) or `rotate` (all lanes in turn).
 
-    It runs one episode at a time. The broker then rotates without further rules, because it always
-    chooses the lane that was used least recently.
+    It runs one episode at a time. No further rule is necessary for `rotate`, because the broker
+    always chooses the lane that was used least recently.
     """
     first: dict[str, Lane] = {}
     for lane in lanes:
@@ -283,7 +287,7 @@ def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
-    # Each key and instance gets a worker, if there are enough workers.
+    # If there are enough workers, each key and each instance gets its own worker.
     "even": _by_work(_tightest_limit, capped=True),
     "by-key": _by_work(lambda _, lane: lane.key_name),
     "by-model": _by_work(lambda _, lane: lane.model),
@@ -295,12 +299,12 @@ POLICIES: dict[str, Policy] = {
 
 
 def shipped(mode: str) -> Sequence[str]:
-    """The policies that the plugin has for a mode; for mode phase, only suites define policies."""
+    """The plugin's own policies for a mode; for mode phase, there are only policies of suites."""
     return () if mode == PHASE else tuple(POLICIES)
 
 
 def find_policy(word: str, mode: str) -> Policy:
-    """Find the plugin's policy with that name, for a run without another assignment.
+    """Find the plugin's policy with that name, for a run in which no hook returned an assignment.
 
     Raises:
         ConfigError: The plugin has no policy with that name for the mode, or the number in
@@ -378,7 +382,7 @@ def make_assignment(
 
 
 def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
-    """Refuse groups with rules in a shard: it could apply the rules only to its own cases."""
+    """Refuse groups with rules in a shard, which could apply the rules only to its own cases."""
     shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
@@ -408,7 +412,7 @@ def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case])
 
 
 def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iterator[str]:
-    """A message for each unknown lane, group or case, and for each name or case used twice."""
+    """A message for each unknown lane, group or case, and for each repeated name or case."""
     for worker, home in assignment.home.items():
         for lane in home:
             if lane not in lanes:

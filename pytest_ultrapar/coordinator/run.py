@@ -74,19 +74,19 @@ _DEFAULT_SUMMARY = ("model",)
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout of the summary that all tests request; the default if their requests differ."""
+    """The summary layout that all tests request; the default layout if their requests differ."""
     asked = set(tables)
     return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
-    """The state of a run that is the same with and without xdist.
+    """The part of a run's state that is the same with and without xdist.
 
     Attributes:
         planned: How many cases this run has planned; 0 until they are collected.
         recovered: Cases whose finished episodes come from an earlier, interrupted session or from
             the regraded run.
-        n_lost: How many cases had finished in that session but can no longer be read.
+        n_lost: How many cases had finished in the earlier session but can no longer be read.
         cut_off: The cases that an earlier session did not finish; None if there was no such
             session.
         source: The source of answers.
@@ -99,7 +99,7 @@ class Run:
         assignment: The assignment of this run; empty until it is made.
         keys: The API keys that this run holds on this machine; None until it has them.
         last_status: The last status of the broker.
-        may_have_sent: Whether requests may have been sent with the keys.
+        may_have_sent: Whether any request may have been sent with the keys.
         days: The units that remained of each daily limit at the start.
     """
 
@@ -134,7 +134,7 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """Open the run's directory, and copy into it the data that is needed from an earlier run.
+        """Open the run's directory; copy into it the data that the run needs from an earlier run.
 
         Raises:
             ConfigError: The earlier run is in use, does not match this run, or contains nothing
@@ -148,7 +148,8 @@ class Run:
             if options.resume is not None:
                 directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
-                # A host that joins again uses a new directory, so its old one cannot be finished.
+                # A host that joins a cluster run again uses a new directory, so its old directory
+                # cannot be finished.
                 alone = options.cluster_run is None
                 directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
@@ -168,8 +169,8 @@ class Run:
                     directory.discard()
                 directory.close()
                 raise
-            # A replay keeps the earlier run locked to the end, because a replacement for a dead
-            # worker also reads it.
+            # A replay keeps the earlier run locked until it ends, because workers that replace dead
+            # workers read the earlier run, too.
             self._held_run = held_run.pop_all()
         return directory
 
@@ -177,8 +178,8 @@ class Run:
         """Read the state of the run to resume.
 
         Raises:
-            ConfigError: The run was a different shard. Without this check, the error would be that
-                all cases are different.
+            ConfigError: The run was a different shard. Without this check, the message would say
+                that all cases are different.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
         if (directory / FILE_NAME).exists():
@@ -235,7 +236,7 @@ class Run:
             )
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
-            # Stored answers arrive in any order and at any rate, so groups of episodes mean
+            # Stored answers arrive in any order and at any rate. Groups of episodes would mean
             # nothing, and an episode that waits for others could block them.
             assignment = Assignment(assignment.home)
         self._restricted = assignment.is_restricted
@@ -243,8 +244,8 @@ class Run:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
         elif self.resumed is not None:
-            # Sample cases that the earlier session did not finish now run together with all other
-            # cases, so they no longer belong to the sample.
+            # If the earlier session did not finish some cases of the serial sample, they now run at
+            # the same time as other cases. They no longer belong to the sample.
             sample = self.resumed.serial_sample
             self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment
@@ -262,7 +263,7 @@ class Run:
 
         Raises:
             ConfigError: Cases are missing, or their data has changed and no option allows the run
-                to keep the answers.
+                to keep the old answers.
         """
         if self.regraded is None and self.resumed is None:
             return
@@ -281,7 +282,7 @@ class Run:
             refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
-        """Add a note if the data of cases has changed, because their requests may differ, too.
+        """Add a note if the data of cases has changed, because their requests may differ as well.
 
         Raises:
             ConfigError: The replayed run has no answer for any of these cases.
@@ -334,7 +335,7 @@ class Run:
         self.may_have_sent = True
 
     def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
-        """The manifest as it is before the first request.
+        """Make the manifest for the time before the first request.
 
         Raises:
             ConfigError: The resumed run had different cases or settings.
@@ -396,7 +397,8 @@ class Run:
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-        # If the limits are the same, keep the bound until this session has computed its own.
+        # If the limits are the same, keep the earlier lower bound until this session computes its
+        # own.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,
             lanes,
@@ -450,7 +452,7 @@ class Run:
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """Check the lanes that cases need, if the user requested a check; yield lines to print.
+        """If the user requested a check, check the lanes that cases need; yield lines to print.
 
         Call it after `assign` and `keep_keys`.
 
@@ -475,7 +477,7 @@ class Run:
         )
 
     def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
-        """Reserve the keys that cases may use on this machine; wait if another run holds one.
+        """Reserve the keys that cases may use on this machine; if another run holds one, wait.
 
         Also read what remains of each daily limit.
 
@@ -529,16 +531,17 @@ class Run:
         Args:
             at_failure: Whether `-x` or `--maxfail` interrupted it.
         """
-        # A failed test would fail again with its stored answer, and `-x` would stop the run again.
+        # The failed test fails again with its stored answer, and `-x` would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
         if self.cluster is not None:
             return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):
-            # Regrading starts again from the beginning, because it costs nothing.
+            # A regrade is not resumed. It starts again from the beginning, because it costs
+            # nothing.
             return same
         if self.options.out is not None:
-            # A run outside the default directory is not found by its id, and the option that named
-            # its directory must be left out.
+            # A run outside the default directory cannot be found by its id, so use its path. The
+            # option that named its directory must be left out.
             return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"
         if self.options.resume is not None:
             return same
@@ -557,10 +560,10 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether the run's files count: they do if it has only one host or this host has joined.
+        """Whether the files count as results: the run has only one host, or this host has joined.
 
-        The files of a host that never joined do not belong to the cluster run. With them, a merge
-        of all directories would fail.
+        The files of a host that never joined do not belong to the cluster run. A merge that
+        included them would fail.
         """
         alone = self.options.cluster_run is None
         return alone or (self.cluster is not None and self.cluster.whole is not None)

@@ -1,4 +1,4 @@
-"""The gate of a run: its rules are checked before the first request and applied at the end."""
+"""The gate of a run: its rules are validated before the first request and applied at the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Judgement:
 
     Attributes:
         lines: Lines for the terminal.
-        failures: One sentence that says why the run does not pass; empty if it passes.
+        failures: A tuple with one sentence that says why the run does not pass; empty if it passes.
     """
 
     lines: tuple[str, ...]
@@ -104,7 +104,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
 
     Raises:
         ConfigError: A rule cannot be parsed, measures speed in a run that sends nothing, or needs a
-            baseline that is missing. Or the baseline cannot be used.
+            baseline that is missing. The same error is raised if the baseline cannot be used.
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 _SAMPLE = "--ultrapar-baseline"
-"""Name of the sample's group; no policy uses this name."""
+"""The name of the sample's group, which no policy uses."""
 _MEASURED = "after --ultrapar-baseline"
-"""Name of the group for all cases that the policy puts into no group."""
+"""The name of the group for all cases that are in no group of the policy."""
 
 
 def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
             "run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
-        (case.case_id for case in cases if not case.stage),  # the others wait for other cases
+        (case.case_id for case in cases if not case.stage),  # cases with a stage wait for others
         key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])
@@ -55,10 +55,10 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
 def with_serial_sample(
     assignment: Assignment, cases: Sequence[Case], lanes: Sequence[Lane], sample: Collection[str]
 ) -> Assignment:
-    """Return the assignment with the sample first: one episode at a time, as in mode `serial`.
+    """Put the sample first in the assignment, with one episode at a time as in mode `serial`.
 
-    All other cases keep their rules, but wait until the sample's last episode has ended; delays
-    count from then on. Cases without a group get a group of their own, so that they also wait.
+    All other cases keep their rules, but wait until the sample's last episode has ended. Delays
+    start at that time. Cases without a group get a group of their own, so that they also wait.
 
     Args:
         assignment: The policy's assignment, which is valid.
@@ -79,7 +79,7 @@ def with_serial_sample(
     bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
-        # As in a run without a sample, these cases are dispatched before cases of other groups.
+        # Dispatch these cases before cases of other groups, as in a run without a sample.
         groups.insert(0, Group(_MEASURED, free, after=(_SAMPLE,)))
     first = msgspec.structs.replace(serial, name=_SAMPLE)
     return Assignment(home=assignment.home, groups=(first, *groups))

@@ -31,13 +31,13 @@ _PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
 
 
 class Services:
-    """Starts a run's processes. `stop` ends them. They also end if this process ends or is killed.
+    """Starts and stops a run's processes. They also end if this process ends or is killed.
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
         days: The daily limits that the broker counts.
         known: Facts about lanes that the broker knows before the first request.
-        faults: The fault script of the run's simulated provider; None if it has no faults.
+        faults: The fault script of the run's simulated provider; None if there is no script.
         shared: Rows of limits that the run shares with other hosts (`BrokerSettings`).
         shares: Settings for the process that tells the broker its shares.
     """
@@ -70,7 +70,7 @@ class Services:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
-            running_at: URL of a simulated provider that is already running; None: start one.
+            running_at: URL of a simulated provider that is already running; None starts one.
             faults: File with the faults of the provider that this run starts.
             option: Name of the option for the URL, for messages.
 
@@ -149,7 +149,7 @@ class Services:
             written: Called from time to time with the number of cases in the tables and the total
                 number of cases.
             meanwhile: Called once, while another process makes the tables.
-            said: Called with a sentence if that process has already ended.
+            said: Called with a sentence if the process from `start_compactor` has already ended.
 
         Raises:
             ResultsError: The tables could not be made.
@@ -179,7 +179,7 @@ class Services:
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Cancel the HTML report if the run waits only for it; return whether it was cancelled."""
+        """Cancel the HTML report if the run waits only for it; return whether this was done."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
@@ -196,7 +196,7 @@ class Services:
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
         """Start a broker process. Used only with xdist.
 
-        Call it when the run holds its keys: the new process then holds them, too, until it ends.
+        Call it once the run holds its keys. The new process then holds them, too, until it ends.
 
         Args:
             settings: The settings from `broker_settings`.
@@ -209,7 +209,7 @@ class Services:
     def broker_settings(
         self, episode_timeout_s: float, wait_for_servers_s: float
     ) -> BrokerSettings:
-        """Return the settings for the run's broker, whether it has its own process or not.
+        """Return the settings for the run's broker, in its own process or in this one.
 
         Args:
             episode_timeout_s: The longest duration of an episode, in seconds.
@@ -228,7 +228,7 @@ class Services:
         )
 
     def unused_faults(self) -> tuple[str, ...]:
-        """Faults in the script that matched no request of this session. Call it after `stop`."""
+        """The script's faults that matched no request of this session. Call it after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
         from pytest_ultrapar.simulator.faults.selection import unused_faults  # noqa: PLC0415 - only when asked for

@@ -1,8 +1,8 @@
 """The terminal that pytest writes to, shared with a thread that shows progress.
 
 The lines of that thread appear below pytest's output, and are removed before pytest writes again.
-The cursor always returns to the place where pytest left it. The code need not know that place, so
-it also works if the user resizes the terminal.
+The cursor always returns to the place where pytest left it. The code does not need to know that
+place, so it also works after the user has resized the terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERASE_BELOW = "\x1b[J"
 
 
 class SharedTerminal:
-    """Replaces the file that pytest's terminal writer writes to, until `close`.
+    """Replaces the file that pytest's terminal writer uses, until `close`.
 
     By default (`--capture=fd`) pytest captures the output of tests: it replaces stdout with another
     file. That would also capture a thread that writes to stdout. Therefore this class writes to the
@@ -110,7 +110,7 @@ class SharedTerminal:
 
     @contextlib.contextmanager
     def lent(self) -> Generator[None]:
-        """Remove the lines while other programs write to the terminal; then start a new line."""
+        """While other programs write to the terminal, remove the lines; then start a new line."""
         with self._lock:
             self.clear()
             self._n_lent += 1
@@ -119,14 +119,15 @@ class SharedTerminal:
         finally:
             with self._lock:
                 self._n_lent -= 1
-                # The cursor's column is unknown. Write as many spaces as the terminal has columns:
-                # they fill an empty line, or else continue on the next line.
+                # The cursor's column is unknown. Write as many spaces as the terminal has columns.
+                # They fill the current line if it is empty; otherwise they continue on the next
+                # line.
                 self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
                 self._column = 0
                 internals.mark_line_ended(self._writer)
 
     def line(self, text: str) -> None:
-        """Write a permanent line. If pytest has begun a line, write below it."""
+        """Write a permanent line. If pytest has an unfinished line, write below that line."""
         with self._lock:
             begun = "\n" if self._column else ""
             self._out(f"{begun}{text}\n")

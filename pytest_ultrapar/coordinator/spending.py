@@ -1,4 +1,4 @@
-"""Read and report the spending of a run with budgets, before its session and after it."""
+"""Read and report how much a run with budgets has spent, before and after its session."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     """Open or create the spending file, before the manifest with the budget is written.
 
     If earlier sessions had no budget, their spending is computed from the journal and today's
-    prices. Those sessions reserved no money, so the cost of requests without an answer is unknown.
+    prices. Sessions without a budget reserve no money, so the cost of their requests without an
+    answer is unknown.
 
     Args:
         directory: Directory of a run that has a budget now.
         manifest: Manifest of this session.
-        earlier: Manifest of the session before, if there was one.
+        earlier: Manifest of the previous session, if there was one.
 
     Returns:
         A sentence about a problem or an unknown cost; usually empty.
@@ -77,7 +78,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
 
 
 def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
-    """The cost of all answers by lane, in units, and the number of requests of unknown cost."""
+    """The cost of all answers by lane, in units, and how many requests have an unknown cost."""
     spent: dict[str, int] = {}
     n_unknown = 0
     for _, record in GrowingJournal(directory / "journal").new():

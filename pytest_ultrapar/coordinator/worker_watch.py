@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""Added to an episode's deadline: even a busy machine lets each thread run within this time."""
+"""Seconds to add to an episode's deadline. Even on a busy machine, every thread gets to run within
+this time."""
 LOOK_S = 1.0
 
 
@@ -67,7 +68,7 @@ class WorkerWatch:
         client: BlockingBrokerClient | None = None
         try:
             while not self._stopped.wait(LOOK_S):
-                # The broker starts once the run has its keys; until then workers have no engine.
+                # The broker starts once the run holds its keys; until then workers have no engine.
                 broker = self._coordinator.run.services.broker
                 if client is None and broker is not None:
                     client = BlockingBrokerClient(broker.path, broker.token, name="watch")
@@ -92,8 +93,9 @@ class WorkerWatch:
 class WorkerSilence:
     """Measures, with regular checks, how long each worker has been silent.
 
-    A check adds at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
-    closed lid, a machine that swaps), the workers may have been stopped, too.
+    Each check adds at most twice the usual interval to a worker's silence. If the watcher itself
+    did not run for longer (Ctrl-Z, a closed lid, a machine that swaps), the workers may not have
+    run either.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:
@@ -134,7 +136,7 @@ class WorkerSilence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """The sign of life of a worker without a connection: now, unless its process is stopped."""
+    """When a worker without a connection last showed life: now, unless its process is stopped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.coordinator import Coordinator
 
 _MOST_IN_A_ROW = 5
-"""After this many failures in a row, stop: a process that can never start would be started again
-and again."""
+"""How many failures in a row end the session. Without a limit, a worker that can never start would
+be started again and again."""
 _KEPT_TO_THE_END = 1
-"""A worker starts an item only if it also has the next one, or was told to shut down
-(`WorkerInteractor.run_one_test`)."""
+"""A worker keeps its last item until it is told to shut down. Before that, it starts an item only
+if it also has the next one (`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:
@@ -61,7 +61,8 @@ class ControllerSession:
     ends with a method in parentheses, that method of `DSession` is the caller.
 
     Attributes:
-        config: As in xdist's schedulers; pytest-rerunfailures reads it after a worker has died.
+        config: pytest's configuration, as in xdist's schedulers. pytest-rerunfailures reads it
+            after a worker has died.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -77,8 +78,8 @@ class ControllerSession:
         # Created when all workers have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        # For each process: its id, and its clock, CPU time and wait for a CPU before the first
-        # case.
+        # For the controller and the broker: the process id, and the clock, CPU time and wait for a
+        # CPU before the first case.
         self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that run one episode at a time.
         self._alone: set[str] = set()
@@ -86,7 +87,7 @@ class ControllerSession:
         self._homes: dict[str, HomeShare] = {}
         self._unclaimed: dict[int, DispatchItem] = {}
         self._claims = self._is_broken = False
-        # Workers that have reported an item since they last got one.
+        # Workers that have reported an item since they last got a new one.
         self._hungry: set[str] = set()
         self._reported: set[int] = set()
 
@@ -100,8 +101,8 @@ class ControllerSession:
         """
         dsession = config.pluginmanager.getplugin("dsession")
         handle_packed(dsession)
-        # `NodeManager.setup_nodes` does not catch these errors: if a worker were killed during
-        # startup, the session would end with an internal error.
+        # `NodeManager.setup_nodes` does not handle these errors: if a worker is killed during
+        # startup, the session ends with an internal error.
         start_again(dsession.nodemanager)
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
@@ -130,23 +131,23 @@ class ControllerSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> ControllerSession:
         """Return this object as the scheduler. Called once."""
-        # As in `LoadScheduling.__init__` of xdist: `nodes` may contain a replacement while one of
-        # the first workers is not up yet.
+        # Take the number of workers from the options, as xdist's `LoadScheduling.__init__` does:
+        # `nodes` may contain a replacement while one of the first workers has not started yet.
         self._n_workers = n_workers(config)
         return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """End with exit code 4 if a worker found an error in the suite."""
-        # `DSession.worker_collectionfinish` calls this before it notes that the worker has
+        # `DSession.worker_collectionfinish` calls this before it registers that the worker has
         # collected, so the first workers have no items yet. A replacement may report an error in
-        # cases that this run does not have. Then `add_node_collection` decides whether the run
-        # continues.
+        # cases that this run does not have. In that case, `add_node_collection` decides whether the
+        # run continues.
         if self._is_other_than_dispatched(ids):
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that an item's last report has arrived, and which episodes the worker has ended."""
+        """Record which items have their last report, and how many episodes the worker has ended."""
         # xdist adds the position and the worker (`WorkerController.process_from_remote`,
         # `DSession.worker_testreport`). The plugin's own reports on lost cases have neither.
         dispatch = self._dispatch
@@ -163,12 +164,12 @@ class ControllerSession:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_internalerror(self) -> None:
-        """Note an internal error: xdist prints a worker's error, but would end with exit code 0."""
+        """Record an internal error of a worker: xdist prints it, but would end with exit code 0."""
         self._is_broken = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Read the broker's last status before it ends; note how busy both processes were."""
+        """Read the broker's last status before it ends; record its CPU use and this process's."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
@@ -182,7 +183,7 @@ class ControllerSession:
                 self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
-        """Close the connection to the broker, and remove an error that a late worker has left."""
+        """Close the connection to the broker, and remove an error that a worker wrote too late."""
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
@@ -213,7 +214,7 @@ class ControllerSession:
 
     @property
     def tests_finished(self) -> bool:
-        """Whether workers can be told to shut down, so that they run their last item.
+        """Whether workers can be told to shut down, which makes them run their last item.
 
         Called after every message (`loop_once`). One message may report many items, so workers also
         get new items here. The value is true if no item is left to dispatch and each worker has at
@@ -244,15 +245,15 @@ class ControllerSession:
         )
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """Note that a worker has started and is about to collect (`worker_workerready`)."""
+        """Record that a worker has started and is about to collect (`worker_workerready`)."""
         self._nodes[node.gateway.id] = node
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
-        """Note that a worker has collected (`worker_collectionfinish`).
+        """Record what a worker has collected (`worker_collectionfinish`).
 
-        A replacement gets the home of a worker that died. If it has collected different tests, it
-        gets no case and stays idle until the run ends; the run ends immediately if no other worker
-        can run the remaining items.
+        A replacement gets the home of a worker that died. If the replacement has collected
+        different tests, it gets no case and stays idle until the run ends. If no other worker can
+        run the remaining items, the run ends immediately.
         """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -273,7 +274,7 @@ class ControllerSession:
             self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Begin once all workers have collected; later, dispatch items to each replacement.
+        """Start dispatching once all workers have collected; later, dispatch to each replacement.
 
         Called after `add_node_collection` (`worker_collectionfinish`).
         """
@@ -284,7 +285,7 @@ class ControllerSession:
             self._coordinator.prepare_end()
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
-        """Note that a worker has reported an item (`worker_runtest_protocol_complete`)."""
+        """Record that a worker has reported an item (`worker_runtest_protocol_complete`)."""
         assert self._dispatch is not None
         self._dispatch.reported(node.gateway.id, item_index)
         self._hungry.add(node.gateway.id)
@@ -303,11 +304,11 @@ class ControllerSession:
         """Remove a worker that ended (`worker_workerfinished`) or crashed (`worker_errordown`).
 
         Returns:
-            The test that it was running, which xdist then reports as failed; None if that was a
-            case, because the plugin reports cases itself.
+            The test that the worker was running, which xdist then reports as failed. None if that
+            test was a case, because the plugin itself reports cases.
         """
         worker = node.gateway.id
-        del self._nodes[worker]  # KeyError if the worker never started: xdist expects that
+        del self._nodes[worker]  # a KeyError if the worker never started, as xdist expects
         self._hungry.discard(worker)
         if self._dispatch is None:
             return None
@@ -320,8 +321,8 @@ class ControllerSession:
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
-        # An item whose teardown report has arrived is done: only xdist's own "complete" message was
-        # lost.
+        # If an item's teardown report has arrived, the item is done, and only xdist's own
+        # "complete" message was lost.
         pending = [index for index in pending if index not in self._reported]
         running = {noted_at(note_of(self._coordinator.run.directory.path, worker))}
         with _stopping_on_lost_journal():
@@ -422,7 +423,7 @@ class ControllerSession:
                 self._case_ids[index] = case.case_id
                 rank, group = place.get(case.case_id, (-1, ""))
                 # Dispatch a case after the cases that it needs. Otherwise workers could have only
-                # cases that wait.
+                # cases that wait for others.
                 rank += case.stage * (1 + len(place))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
@@ -450,14 +451,14 @@ class ControllerSession:
     def _forget(self, nodeids: Iterable[str]) -> None:
         """Remove a dead worker's reports on items that run again, so that no item counts twice.
 
-        The worker may have died after the report of an item's call and before the report of its
+        The worker may have died after it reported an item's call and before it reported the item's
         teardown.
         """
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
         # pytest builds its last line and the output of `-rA` from these lists
-        # (`TerminalReporter.stats`). Warnings stay: they were raised, no matter how the item ended.
+        # (`TerminalReporter.stats`). Keep warnings: they were raised, no matter how the item ended.
         again = set(nodeids)
         for category, reports in reporter.stats.items():
             if category != "warnings":
@@ -506,9 +507,9 @@ class ControllerSession:
     def _claimed(self, indices: Sequence[int]) -> None:
         """Queue the claimed cases on this host."""
         assert self._dispatch is not None
-        # If the server forgot a claim, a case may be claimed again; it is then already queued.
+        # If the server lost a claim, this host may claim a case again that is already queued.
         found = [self._unclaimed.pop(index, None) for index in indices]
-        # Forget reports from an earlier claim that this host had lost.
+        # Forget the reports from an earlier claim that this host lost.
         self._reported.difference_update(indices)
         self._dispatch.append_items(item for item in found if item is not None)
         self._send_to_all(self._dispatch)
@@ -546,8 +547,8 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 return setup_node(spec, putevent)
             except (OSError, EOFError) as error:
                 said = error
-                # If the gateway started before its process died, it keeps the name. execnet uses no
-                # name twice (`Group._register`).
+                # If execnet registered the gateway before the process died, the name is taken:
+                # execnet accepts no name twice (`Group._register`).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         raise pytest.UsageError(

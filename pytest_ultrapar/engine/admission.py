@@ -1,4 +1,4 @@
-"""Queue the cases that wait for their first lease, and limit how many ask for one at a time."""
+"""Queue the cases that wait for their first lease, and limit how many ask for it at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Queued(Protocol):
 
 T = TypeVar("T", bound=Queued)
 MOST_ASKING = 64
-"""How many cases of a queue ask at the same time: enough to fill 300 seats in five iterations of
-the loop."""
+"""How many cases of a queue ask for a lease at the same time: enough to fill 300 seats in five
+iterations of the loop."""
 Line = tuple[str, str]
 """The model and the group of a queue's cases."""
 
 
 class Admission(Generic[T]):
-    """Queues of waiting cases, one per model and group. The engine requests their leases."""
+    """Queues of waiting cases, one for each model and group. The engine requests their leases."""
 
     def __init__(self, most_open: int) -> None:
         """Start with empty queues.
@@ -52,8 +52,8 @@ class Admission(Generic[T]):
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
-        # Count each queue separately. Cases that may not start yet must not block the cases that
-        # they wait for, and one model must not block another.
+        # Count each queue separately. Otherwise cases that must not start yet could block the cases
+        # that they wait for, and one model could block another.
         if self._n_open + self._asking[line] >= self._most_open:
             return None
         self._asking[line] += 1

@@ -1,7 +1,7 @@
-"""Answers, and what they mean to the episode that sent the request and to the broker.
+"""Answers, and what they mean for the broker and for the episode that sent the request.
 
-Suites import this module with `Llm`. So it does not import the HTTP client, which takes 0.1 s and
-which a run that only lists tests does not need.
+Suites import this module with `Llm`. So this module does not import the HTTP client: that takes 0.1
+s, and a run that only lists tests does not need it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Answer:
 
     Attributes:
         headers: The headers; lookup ignores case.
-        body: The decoded body; for a stream, all of it that arrived.
+        body: The decoded body; for a stream, the part that has arrived.
         t_first_byte_s: When the headers arrived, in seconds of the monotonic clock.
         stream: The stream that was read from the body; None if the answer was not a stream.
     """
@@ -56,14 +56,14 @@ class Answer:
 class Pieces:
     """A streamed answer on its way to its reader.
 
-    The engine reads it as fast as the server sends it. Otherwise a reader that is slow or has left
-    would occupy a seat that the provider has already freed.
+    The engine reads the stream as fast as the server sends it. Otherwise a reader that is slow, or
+    that has disconnected, would occupy a seat that the provider has already freed.
 
     Attributes:
         status: The HTTP status.
         headers: The HTTP headers, with lower-case lookup. None until the first piece arrives; until
             then the request may be sent again.
-        failure: An error in the stream that concerns the request; the reader receives it.
+        failure: An error in the request that the stream reports; it is passed on to the reader.
         is_whole: Whether the answer is complete, even if its connection is still open.
     """
 
@@ -91,19 +91,19 @@ class Pieces:
         self._news.set()
 
     def take(self) -> bytes:
-        """Take all bytes that arrived since the last call; empty if none did."""
+        """Take all bytes that have arrived since the last call; may be empty."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
 
     async def news(self) -> None:
-        """Wait for a piece or a call of `wake`; return at once if one came since the last wait."""
+        """Wait for a piece or for `wake`; return at once if either came since the last wait."""
         await self._news.wait()
         self._news.clear()
 
 
 class ClientGoneError(Exception):
-    """The client left before its request was sent, so the request is not sent."""
+    """The client disconnected before its request was sent, so the request is not sent."""
 
 
 class TooLateError(Exception):
@@ -116,7 +116,8 @@ class Request(Protocol):
     Attributes:
         messages: The readable text of the request.
         tokens: The estimated tokens of the request and its answer; 0 if no limit counts them.
-        most: The maximum it may cost (`TokenEstimates.most`); None if its model has no budget.
+        most: The maximum number of tokens that it may use (`TokenEstimates.most`); None if its
+            model has no budget.
         pieces: Gets the answer as it arrives, if the client asked for a stream. Once a part of the
             answer may have reached the client, the request is not sent again.
     """
@@ -132,12 +133,12 @@ class Request(Protocol):
     def most(self) -> TokenBounds | None: ...  # noqa: D102
 
     def begin(self) -> bool:
-        """Note that a lane is free for the request; return whether to send it."""
+        """Record that a lane is free for the request; return whether to send it."""
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Return the address for the request on a lane, and the body to send there.
 
-        This is called once per lane, however often the request is sent there.
+        This is called only once per lane, even if the request is sent there several times.
         """
 
 
@@ -148,7 +149,7 @@ class ClientAnswer:
     Attributes:
         headers: The headers of the answer, except for headers of the connection.
         body: The whole body, or its stream.
-        fault: The error in the request, if the answer reports one.
+        fault: The error in the request, if the answer reports an error.
     """
 
     status: int
@@ -174,7 +175,7 @@ class StreamRelay:
         self._task.add_done_callback(self._pieces.wake)
 
     async def next(self) -> bytes:
-        """Wait for one or more events and return them; empty after the last event.
+        """Wait for events and return at least one; return an empty value after the last event.
 
         Raises:
             InfraError: The stream broke.
@@ -189,7 +190,7 @@ class StreamRelay:
 
     @property
     def fault(self) -> PromptRefused | BadRequestError | None:
-        """The error in the request, if the stream has reported one so far."""
+        """The error in the request, if the stream has reported an error so far."""
         failure = self._pieces.failure
         if failure is None:
             return None
@@ -199,7 +200,7 @@ class StreamRelay:
         return BadRequestError(message)
 
     async def begin(self) -> bool:
-        """Wait for the first piece; return False if the answer ended without one."""
+        """Wait for the first piece; return False if the answer ended before a piece came."""
         while not self._pieces.has_begun and not self._task.done():
             await self._pieces.news()
         return self._pieces.has_begun
@@ -211,7 +212,7 @@ class StreamRelay:
 
     def close(self) -> None:
         """End the stream because its reader is gone, and free the seat."""
-        # After the last piece, the task only has to return the connection.
+        # After the last piece, let the task run: it only has to return the connection.
         if not self._pieces.is_whole:
             self._task.cancel()
 
@@ -237,7 +238,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         # The reply is new and not shared yet. Copying it would take longer than reading the answer.
         object.__setattr__(found, "body", body_text(answer.body))
         return found
-    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed for failures only
+    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed only for failures
 
     return as_taught(found, endpoint.patterns)
 
@@ -254,14 +255,14 @@ def feedback_from(
     answer: Answer | Failure | None,
     late_s: float,
 ) -> Feedback:
-    """Return the facts about an answer that the broker needs in addition to its outcome.
+    """Return the facts about an answer that the broker needs besides the outcome.
 
     Args:
         result: The answer as it was read; None if there was no answer.
         endpoint: Determines whether the headers of all answers are read, or only the headers of
             failures.
         answer: The result of the exchange.
-        late_s: Seconds from the grant of the lease to the send.
+        late_s: How long after the grant of the lease the request was sent, in seconds.
     """
     allowance = None
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
@@ -282,7 +283,7 @@ def feedback_from(
     if result is None:
         return told
     tokens = None
-    # Both numbers must be there: a missing number does not mean 0.
+    # Use the numbers only if both are there: a missing number does not mean 0.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
     return replaced(
@@ -295,5 +296,5 @@ def feedback_from(
 
 
 def _words(failure: Failure) -> int:
-    """Hash the words of a failure, ignoring words that contain digits, such as ids."""
+    """Hash the words of a failure's message, except words that contain digits, such as ids."""
     return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

@@ -23,7 +23,7 @@ _CANCELLED = "the case, or its `await llm.run(...)`, was cancelled"
 
 
 class _Call:
-    """A function in its thread, as the loop sees it.
+    """The loop's view of a function that runs in a thread.
 
     Attributes:
         is_over: Whether the episode no longer waits for the function.
@@ -44,21 +44,21 @@ _of_thread: ContextVar[_Call | None] = ContextVar("of_thread", default=None)
 
 
 async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-    """Call a function in a new thread, in a copy of this context; return its result or raise."""
+    """Call a function in a new thread, with a copy of this context; pass on its result or error."""
     call, context = _Call(), copy_context()
     context.run(_of_thread.set, call)
     done: concurrent.futures.Future[T] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()  # from now on `cancel` has no effect on it
+    done.set_running_or_notify_cancel()  # from now on, `done.cancel` has no effect
 
     def work() -> None:
         try:
             done.set_result(context.run(function, *args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
             ended = RuntimeError("the function raised StopIteration")  # futures refuse the original
             ended.__cause__ = error
             done.set_exception(ended if isinstance(error, StopIteration) else error)
 
-    # Not a thread pool: when Python exits, it waits for the threads of a pool.
+    # Do not use a thread pool: when Python exits, it waits for the pool's threads.
     Thread(target=work, name=f"ultrapar-{function!r:.50}", daemon=True).start()
     try:
         return await asyncio.wrap_future(done)
@@ -67,7 +67,7 @@ async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) ->
 
 
 def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> Wait:
-    """Return the function that a thread calls to wait for a coroutine of an episode's client.
+    """Return a function with which a thread waits for a coroutine of an episode's client.
 
     Args:
         loop: The episode's loop, on which coroutines run.
@@ -96,7 +96,8 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
         try:
             return asyncio.run_coroutine_threadsafe(under_way(), loop).result()
         except concurrent.futures.CancelledError:
-            # This class is an `Exception`, so an agent would treat it as a failed request.
+            # `concurrent.futures.CancelledError` is an `Exception`, so an agent would treat it as a
+            # failed request.
             raise asyncio.CancelledError(_CANCELLED) from None
 
     return wait

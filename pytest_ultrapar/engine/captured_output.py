@@ -1,8 +1,8 @@
 """Collect the output and log of episodes, separately from the output of the running test.
 
-Many episodes run at the same time, and not in pytest's thread, so a print could appear under any
-test. A context variable holds the output of the current episode. `sys.stdout` is wrapped once per
-run, and a logging handler collects the log records.
+Many episodes run at the same time, and not in pytest's thread, so their prints could appear under
+any test. A context variable holds the output of the current episode. `sys.stdout` is wrapped once
+per run, and a logging handler collects the log records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeOutput:
-    """The output and log text of one episode; `beginning` limits the length of each."""
+    """The output and the log of one episode; `beginning` limits the length of each."""
 
     __slots__ = ("_log", "_stdout")
 
@@ -52,7 +52,7 @@ current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", 
 
 
 class RoutedStream:
-    """A text stream that adds an episode's text to its record, and passes other text to `wrapped`.
+    """A text stream that records the text of episodes, and passes all other text to `wrapped`.
 
     It deliberately is not an `io` class: all other attributes (`buffer`, `encoding`, `getvalue`,
     `seek`) come from the wrapped stream, and pytest's capture uses many of them.
@@ -94,5 +94,5 @@ class EpisodeLogHandler(logging.Handler):
 
 
 def is_outside_episodes(_record: logging.LogRecord | None = None) -> bool:
-    """Whether this code runs outside episodes; as a logging filter, it drops episodes' records."""
+    """Whether this code runs outside episodes. As a logging filter, it drops episodes' records."""
     return current_output.get() is None

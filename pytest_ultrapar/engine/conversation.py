@@ -24,11 +24,12 @@ class Conversation(msgspec.Struct):
 
     Attributes:
         failure: The failure that ends the episode, even if the suite's code continues (`fail`).
-        troubles: For each role, the last failure of the current request, as long as that request
-            must be sent again. The case's own model has the role "".
-        n_unawaited: The number of `llm.chat` calls that were never awaited, and so sent nothing.
+        troubles: For each role, the last failure of the current request, until that request gets an
+            answer. The case's own model has the role "".
+        n_unawaited: The number of `llm.chat` calls that were never awaited and therefore sent
+            nothing.
         exchanges: Stores requests and answers; None if they are not stored.
-        keeps_text: Whether messages are stored if requests and answers are not.
+        keeps_text: Whether messages are stored even if requests and answers are not.
     """
 
     attempts: list[Attempt] = []
@@ -99,13 +100,13 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Record a request and its answer; if every attempt fails, record the last one.
+        """Record a request and its answer. If every attempt fails, the last one stays recorded.
 
         Args:
             turn: The number of the request in the episode, from 0.
-            endpoint: The endpoint that it was sent to.
+            endpoint: The endpoint to which the request was sent.
             body: The body that was sent.
-            answer: The answer; None if the request was cancelled by this process.
+            answer: The answer; None if this process cancelled the request.
             result: The answer as it was read.
         """
         if self.exchanges is None:
@@ -113,7 +114,8 @@ class Conversation(msgspec.Struct):
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
             is_of_request = result.outcome in _OF_THE_REQUEST
-            # Half an answer may be useful, but the error page of a server that is down is not.
+            # Half an answer may be useful, but the error page of a server that is down is not
+            # useful.
             if answer.stream is not None or not (is_of_request or result.came):
                 half = None if is_of_request else result.came
                 answer = replace(answer, body=b"" if half is None else as_one_body(half))
@@ -150,7 +152,7 @@ class Conversation(msgspec.Struct):
     def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
         """Return the number of earlier exchanges, and the new attempts and exchanges.
 
-        They are new if they were added after the last call. The result is None if there is no new
+        An item is new if it was added after the last call. The result is None if there is no new
         exchange, or if exchanges are not stored.
         """
         n_attempts, n_before = self._n_told
@@ -169,7 +171,7 @@ class Conversation(msgspec.Struct):
         for turn, messages in self._unsent.items():
             try:
                 sent = _as_text({"messages": list(messages)}).encode()
-            except TypeError:  # the episode got this error
+            except TypeError:  # the episode has already got this error
                 continue
             role = self._roles.get(turn, "")
             self.exchanges.add(turn, api="", path="", status=None, sent=sent, role=role)

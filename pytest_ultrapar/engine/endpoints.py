@@ -31,7 +31,7 @@ class Endpoint:
         api_name: The model or deployment name to send.
         timeout_s: The time limit for one request, in seconds.
         stream: Whether requests ask for streams.
-        max_tokens: The maximum tokens of an answer if a suite does not set any.
+        max_tokens: The maximum number of tokens in an answer, if a suite does not set a maximum.
         parameters: The names under which a suite's parameters are sent, if they differ from the
             suite's names. None means that the parameter is not sent.
         patterns: The pool's regular expressions for the provider's messages, by their meaning.
@@ -40,7 +40,7 @@ class Endpoint:
         route: The route to the server.
         api: The format of requests and answers.
         model: The pool's name for the model.
-        base_url: The common beginning of the URLs of all resources.
+        base_url: The beginning that the URLs of all resources have in common.
         version: The provider's `api_version`.
         headers: Additional headers to send, with names in lower case.
         resource: The requested resource, one of the API's `serves`; empty for `llm.chat()`.
@@ -156,10 +156,10 @@ def endpoints(
 
 
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
-    r"""Copy messages or parameters, with unpaired surrogates written as text such as `\ud800`.
+    r"""Copy messages or parameters, but write unpaired surrogates as text such as `\ud800`.
 
-    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite may
-    rightly send such an answer back. Answers show them in the same form (`apis.server_json`).
+    JSON in UTF-8 cannot contain surrogates. But a model can write them as escapes, and a suite may
+    legitimately send such an answer back. Answers show them in the same form (`apis.server_json`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
@@ -174,14 +174,14 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
     """Return the messages of a conversation; a string becomes one user message.
 
     Args:
-        said: The messages, or the string, from the suite.
+        said: The suite's messages or string.
         system: The system message to put first, if any.
 
     Raises:
         TypeError: `said` is neither a string nor a list of dicts, or contains a system message in
             addition to `system`.
     """
-    # A suite without a type checker may pass values of any type.
+    # A suite that does not use a type checker may pass values of any type.
     given: object = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
         raise TypeError(
@@ -198,12 +198,12 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
 
 
 def check_request(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that cannot be sent, or that would have a different meaning when sent.
+    """Refuse parameters that cannot be sent, or whose meaning would change when they are sent.
 
     Raises:
         ValueError: A parameter is not a finite number.
     """
-    # JSON has no NaN. It would be sent as null, which has a different meaning.
+    # JSON has no NaN. The number would be sent as null, which has a different meaning.
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"llm.chat() got {name}={value}; a number must be finite")
@@ -230,7 +230,7 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
     try:
         return endpoint.api.request(endpoint.api_name, messages, parameters)
     except UnicodeEncodeError:
-        # Searching for surrogates first would take as long as encoding the request.
+        # Do not search for surrogates first: that would take as long as encoding the request.
         return endpoint.api.request(
             endpoint.api_name, without_surrogates(messages), without_surrogates(parameters)
         )

@@ -1,7 +1,7 @@
-"""The engine: a thread with an event loop that runs episodes before pytest reaches their tests.
+"""The engine: a thread whose event loop runs episodes before pytest reaches their tests.
 
 pytest calls tests one after another in the main thread. A loop in that thread would stop while a
-test grades, and all requests in flight would stop with it.
+test grades, and so would all requests in flight.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeSt
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
-"""The time between two heartbeats. The main thread holds the interpreter lock for 5 ms at a time
-(`sys.getswitchinterval`), and a shorter interval would only measure this."""
+"""The time between two heartbeats, in seconds. The main thread holds the interpreter lock for 5 ms
+at a time (`sys.getswitchinterval`), so a shorter interval would only measure that."""
 
 
 class LoopLag:
-    """Counts the heartbeats of the engine's loop and how late they are; any thread may read it.
+    """Counts the heartbeats of the engine's loop and measures their delay. Any thread may read it.
 
     The loop also lags while a busy main thread holds the interpreter lock. That lag is included.
 
@@ -53,7 +53,7 @@ class LoopLag:
         self._now_s = now_s
         self._cpu_use = cpu_use
         self._due_s = math.inf
-        # Wall time, CPU time and waiting time for a CPU while episodes were open, in seconds.
+        # While episodes were open: wall time, CPU time and the time waiting for a CPU, in seconds.
         self._spent = [0.0, 0.0, 0.0]
         self._n_beats = 0
         self._late_s = 0.0
@@ -61,11 +61,11 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """How many seconds the next beat is overdue now, >= 0; 0 if no beat is due."""
+        """How long the next beat has been overdue, >= 0 seconds; 0 if no beat is due."""
         return max(0.0, self._now_s() - self._due_s)
 
     def overdue(self) -> tuple[float, float]:
-        """Return when the next beat is due (infinity for never) and how many seconds late it is."""
+        """Return when the next beat is due (infinity: never), and how many seconds it is late."""
         return self._due_s, self.lag_s
 
     def beat(self, *, busy: bool) -> None:
@@ -82,14 +82,15 @@ class LoopLag:
             self._late_s += late_s
             self._latest_s = max(self._latest_s, late_s)
         if busy != was_busy:
-            # The sum adds the times at which episodes ended and subtracts their start times.
+            # When the first episode begins, subtract the current time; when the last one ends, add
+            # it. The sum is the time with open episodes.
             sign = -1 if busy else 1
             for at, at_s in enumerate((now_s, *self._cpu_use())):
                 self._spent[at] += sign * at_s
         self._due_s = now_s + HEARTBEAT_S if busy else math.inf
 
     def spent(self, worker: str) -> EngineSpent:
-        """Return all figures of a worker after its last episode has ended."""
+        """Return all figures of a worker. Call this after its last episode has ended."""
         self.beat(busy=False)
         wall_s, cpu_s, waited_s = self._spent
         lag = (self._n_beats, self._late_s, self._latest_s)
@@ -97,10 +98,10 @@ class LoopLag:
 
 
 SPARE_CONNECTIONS = 8
-"""Connections in addition to one per episode: while a connection closes, another must be free."""
+"""Connections in addition to one per episode: while one connection closes, another must be free."""
 _SYNC_S = 1.0
-"""The time between two syncs. A killed process loses no written data; a power failure loses at most
-the data written since the last sync."""
+"""The time between two syncs, in seconds. If the process is killed, no written data is lost. A
+power failure loses at most the data written since the last sync."""
 _STOP_S = CLEAN_UP_S + 1.0
 
 
@@ -110,7 +111,7 @@ class EngineSettings(ClientSettings, frozen=True, kw_only=True):
     Attributes:
         worker: The name of the process in records and at the broker.
         connect: Connects to the broker and returns its interface. It is awaited once, on the
-            engine's loop, and may take any time: cases wait for it.
+            engine's loop, and may take as long as necessary: cases wait for it.
         episode_timeout_s: The time limit for one episode, > 0 seconds.
         most_open: The maximum number of open episodes. It also limits the connections.
         unheard_s: See `HttpClient`.
@@ -146,7 +147,8 @@ class Engine:
 
         Args:
             settings: See `EngineSettings`.
-            record: Writes records durably, in order, and returns the position of each.
+            record: Writes records durably, in the given order, and returns the position of each
+                record.
             ended: Called with the finished episodes and the positions that `record` returned.
             sync: Forces the records to disk; called every second.
             lost: Called with the exception that ended the engine.
@@ -179,12 +181,12 @@ class Engine:
         self._fault: BaseException | None = None
 
     def start(self) -> None:
-        """Start the thread and wait until its loop runs."""
+        """Start the thread, and wait until its loop is running."""
         self._thread.start()
         self._runs.wait()
 
     def submit(self, works: list[Work]) -> None:
-        """Queue cases. Each is eventually reported to `ended`, unless the engine is stopped.
+        """Queue cases. Each case is eventually reported to `ended`, unless the engine is stopped.
 
         This call waits until the engine is connected to the broker.
         """
@@ -216,7 +218,7 @@ class Engine:
 
     @property
     def lag_s(self) -> float:
-        """How many seconds the loop's heartbeat is overdue now."""
+        """How long the loop's heartbeat has been overdue, in seconds."""
         return self._loop_lag.lag_s
 
     def stop(self) -> None:
@@ -232,7 +234,7 @@ class Engine:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 try:
                     run_to_end(runner.get_loop(), self._live())
-                except BaseException as error:  # noqa: BLE001 - the run would wait for it forever
+                except BaseException as error:  # noqa: BLE001 - otherwise the run waits for it forever
                     self._lost(error)
                 run_to_end(runner.get_loop(), self._end())
         except BaseException as error:  # noqa: BLE001 - as above
@@ -295,8 +297,8 @@ class Engine:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
-        # A task that is cancelled before its first step never runs. So let each new task run once:
-        # it returns the lease that it has been granted.
+        # A task that is cancelled before its first step never runs. Therefore let each new task run
+        # once: it then returns the lease that it has been granted.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()
@@ -311,7 +313,7 @@ class Engine:
         self._syncing.shutdown(wait=False)
 
     def _beat(self) -> None:
-        """Beat only while an episode is open: an idle loop must not wake up a busy process."""
+        """Beat only while an episode is open: an idle loop must not disturb a busy process."""
         self._beats = self.n_open > 0
         self._loop_lag.beat(busy=self._beats)
         if self._beats:
@@ -364,8 +366,8 @@ class Engine:
         if self._stopping:
             self._port.release(lease, "unsent")
         elif (now_s := self._settings.clock.now_s()) > lease.send_by_s:
-            # This loop was blocked. If the request were sent now, it would be too close to the
-            # next request on its lane.
+            # This loop was blocked. If the request were sent now, it would be too close in time to
+            # the next request on its lane.
             self._port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
             self._ask_for(work, line)
         else:
@@ -384,7 +386,8 @@ class Engine:
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
         if not isinstance(error, InfraError):
-            # Only the loss of the broker leads here: without a broker no request may be sent.
+            # Only the loss of the broker causes this error, and without a broker no request may be
+            # sent.
             self._end_early(error)
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
@@ -427,10 +430,10 @@ class Engine:
             self._stop.set()
 
     def _note(self, record: JournalRecord, work: Work | None = None) -> None:
-        """Queue a record. In its next iteration, the loop writes all records of this iteration.
+        """Queue a record. In its next iteration, the loop writes all queued records together.
 
-        Each write releases the interpreter lock, and gets it back from a busy main thread after
-        0.5 ms at the earliest.
+        Each write releases the interpreter lock. If the main thread is busy, the write gets the
+        lock back after 0.5 ms at the earliest.
         """
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
@@ -447,7 +450,7 @@ class Engine:
                 for (record, work), position in zip(noted, positions, strict=True)
                 if isinstance(record, EpisodeEnded) and work is not None
             ]
-            # The run does not wait for cases that this engine interrupts.
+            # Do not report cases that this engine interrupts: the run does not wait for them.
             told = [
                 (work, position)
                 for record, work, position in ends
@@ -460,7 +463,7 @@ class Engine:
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
-        except Exception as error:  # noqa: BLE001 - an unannounced case would hang the run
+        except Exception as error:  # noqa: BLE001 - the run would wait forever for a case that is not announced
             self._end_early(error)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
-def _fields(value: Any) -> Any:  # noqa: ANN401 - a type unknown to msgspec
+def _fields(value: Any) -> Any:  # noqa: ANN401 - of a type that msgspec does not know
     """Convert a pydantic model to plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
@@ -40,11 +40,12 @@ def _fields(value: Any) -> Any:  # noqa: ANN401 - a type unknown to msgspec
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
-"""How long a cancelled episode may clean up. After that the engine continues without it."""
+"""How long a cancelled episode may take to clean up, in seconds. After that, the engine no longer
+waits for it."""
 
 
-class EpisodeSkipped(Exception):  # noqa: N818 - no error
-    """The episode is skipped. pytest's own skip exception is converted to this one."""
+class EpisodeSkipped(Exception):  # noqa: N818 - not an error
+    """The episode is skipped. pytest's own skip exception is converted to this exception."""
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -92,7 +93,8 @@ async def run_episode(
     before = None if begun is None else begun.case(case_id).episode
     began_us = 0 if before is None else before.began_us or before.started_at_us
 
-    # A reference to `work` or to the sender would keep each ended episode in a reference cycle.
+    # Do not refer to `work` or to the sender here: that would keep each ended episode in a
+    # reference cycle.
     def keep(conversation: Conversation) -> None:
         if (news := conversation.news()) is not None:
             own = (case_id, worker, started_at_us, utc_now_us())
@@ -142,7 +144,7 @@ async def run_episode(
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
     """Run the suite's code as a separate task, and wait for it until its deadline.
 
-    The code may catch its cancellation and continue forever.
+    The task is separate because the code may catch its cancellation and continue forever.
     """
     ended: list[_End] = []
 
@@ -160,7 +162,7 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
-        # The episode was cut off, even if it caught the cancellation and returned a value.
+        # The episode counts as cut off, even if it caught the cancellation and returned a value.
         return cut
     if ended:
         return ended[0]
@@ -184,7 +186,7 @@ async def _outcome(work: Work, llm: Llm) -> _End:
         value = await work.start(llm)
         if llm.conversation.n_unawaited:
             return _End("error", "NotAwaited", "answer not awaited: write `await llm.chat(...)`")
-        # A recorded failure decides, even if the episode caught the error and continued.
+        # A recorded failure decides the result, even if the episode caught the error and continued.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
@@ -193,12 +195,12 @@ async def _outcome(work: Work, llm: Llm) -> _End:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        # Otherwise something that the episode waited for was cancelled.
+        # If this is a CancelledError, something that the episode waited for was cancelled.
         return end_of_fault(error, llm) or _error(error)
 
 
 def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
-    """Return the end of an episode that raised because of a failed request; otherwise None."""
+    """If an episode raised an error because of a failed request, return its end; otherwise None."""
     wrong = fault_behind(error) or llm.refused
     return _failed(llm.conversation.failure) or _failed(wrong)
 
@@ -225,7 +227,7 @@ def _stored(value: object) -> _End:
 
 def _error(error: BaseException) -> _End:
     told = traceback.TracebackException(type(error), error, _theirs(error))
-    # The message of a ConfigError says enough, so drop the plugin's frames at the end.
+    # The message of a ConfigError is enough, so drop the plugin's frames at the end.
     while (
         isinstance(error, ConfigError)
         and told.stack
@@ -237,7 +239,7 @@ def _error(error: BaseException) -> _End:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the suite's first frame on, without the frames before it."""
+    """Return the traceback without the frames before the suite's first frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next

@@ -10,7 +10,8 @@ from pytest_ultrapar.errors import refuse
 RESERVE = 32
 """File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""Further files that a process needs: with 14, no case got an answer; with 18, all cases did."""
+"""How many more files a process must be able to open: with 14, no case got an answer, and with 18,
+all cases did."""
 _PER_WORKER = 2
 """File descriptors for the pipes to each worker."""
 _USUALLY_OPEN = 32
@@ -18,11 +19,11 @@ _USUALLY_OPEN = 32
 
 
 def connections_allowed(wanted: int) -> int:
-    """Return how many connections this process may open: at least 1, and at most `wanted`.
+    """Return how many connections this process may open, at least 1 and at most `wanted`.
 
-    This raises the soft limit on open files if necessary, up to the hard limit. Without such a
-    maximum, idle connections leave no descriptors for the files of the run: with 64 descriptors and
-    200 seats, all 300 cases ended as errors.
+    This raises the soft limit on open files if necessary, up to the hard limit. Without a maximum,
+    idle connections would leave no descriptors for the run's files. With 64 descriptors and 200
+    seats, all 300 cases then ended as errors.
 
     Args:
         wanted: How many connections would be useful, > 0.
@@ -54,7 +55,7 @@ def check_descriptors(n_workers: int) -> None:
 
 
 def _raise_soft_limit(needed: int) -> int:
-    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed number."""
+    """Raise the soft limit to `needed`, or as far as the hard limit allows; return that number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:
@@ -63,7 +64,7 @@ def _raise_soft_limit(needed: int) -> int:
 
 
 def most_connections(wanted: int) -> int:
-    """Return the result of `connections_allowed`, but without changing a limit."""
+    """Return the same result as `connections_allowed`, but without changing a limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return wanted
@@ -72,6 +73,6 @@ def most_connections(wanted: int) -> int:
 
 def _n_open() -> int:
     try:
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an iterator would open one more
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an iterator would open one more file
     except OSError:
         return _USUALLY_OPEN

@@ -1,9 +1,10 @@
-"""A server on the loopback interface for HTTP clients that can be given an address and a key.
+"""A server on the loopback interface, for HTTP clients whose address and key can be set.
 
 It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
 and attempts. The difference is that the client has its own time-out and does not know about the
 pool's queue. So a client that waits for a stream gets comments. Shortly before a client that waits
-for a complete answer would give up, it is told to retry; its request keeps its place in the queue.
+for a complete answer would give up, the gateway tells it to retry. The request keeps its place in
+the queue.
 """
 
 from __future__ import annotations
@@ -41,16 +42,17 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""A client is told to retry after this share of its time-out, shortly before it would give up."""
+"""The share of a client's time-out after which the client is told to retry, shortly before it would
+give up."""
 _BACK_S = 1
 """The client is told to wait this many seconds before it retries. Its request continues
 meanwhile."""
 _LATER_S = 5
-"""If the gateway is ending, its clients are told to wait this many seconds before they retry: by
-then, another gateway may be running."""
+"""If the gateway is ending, its clients are told to wait this many seconds before they retry,
+because another gateway may be running by then."""
 _LEFT_S = 10.0
-"""For how many seconds a client that disconnected keeps its place: SDKs send the request again
-after a time-out. If no client waits when it is the request's turn, the request is not sent."""
+"""How long a client that disconnected keeps its place, in seconds. SDKs send a request again after
+a time-out. If no client waits when it is the request's turn, the request is not sent."""
 _IDLE_S = 30.0
 """A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096
@@ -61,10 +63,10 @@ _KEPT = (
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
-# An SDK may append its API's version to an address that already ends in a version.
+# An SDK may append its API's version to an address that already ends with a version.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-# A client that does not send HTTP gets an HTTP error. A traceback on the terminal would not help.
+# A client that does not send HTTP gets an HTTP error, so do not log a traceback on the terminal.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
@@ -79,7 +81,7 @@ class GatewaySender(Protocol):
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
-        """Check a client's request and make it ready to send, as `SdkSender.read` does.
+        """Check a client's request, and make it ready to send, as `SdkSender.read` does.
 
         Raises:
             BadRequestError: The request may not be sent.
@@ -93,7 +95,7 @@ class _Place:
     """A request in progress. Its client may have disconnected.
 
     Attributes:
-        task: The task that returns the answer.
+        task: The task whose result is the answer.
         key: A key that is the same for equal requests.
     """
 
@@ -108,9 +110,9 @@ class GatewaySession:
     """Access to one `GatewaySender` for its clients, which share one token.
 
     Attributes:
-        token: The API key of these clients.
+        token: The API key that these clients use.
         name: The name of the episode or gateway, for messages.
-        fault: The error in the last answered request, if there was one.
+        fault: The error in the last answered request, if it had an error.
     """
 
     def __init__(self, sender: GatewaySender, name: str, token: str = "") -> None:
@@ -170,7 +172,7 @@ class GatewaySession:
     def _over(self, task: asyncio.Task[ClientAnswer]) -> None:
         self.tasks.pop(task, None)
         if not task.cancelled():
-            # Mark the error as read: the client may never come back.
+            # Mark the error as retrieved, because the client may never come back.
             task.exception()
 
     def turn_away(self) -> None:
@@ -220,7 +222,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def in_url(host: str) -> str:
-    """Return a host as it is written in URLs: an IPv6 address in brackets."""
+    """Return a host in the form for URLs, where an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -230,12 +232,12 @@ class Gateway:
     Args:
         listening: The socket to serve; None means any free port of the loopback interface.
         max_wait_s: After how many seconds a client gets a 429 if its request has not been sent yet.
-            None: the client gets a 503 shortly before it would give up (`client_timeout`). Requests
-            for a stream wait without a limit.
+            If None, the client gets a 503 shortly before it would give up (`client_timeout`).
+            Requests for a stream wait without a limit.
 
     Attributes:
         n_heard: The number of requests that arrived, including failed ones.
-        n_served: The number of these requests whose answers are not complete yet.
+        n_served: The number of arrived requests whose answers are not complete yet.
         n_refused: The number of requests that were refused because the gateway is ending and whose
             client was still connected.
     """
@@ -255,7 +257,7 @@ class Gateway:
         self._idle = asyncio.Event()
 
     def open(self) -> str:
-        """Start to listen on the first call, and return the address, `http://HOST:PORT`.
+        """Return the address, `http://HOST:PORT`; the first call starts to listen.
 
         Raises:
             RuntimeError: The first call came from a thread of an episode.
@@ -270,9 +272,9 @@ class Gateway:
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"
-            # The server is for all episodes, so do not run it in the context of the first one.
+            # The server is for all episodes, so do not run it in the context of the first episode.
             self._starting = engine_context().run(loop.create_task, self._serve(listening))
-            # Without a server, refuse connections instead of letting them wait.
+            # If the server cannot start, refuse connections instead of letting them wait.
             self._starting.add_done_callback(
                 lambda done: listening.close() if done.cancelled() or done.exception() else None
             )
@@ -280,8 +282,9 @@ class Gateway:
 
     async def _serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # The server is half of the HTTP library: runs without a gateway never load it. Load it in a
-        # separate thread: clients that wait for this server may use all threads of the loop.
+        # The server is half of the HTTP library, and runs without a gateway never load it. Load it
+        # in a separate thread, because clients that wait for this server may use all threads of the
+        # loop.
         own = ThreadPoolExecutor(1, "ultrapar-gateway")
         try:
             library = await loop.run_in_executor(own, import_module, "aiohttp.web")
@@ -329,7 +332,7 @@ class Gateway:
         self._is_ending = True
         if self._starting is None:
             return
-        # Close the rest even if the start failed.
+        # Close everything else even if the start failed.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
         for session in list(self._sessions.values()):
@@ -340,7 +343,7 @@ class Gateway:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
         if self._listening is not None:
-            # Clients whose request has not been read yet see that the connection is closed.
+            # Clients whose requests have not been read yet see that the connection is closed.
             self._listening.close()
 
     # -- one request -------------------------------------------------------------------------------
@@ -388,7 +391,7 @@ class Gateway:
         return await self._answered(request, session, place, urlsplit(url).path, hold_s)
 
     def _session(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
-        """Find the session that a request's token belongs to.
+        """Find the session to which a request's token belongs.
 
         Raises:
             _RefusedError: The token is unknown.
@@ -419,8 +422,8 @@ class Gateway:
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
-            # The client has disconnected. Cancel its request if it was sent. Otherwise keep the
-            # request: the client may come back.
+            # The client has disconnected. If its request was sent, cancel it. Otherwise keep the
+            # request, because the client may come back.
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
@@ -491,10 +494,10 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin. If that takes long, send comments from time to time.
+    """Wait for a stream to begin. If that takes a while, send comments from time to time.
 
     Returns:
-        The response that was started to send comments; None if no comment was sent.
+        The response that was started for the comments; None if no comment was sent.
     """
     begun: web.StreamResponse | None = None
     while True:
@@ -545,7 +548,7 @@ async def _handed_over(
         said = str(error) or "the gateway, or the case that sent the request, has ended"
         with suppress(ConnectionError):
             await response.write(refusal_event(path, refusal(path, _status(error), said)))
-        # Close the connection: a stream with a regular end would look complete.
+        # Close the connection, because a stream with a regular end would look complete.
         if request.transport is not None:
             request.transport.close()
     finally:

@@ -1,7 +1,7 @@
-"""Make one HTTP exchange, with a deadline and a size limit for the answer, which may be a stream.
+"""Make one HTTP exchange with a deadline and a size limit. The answer may be a stream.
 
-This module uses aiohttp, which takes 0.17 ms of CPU per request at 300 connections. httpx takes
-8.4 ms, because its pool searches all its connections for each request.
+This module uses aiohttp, which takes 0.17 ms of CPU time per request with 300 connections. httpx
+takes 8.4 ms, because for each request its pool searches all connections.
 """
 
 from __future__ import annotations
@@ -44,39 +44,40 @@ if TYPE_CHECKING:
 
 LARGEST_BODY_BYTES = 16 * 1024 * 1024
 _REST_S = 0.25
-"""How long to wait for the end of a body after its answer is complete. If the end arrives, the
-connection can be used again; if not, it is closed."""
+"""How long to wait for the end of a body after its answer is complete, in seconds. If the end
+arrives, the connection can be used again. If it does not, the connection is closed."""
 _LARGE_BYTES = 1 << 20
-"""From this size on aiohttp warns about bodies of type bytes.
+"""From this size on, aiohttp warns about bodies of type bytes.
 
 Source: aiohttp.payload.TOO_LARGE_BYTES_BODY.
 """
 _SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's names for the error that the received bytes are not TLS."""
+"""OpenSSL's names for errors which mean that the received bytes are not TLS."""
 _HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
     "user-agent": "pytest-ultrapar",
 }
 _ACCEPTED = "gzip, deflate"
-_REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
-"""The method as it was before any test ran, since a test may replace it with a mock."""
+_REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - its public `request` calls this
+"""The method as it was before any test ran, because a test may replace it with a mock."""
 CONNECT_SHARE = 0.9
 """The share of a request's deadline within which it must get a connection. A request that has no
 connection by then was not sent, and cannot have been billed."""
 LONGEST_CONNECT_S = 30.0
 KEPT_S = 1.5
-"""How long an idle connection is kept open; it may stay open twice as long. Under load a connection
-is used again within milliseconds, or within a second if more processes grade than there are cores.
-Some servers and proxies accept only a few connections. With these, an idle connection blocks other
-processes of the run, and waiting requests of this process. Servers close idle connections after 2 s
-or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less than one request in 1.5 s
-needs a new connection for each request (0.5 ms of CPU, with TLS 3 ms)."""
+"""How long an idle connection is kept open, in seconds; it may stay open twice as long. Under load,
+a connection is used again within milliseconds, or within a second if more processes grade than
+there are cores. Some servers and proxies accept only a few connections. With such a server, an idle
+connection blocks other processes of the run, and waiting requests of this process. Servers close
+idle connections after 2 s or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less
+than one request per 1.5 s needs a new connection for each request (0.5 ms of CPU time, or 3 ms with
+TLS)."""
 STALE_S = 1.0
-"""How long requests to a host use new connections after a kept connection turned out to be closed.
-A server that closes one idle connection closes all connections of that age, and the client sees
-this within this time. If a request fails this soon after it was sent on a kept connection, the
-cause is the same."""
+"""How long requests to a host use new connections after a kept connection turned out to be closed,
+in seconds. A server that closes one idle connection closes all connections of that age, and the
+client notices within this time. If a request fails this soon after it was sent on a kept
+connection, the client assumes that the server had already closed the connection."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,7 +94,7 @@ class _Address:
         """Make the address of an endpoint; `tls` checks its server's certificate."""
         proxy = endpoint.route.proxy
         connect_s = min(CONNECT_SHARE * endpoint.timeout_s, LONGEST_CONNECT_S)
-        # A proxy that compresses a stream holds tokens back until it has enough to compress.
+        # A proxy that compresses a stream holds back tokens until it has enough to compress.
         coding = {"accept-encoding": "identity" if endpoint.stream else _ACCEPTED}
         how = {
             "headers": {**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
@@ -125,17 +126,17 @@ class HttpClient:
         """Make a client that has no connections yet.
 
         Args:
-            endpoints: All endpoints that it sends requests to.
+            endpoints: All endpoints to which the client sends requests.
             max_connections: The maximum number of connections at the same time.
             largest_bytes: The maximum size of a decoded body; a larger answer is a failure.
             unheard_s: Give up on data that the server's machine does not acknowledge within this
-                many seconds, so that the data never arrives later. None: the system determines the
-                time.
+                many seconds, so that the data never arrives later. None leaves the time to the
+                operating system.
         """
         self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
-        # Reading the CA bundle takes 20 ms of every worker's start. A pool that uses only plain
-        # HTTP on loopback does not need it, and gets a context that trusts no certificate.
+        # Reading the CA bundle takes 20 ms when a worker starts. A pool that uses only plain HTTP
+        # on loopback does not need the bundle, and gets a context that trusts no certificate.
         of_https = (one.route.trust for one in endpoints if one.url.startswith("https:"))
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -164,7 +165,7 @@ class HttpClient:
             timeout_s: The limit for the whole exchange, even while data still arrives.
             pieces: Gets a stream as it arrives, without the part that reports a server failure.
             may_send: Called when there is a connection, right before the request is written.
-                Returns whether to send it.
+                Returns whether to send the request.
             is_fresh: Whether to use a new connection.
 
         Raises:
@@ -221,7 +222,8 @@ class HttpClient:
                 self._session_for(address, is_fresh=is_fresh),
                 "POST",
                 address.endpoint.url,
-                # aiohttp sends a file in pieces, so that the loop can do other work in between.
+                # Send the body as a file: aiohttp sends files in pieces, and the loop can do other
+                # work in between.
                 data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
                 **address.how,
             )
@@ -231,14 +233,14 @@ class HttpClient:
         return answer
 
     def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
-        """Return a session. It makes new connections if the kept connections may be dead."""
+        """Return a session, which makes new connections if the kept connections may be dead."""
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
         self._unkept = self._unkept or self._session(force_close=True)
         return self._unkept
 
-    def _session(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - of aiohttp's connector
+    def _session(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - arguments of aiohttp's connector
         return aiohttp.ClientSession(
             connector=_Connector(
                 limit=self._max_connections, ssl=self._default, unheard_s=self._unheard_s, **how
@@ -249,7 +251,7 @@ class HttpClient:
 
 
 def _default_tls() -> ssl.SSLContext:
-    import certifi  # noqa: PLC0415 - needed for https only
+    import certifi  # noqa: PLC0415 - needed only for https
 
     return ssl.create_default_context(cafile=certifi.where())
 
@@ -269,10 +271,10 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 async def _body(
     endpoint: Endpoint, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
 ) -> tuple[Stream | None, bytes]:
-    """Read the whole body; return the stream in it, or None if there is no stream, and its bytes.
+    """Read the whole body. Return the stream that it contains, or None, and the body's bytes.
 
-    The first bytes show whether it is a stream: a server may answer a request for a stream with one
-    body, and `transformers serve` streams all responses.
+    The first bytes show whether the body is a stream. The request does not: a server may answer a
+    request for a stream with one body, and `transformers serve` streams all responses.
     """
     stream: Stream | None = None
     came: list[bytes] = []
@@ -308,7 +310,7 @@ async def _body(
                 return stream, b"".join(came)
     content = b"".join(came)
     if stream is None:
-        # Some gateways end even a single body with the last line of a stream.
+        # Some gateways append the last line of a stream even to a single body.
         return None, content.rstrip().removesuffix(b"data: [DONE]")
     stream.end(boot_s())
     return stream, content
@@ -329,10 +331,10 @@ async def _pieces(
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
-    """Make reading fail if a body's chunked encoding is broken; return a function that undoes this.
+    """Make a read fail if a body's chunked encoding is broken; return a function that undoes this.
 
-    aiohttp closes the connection of such a body and notifies its protocol, but not the body
-    (`ResponseHandler.data_received`): the reader would wait until the deadline.
+    aiohttp closes the connection of such a body and notifies the protocol, but not the body
+    (`ResponseHandler.data_received`). So the reader would wait until the deadline.
     """
     content = answer.content
     protocol = answer.connection.protocol if answer.connection is not None else None
@@ -360,22 +362,22 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
 
 @dataclass(slots=True)
 class _Sending:
-    """A request that has no answer so far.
+    """A request that has no answer yet.
 
     Attributes:
         may_send: As in `HttpClient.exchange`.
-        kept_since_s: When it took a kept connection; None if it made a new connection, or if its
-            answer has begun.
+        kept_since_s: When the request got a kept connection; None if it got a new connection, or if
+            its answer has begun.
     """
 
     may_send: Callable[[], bool] | None
     kept_since_s: float | None = None
 
     def closed(self, failure: Failure) -> Failure:
-        """Change the failure to `closed` if the connection was closed before the request was read.
+        """Change the failure to `closed` if the server had probably closed the kept connection.
 
-        A server may close a connection at any time, and does not read data that arrives afterwards.
-        llama.cpp closes the connection after each stream.
+        A server may close an idle connection at any time, and does not read data that arrives after
+        that. llama.cpp closes the connection after each stream.
         """
         if self.kept_since_s is None or boot_s() - self.kept_since_s > STALE_S:
             return failure
@@ -383,17 +385,18 @@ class _Sending:
 
 
 _SENDING: ContextVar[_Sending] = ContextVar("sending")
-"""The request that needs a connection. aiohttp passes no argument on to the connector."""
+"""The request that needs a connection. A context variable is necessary because aiohttp passes no
+argument on to the connector."""
 
 
 class _Connector(aiohttp.TCPConnector):
     """Makes connections, and then checks whether the request may still be sent.
 
-    A new connection takes one round trip, or three with TLS, and longer while many are being made.
-    Limits per second depend on the actual time of sending.
+    A new connection takes one round trip, or three with TLS, and longer while many connections are
+    being made. Limits per second depend on the time at which the request is actually sent.
     """
 
-    def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - aiohttp's
+    def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - for aiohttp
         super().__init__(**how)
         self._unheard_s = unheard_s
 
@@ -409,7 +412,8 @@ class _Connector(aiohttp.TCPConnector):
             kept: Any = self._conns.get(req.connection_key)
             if isinstance(kept, deque):
                 # Take the most recently used connection, as aiohttp before 3.11 does, so that
-                # unneeded connections expire. Later releases take the least recently used one.
+                # unneeded connections expire. Later releases take the connection that was used
+                # least recently.
                 kept.rotate(1)
             connection = await super().connect(req, traces, timeout)
             if not sending.kept_since_s:
@@ -433,8 +437,8 @@ class _Connector(aiohttp.TCPConnector):
         protocol = await super()._create_connection(req, traces, timeout)
         if self._unheard_s is not None and protocol.transport is not None:
             # The system stops resending bytes after this time, even if the socket is closed
-            # earlier. Otherwise a request that the run gave up on at its deadline would still
-            # arrive when the link is back. Source: tcp(7).
+            # earlier. Otherwise a request that the run gave up on at its deadline could still
+            # arrive when the network recovers. Source: tcp(7).
             its_socket = protocol.transport.get_extra_info("socket")
             most_ms = round(self._unheard_s * 1000)
             its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
@@ -444,7 +448,7 @@ class _Connector(aiohttp.TCPConnector):
 def _has_closed(protocol: ResponseHandler) -> bool:
     """Whether an idle connection has ended or received unexpected data.
 
-    The loop may not have noticed this yet.
+    The loop may not have noticed that yet.
     """
     transport = protocol.transport
     if transport is None or transport.is_closing() or protocol.should_close:
@@ -455,13 +459,14 @@ def _has_closed(protocol: ResponseHandler) -> bool:
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
-    # `connect` also limits the wait for a proxy's answer; `sock_connect` limits only the connection
-    # to its socket.
+    # `connect` also limits how long to wait for a proxy's answer; `sock_connect` limits only the
+    # connection to the proxy's socket.
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-"""Errors that mean that a host name is unknown. Other errors mean that the name server failed."""
+"""The errors which mean that a host name is unknown. Other errors mean that the name server
+failed."""
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -480,7 +485,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
                 " 30 s and 90 % of timeout_s)"
             )
         case aiohttp.ClientConnectorCertificateError():
-            # Before aiohttp 3.13 the error has no `os_error`.
+            # Before aiohttp 3.13, the error has no `os_error`.
             said = beginning(getattr(error.certificate_error, "verify_message", said))
             return Failure("tls", f"the certificate is not trusted: {said}")
         case aiohttp.ClientConnectorError():
@@ -497,7 +502,8 @@ def _failure(error: Exception, address: _Address) -> Failure:
         case aiohttp.ClientResponseError():
             # Remove the last line, whose marker (^) points at the mistake in the quoted data.
             return _no_http(error, error.message.rstrip(" ^\n"))
-        # The type does not show whether the network failed (`ResponseHandler.connection_lost`).
+        # The type alone does not show whether the network failed
+        # (`ResponseHandler.connection_lost`).
         case aiohttp.ClientPayloadError() if "ConnectionResetError" not in said:
             # The rest of the message is the repr of an object.
             return _no_http(error, str(error).partition(": <")[0])
@@ -507,7 +513,8 @@ def _failure(error: Exception, address: _Address) -> Failure:
 
 def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
-    # Servers do not refuse connections because of a rate limit.
+    # Servers do not refuse connections because of a rate limit, so assume too many requests in
+    # flight.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
 
 
@@ -522,13 +529,19 @@ def _named(error: Exception, said: str) -> str:
 
 
 def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether a host name was not found. Before aiohttp 3.11 only the system's error shows this."""
+    """Whether a host name was not found.
+
+    Before aiohttp 3.11, only the system's error shows this.
+    """
     own = getattr(aiohttp, "ClientConnectorDNSError", socket.gaierror)
     return isinstance(error, own) or isinstance(error.os_error, socket.gaierror)
 
 
 def _no_connection(error: aiohttp.ClientConnectorError) -> str:
-    """Say why there is no connection. aiohttp's own message contains the names of its objects."""
+    """Say why there is no connection.
+
+    aiohttp's own message contains the names of its objects.
+    """
     host = f"[{error.host}]" if ":" in error.host else error.host
     place = f"{host}:{error.port}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -542,6 +555,6 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
         if cause.reason in _SPEAKS_NO_TLS:
             return f"{place} does not use TLS: perhaps base_url should begin with http://"
         return f"the TLS handshake with {place} failed: {cause.reason or 'no reason was given'}"
-    # asyncio puts a Python tuple into `strerror`.
+    # asyncio puts a Python tuple into `strerror`, so ask the system for the text.
     said = os.strerror(cause.errno) if cause.errno else type(cause).__name__
     return f"{place} cannot be reached: {said}"

@@ -1,4 +1,4 @@
-"""Send the shortest request to check whether a lane works, before a run or when in doubt."""
+"""Send the shortest request, to check whether a lane works: before a run, or when in doubt."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def smallest_body(endpoint: Endpoint) -> bytes:
 
 
 def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-    """Return the lane's failure, if the answer shows one. The answer took `latency_s` seconds."""
+    """Return the lane's failure; None if the lane works. The answer took `latency_s` seconds."""
     result = read_answer(answer, endpoint, latency_s)
-    # A lane that refuses a prompt has read it: the lane works.
+    # A lane that refuses a prompt has read it, so the lane works.
     if not isinstance(result, Failure) or result.outcome == "refused":
         return None
     if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
@@ -55,7 +55,10 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
 
 
 def _is_own(failure: Failure) -> bool:
-    """Whether the request failed only because of its low token limit; others may succeed."""
+    """Whether the request failed only because of its low token limit.
+
+    In that case, other requests may succeed.
+    """
     return failure.outcome == "bad_request" and "tokens" in failure.said
 
 

@@ -1,4 +1,4 @@
-"""The client of an episode. It is bound to one model, and handles limits and retries itself."""
+"""The client of an episode. It is bound to one model, and handles all limits and retries."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Llm:
     """
 
     def __init__(self, sender: Sender, case: Llm | None = None) -> None:
-        """Make a client. The engine makes one per episode, and `role` one per role.
+        """Make a client. The engine makes one for each episode, and `role` makes one for each role.
 
         Args:
             sender: The sender of the episode or of a role.
-            case: The case's own client, if this one is for a role.
+            case: The case's own client, if this client is for a role.
         """
         self.model = sender.model
         self.conversation = sender.conversation
@@ -71,13 +71,14 @@ class Llm:
         self._session: GatewaySession | None = None
 
     def role(self, name: str) -> Llm:
-        """Return the client for a role's model, such as a judge; each call returns the same one.
+        """Return the client for a role's model, such as a judge. Each call returns the same client.
 
         The requests belong to the case, but have their own leases, lane, conversation and
         transcript, and the case's group does not apply to them. While they wait or are in flight,
         the case does not occupy a seat of its own model. A failure ends the case as usual, with two
         differences. The `kind` of an `infra` begins with the role's name. If the role's model
-        refuses a prompt, the case is `infra` too: this says nothing about the case's own model.
+        refuses a prompt, the case becomes `infra`, because the refusal says nothing about the
+        case's own model.
 
         Args:
             name: The name in the pool's `[role.<name>]`.
@@ -101,8 +102,8 @@ class Llm:
     ) -> Coroutine[Any, Any, Reply]:
         """Send a conversation and return the model's answer.
 
-        It waits as long as the pool's limits require, and tries again if that may help, always with
-        the same model.
+        The call waits as long as the pool's limits require, and tries again if that may help,
+        always with the same model.
 
         Args:
             messages: The whole conversation so far, in the format of the chat-completions API. A
@@ -115,10 +116,11 @@ class Llm:
             InfraError: The request got no answer. The case becomes `infra`, even if the episode
                 catches the error and continues.
             PromptRefused: The provider refused the prompt; the case becomes `unsolved`.
-            BadRequestError: The API rejects the request as malformed; the case becomes an `error`.
-            TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
-                is given under two names, or cannot be sent as JSON. Or the messages are neither a
-                string nor a list of dicts, or contain a system message in addition to `system`.
+            BadRequestError: The API rejected the request as malformed; the case becomes an `error`.
+            TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`), is
+                given under two names, or cannot be sent as JSON. The error is also raised if the
+                messages are neither a string nor a list of dicts, or contain a system message in
+                addition to `system`.
             ValueError: A parameter is not a finite number.
         """
         self.conversation.n_unawaited += 1
@@ -129,7 +131,8 @@ class Llm:
     ) -> Reply:
         conversation = self.conversation
         conversation.n_unawaited -= 1
-        # Even if the episode caught its failure, the case is lost: more requests would be a waste.
+        # Even if the episode caught its failure, the case is lost, so more requests would be a
+        # waste.
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
@@ -158,15 +161,15 @@ class Llm:
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
         """Call a blocking function in a new thread; return its result or raise its exception.
 
-        Its output and log belong to the case, and it sees the caller's context variables. Every
-        call gets its own thread, and the number of threads is not limited. If the case or this call
-        is cancelled, neither waits for the function: the next time that the function calls a `sync`
-        client, the call raises `asyncio.CancelledError`.
+        The function's output and log belong to the case, and it sees the caller's context
+        variables. Every call gets its own thread, and the number of threads is not limited. If the
+        case or this call is cancelled, neither waits for the function. The next time the function
+        calls a `sync` client, that call raises `asyncio.CancelledError`.
 
         Args:
             function: The function to call. Inside it, use the client `llm.sync`.
-            args: Its arguments.
-            kwargs: Its keyword arguments.
+            args: The function's arguments.
+            kwargs: The function's keyword arguments.
 
         Raises:
             TypeError: The function is async.
@@ -177,15 +180,16 @@ class Llm:
 
     @property
     def sync(self) -> SyncLlm:
-        """This client for functions that `run` calls: the same methods, without `await`."""
+        """This client for functions that `run` calls. It has the same methods, without `await`."""
         return SyncLlm(self, waiting(self._sender.loop, lambda: self._sender.sends.is_closed))
 
     @property
     def base_url(self) -> str:
         """The base URL for other processes, and for clients that use their own HTTP library.
 
-        They use it together with `api_key` until the episode ends, with any API that the lanes of
-        the case's model support. The first access in a process starts the server of that process.
+        Such clients use it together with `api_key` until the episode ends. They can use any API
+        that the lanes of the case's model support. The first access in a process starts the server
+        of that process.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
@@ -200,7 +204,7 @@ class Llm:
 
     @property
     def refused(self) -> PromptRefused | BadRequestError | None:
-        """The error in the last request that came through `base_url`, if there was one.
+        """The error in the last request that came through `base_url`, if it had an error.
 
         A failed request from another process raises no exception in the episode, so check this
         instead.
@@ -215,12 +219,12 @@ class Llm:
         return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """Return an HTTP client for SDKs; it sends every request on the pool's lanes.
+        """Return an HTTP client for SDKs, which sends every request on the pool's lanes.
 
         Each request waits as long as the limits require, and goes to the lane's address with the
-        lane's key. It is tried again if that may help, until the first piece of a stream arrives.
-        A request with another key, address or model name is refused. Use the client on the
-        episode's own event loop. It works until the episode ends.
+        lane's key. It is tried again if that may help, but not after the first piece of a stream
+        has arrived. A request with another key, address or model name is refused. Use the client on
+        the episode's own event loop. It works until the episode ends.
 
         Args:
             library: The module `httpx`, if the SDK accepts clients of httpx; None means httpx2.
@@ -257,7 +261,7 @@ class Llm:
         return self._native_client
 
     async def close(self) -> None:
-        """Cancel all requests that the episode left unfinished; its record contains them."""
+        """Cancel all requests that the episode left unfinished. Its record contains them."""
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
         if self._session is not None:
@@ -266,7 +270,7 @@ class Llm:
 
 
 class SyncLlm:
-    """The synchronous `Llm`, for functions that `llm.run` calls: each call blocks its thread.
+    """The synchronous `Llm`, for functions that `llm.run` calls. Each call blocks its thread.
 
     Once the case has ended, or its `await llm.run(...)` was cancelled, every call raises
     `asyncio.CancelledError`, which `except Exception` does not catch.

@@ -1,4 +1,4 @@
-"""The event loop shared by all episodes of a process, which are protected from each other."""
+"""The event loop that all episodes of a process share; it protects them from each other."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
-"""Whether the running code is the engine's own. All other code on its loop belongs to a suite, even
-if its episode is unknown, for example in a callback that an episode's thread put on the loop."""
+"""Whether the running code is the engine's own. All other code on the engine's loop belongs to a
+suite, even if the episode is unknown. An example is a callback that an episode's thread has put on
+the loop."""
 
 
 def engine_context() -> Context:
@@ -30,7 +31,7 @@ def engine_context() -> Context:
 class EngineTask(asyncio.Task[T]):
     """A task that only the engine, the task itself, or its own episode may cancel.
 
-    A suite's code that cancels `asyncio.all_tasks()` gets a `RuntimeError`.
+    If a suite's code cancels `asyncio.all_tasks()`, it gets a `RuntimeError`.
 
     Attributes:
         output: The output of the task's episode; None for a task of the engine.
@@ -73,7 +74,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     """Make a loop for episodes: uvloop's if uvloop is installed."""
     kind: Any = _PlainLoop
     try:
-        import uvloop  # noqa: PLC0415 - missing on some platforms; plain tests save its 41 ms
+        import uvloop  # noqa: PLC0415 - missing on some platforms; other tests save its 41 ms
     except ImportError:
         pass
     else:
@@ -106,7 +107,7 @@ def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) ->
         try:
             return loop.run_until_complete(task)
         except (SystemExit, KeyboardInterrupt, RuntimeError):
-            # asyncio raises RuntimeError if an episode stopped the loop.
+            # asyncio raises a RuntimeError if an episode has stopped the loop.
             if task.done() or loop.is_closed():
                 raise
             logging.getLogger("asyncio").exception("An episode left a task or callback behind")

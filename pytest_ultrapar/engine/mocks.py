@@ -1,7 +1,7 @@
 """Find out whether a mock of an HTTP client is active in this process.
 
 Requests of `llm` bypass all mocks. They are sent while other tests run, and an active mock may
-belong to one of those tests: it must neither answer a request of `llm` nor make it fail.
+belong to one of those tests. Such a mock must neither answer a request of `llm` nor make it fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def active_mock(*, surely: bool = False) -> str | None:
     Methods that other installed packages replace, for example for telemetry, do not count.
 
     Args:
-        surely: Whether to ignore functions of the suite as well, since they may only count calls.
+        surely: Whether to ignore functions of the suite as well, because they may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:

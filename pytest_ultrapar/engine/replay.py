@@ -1,9 +1,9 @@
 """Answer requests with the stored answers of an earlier run instead of a provider.
 
 A request gets the answer that the same request of the same case received in that run, on any lane.
-Each stored answer is used once. A request with a stored answer needs no lease and no seat, and
-takes no time. A request without a stored answer is a miss: either it ends the case, or it takes a
-lease and is sent like any other request.
+Each stored answer is used once. A request with a stored answer needs neither a lease nor a seat,
+and takes no time. A request without a stored answer is a miss. Either it ends the case, or it takes
+a lease and is sent like any other request.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.conversation import Conversation
 
 _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
-"""The times of an attempt. In a replayed attempt they are all equal: it has no duration."""
+"""The times of an attempt. In a replayed attempt they are all equal, because it has no duration."""
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """The outcomes of requests whose answer is about the request itself."""
 LEAVES_LATE_S = 1.0
-"""If the stored run cancelled a request, the episode gets this many seconds more to cancel it
-again. After that, the request fails."""
+"""If a request was cancelled in the stored run, the episode gets this many extra seconds to cancel
+it again. After that, the request fails."""
 _MOST_LINES = 200
-"""The number of lines of each request to compare. The time for a diff grows with its square."""
+"""How many lines of each request are compared. The time for a diff grows with the square of their
+number."""
 _MOST_SHOWN = 40
 _LONGEST_LINE = 200
 
 
 class Wording(NamedTuple):
-    """The parts of a request that must be the same in two requests for them to count as equal.
+    """The parts of a request that must be the same in two requests if they are to count as equal.
 
     Attributes:
-        resource: As `Exchange.path`.
+        resource: The same as `Exchange.path`.
         query: As in `Exchange`.
         headers: As in `Exchange`, sorted.
-        body: `exchanges.canonical`.
+        body: The body in the form of `exchanges.canonical`.
     """
 
     resource: str
@@ -77,7 +78,7 @@ class Stored(NamedTuple):
     Attributes:
         asked: The request.
         api: Name of the reader for the answer.
-        status: HTTP status; None: no answer came.
+        status: HTTP status; None if no answer came.
         came: The answer's body.
         is_stream: Whether the body is a stream of events.
         attempt: The last attempt; None if the request was never sent.
@@ -101,7 +102,7 @@ class Stored(NamedTuple):
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether it suits a client that can read a stream, one body, or both (None)."""
+        """Whether the answer suits a client that reads streams, one body, or both (None)."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream
@@ -132,17 +133,17 @@ class StoredAnswers:
         self._all = tuple(stored)
 
     def take(self, ways: Sequence[Wording], *, is_stream: bool | None) -> Match | None:
-        """Take the first unused request that fits, so that it is not used again; None for a miss.
+        """Take the first unused request that fits, and mark it as used; return None for a miss.
 
         Args:
             ways: The wordings of the request for lanes of different kinds.
-            is_stream: Whether the client expects a stream; None: it reads both forms.
+            is_stream: Whether the client expects a stream; None if it can read both forms.
         """
         fitting = [one for one in self._left if one.asked in ways and one.can_be_read_as(is_stream)]
         if not fitting:
             return None
         stored = fitting[0]
-        # Compare by identity: remove only one of two equal requests.
+        # Compare by identity, to remove only one of two equal requests.
         self._left = [one for one in self._left if one is not stored]
         answers = {(one.status, one.came) for one in fitting}
         return Match(stored, ways.index(stored.asked), len(answers) > 1)
@@ -159,7 +160,7 @@ class StoredAnswers:
             ways: One or more wordings, as for `take`; the most similar wording is compared.
 
         Returns:
-            Up to `_MOST_SHOWN` lines. The text is empty if the requests are equal; None if no
+            Up to `_MOST_SHOWN` lines. The text is empty if the requests are equal, and None if no
             request is stored.
         """
         then = [_lines(one.asked) for one in self._left or self._all]
@@ -196,7 +197,7 @@ class StoredCase(msgspec.Struct, frozen=True):
     Attributes:
         episode: The recorded episode; None if it is missing.
         part: Returns the content of a part of that run by its name.
-        missing: The reason why there is no episode, as a clause; empty if there is one.
+        missing: The reason why the episode is missing, as a clause; empty if it is not missing.
     """
 
     episode: EpisodeEnded | None
@@ -209,11 +210,12 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 
     Attributes:
         run: Id of the earlier run, for messages.
-        asks: Whether misses are sent. If not, a miss ends its case.
+        asks: Whether misses are sent. If they are not, a miss ends its case.
         case: Returns the stored data for a case, given the case's id in this run. It is called on
             the engine's thread, once per episode and role, and must not raise.
         redact: Redacts a request in the same way as the stored requests were redacted.
-        is_own: Whether the stored answers are from this run, in which the case was interrupted.
+        is_own: Whether the stored answers come from this run itself, in which the case was
+            interrupted.
     """
 
     run: str
@@ -231,7 +233,7 @@ class EpisodeReplay:
         settings: The settings of the engine.
         case_id: The case.
         lanes: The lanes of the model.
-        role: The role whose requests it answers; empty for the case's own model.
+        role: The role whose requests this object answers; empty for the case's own model.
         now_s: Reads the engine's clock.
         shown: As in `EngineParts`.
     """
@@ -282,7 +284,7 @@ class EpisodeReplay:
         conversation.check()
         there = self._written(request)
         ways = [self._asked(endpoint, body) for endpoint, body in there]
-        # A stream for another client can only be passed on as a stream.
+        # If the client is a provider's own, a stream can be passed on only as a stream.
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
@@ -324,7 +326,7 @@ class EpisodeReplay:
         request: Request,
         note: Conversation,
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId]:
-        """Record a stored answer as a replayed answer that arrived just now, and return it."""
+        """Record a stored answer as if it had just arrived, marked as replayed, and return it."""
         stored = match.stored
         then, now_s = stored.attempt, self.now_s()
         word: Replayed = "ambiguous" if match.is_ambiguous else "match"
@@ -364,7 +366,7 @@ class EpisodeReplay:
         note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
             message = self.shown(result.message)
-            # The failure may be classified as it was in that run, or by newer rules.
+            # Accept the failure's class in that run as well as its class by newer rules.
             if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
             if "bad_request" not in {then.outcome, result.outcome}:
@@ -382,7 +384,8 @@ class EpisodeReplay:
         run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
-            # A stream that ended in a refusal is not stored; the refusal ended its episode.
+            # A stream that ended in a refusal is not stored, but the refusal ended the episode in
+            # that run.
             ending = "infra" if self.role else "refused"
             if outcome == "refused" and episode is not None and episode.ending == ending:
                 kind = bare_kind(episode.kind or outcome)
@@ -413,11 +416,11 @@ class EpisodeReplay:
 
 
 def _left_after_s(match: Match | None) -> float:
-    """How many seconds a request waits before it fails for lack of an answer.
+    """How many seconds a request waits before it fails because it has no stored answer.
 
-    Only a request that was cancelled in the stored run waits, for as long as it was in flight there
-    and a little longer. Its episode may have a time-out: then the episode should cancel the request
-    again instead of seeing it fail.
+    Only a request that was cancelled in the stored run waits: as long as it was in flight there,
+    and a little longer. Its episode may have a time-out. In that case, the episode should cancel
+    the request again instead of seeing it fail.
     """
     attempt = None if match is None else match.stored.attempt
     if attempt is None or attempt.outcome != "cancelled":
@@ -426,7 +429,7 @@ def _left_after_s(match: Match | None) -> float:
 
 
 def _messages(request: Request) -> bytes:
-    """Encode a request as `Conversation.noted` records requests that were never sent."""
+    """Encode a request as `Conversation.noted` encodes requests that were never sent."""
     try:
         return msgspec.json.encode({"messages": list(request.messages)})
     except (TypeError, UnicodeEncodeError):
@@ -434,7 +437,7 @@ def _messages(request: Request) -> bytes:
 
 
 def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
-    """Return one lane of each kind. All lanes of a kind get the same request, except for names."""
+    """Return one lane of each kind. Lanes of a kind get the same request, except for names."""
     kinds: dict[object, Endpoint] = {}
     for one in lanes:
         own = (one.api_word, one.max_tokens, tuple(sorted(one.parameters.items())))

@@ -1,15 +1,15 @@
 """Decide whether and when to send a request again: the only retry layer.
 
 A request waits before a retry for one of three reasons. A failure of the request itself costs an
-attempt, and is followed by a back-off (`apis.failure_classes.backoff_s`). A rate limit costs no
+attempt, and the request backs off (`apis.failure_classes.backoff_s`). A rate limit costs no
 attempt: the lane pauses (`broker.health`), and the request takes another lane or waits for this
-one. If too many requests fail at the same time, the broker holds back retries until one of them
+lane. If too many requests fail at the same time, the broker holds back retries until one of them
 succeeds (`broker.retry_budget`).
 
-A 503 without `Retry-After` or a refused connection is treated as a rate limit while the instance
-answers other requests: `Sender._send` decides this before it calls this module. If a request is
-refused again while others are served, the request itself is the reason (`Tries.is_own`): only this
-request backs off, and the run eventually gives up on it.
+A 503 without `Retry-After`, or a refused connection, is treated as a rate limit while the instance
+answers other requests. `Sender._send` decides this before it calls this module. If a request is
+refused again while others are served, the request itself is the reason (`Tries.is_own`). In that
+case only this request backs off, and the run eventually gives up on it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
 MOST_OWN = 10
-"""A request that was refused this often because of itself can never be served."""
+"""If a request has been refused this often because of itself, assume that it can never be
+served."""
 
 
 class Tries:
     """The attempts of one request so far.
 
     Attributes:
-        failed: The outcomes of its failed attempts, in order.
+        failed: The outcomes of the failed attempts, oldest first.
         refused_by: As in `LeaseRequest`.
         stays: As in `LeaseRequest`: no other lane needs to confirm the refusal.
         wrong: The error in the request and the answer that reports it, while a check decides
             whether the request or its lane is to blame.
-        n_own: How often a lane refused it because of a limit, congestion or loading, although the
-            request itself was the reason.
-        was_own: Whether this was so at the last such refusal.
+        n_own: How often a lane's refusal named a limit, congestion or loading, although the request
+            itself was the reason.
+        was_own: Whether the request itself was the reason for the latest of these refusals.
     """
 
     def __init__(self) -> None:
@@ -56,23 +57,25 @@ class Tries:
         self.wrong: tuple[BadRequestError, Answer | Failure] | None = None
         self.n_own = 0
         self.was_own = False
-        # By lane: requests that it had served and refused at the last refusal of this request.
+        # For each lane: how many requests it had served and refused when it last refused this
+        # request.
         self._counts: dict[LaneId, tuple[int, int]] = {}
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it was refused because of itself so often that it can never be served."""
+        """Whether refusals because of the request itself show that it can never be served."""
         return self.was_own and self.n_own >= MOST_OWN
 
     def doubts(
         self, wrong: Exception, answer: Answer | Failure, lease: Lease, pieces: Pieces | None
     ) -> bool:
-        """Whether a rejected request must wait for a check, since its lane may reject all requests.
+        """Whether a rejected request must wait for a check, as its lane may reject all requests.
 
         Args:
             wrong: The error in the request.
             answer: The answer that reports it.
-            lease: The lease it was sent on. A check is necessary if the lane has served no request.
+            lease: The lease on which the request was sent. A check is necessary if the lane has
+                served no request.
             pieces: The stream of the answer. If the client may have seen a part of the answer, the
                 answer is final.
         """
@@ -88,8 +91,8 @@ class Tries:
         """Whether the lane refused the request because of the request itself, not because of load.
 
         This is so if the lane has refused the request before, and since then has served at least as
-        many other requests as it has refused. With a token limit, which lets small requests pass,
-        it must have refused no other request. Call this once per refusal.
+        many other requests as it has refused. If the refusal names a token limit, which lets small
+        requests pass, the lane must have refused no other request. Call this once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False
@@ -106,9 +109,9 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """How often to try one turn, according to the table of failure classes.
 
     Attributes:
-        max_attempts: The number of failures of the request itself (transport, time-out, 5xx,
-            malformed) in a turn after which the case becomes `infra`, >= 1. With 1, no request is
-            sent again, not even after a 429, except after failures that may affect only one key.
+        max_attempts: After how many failures of the request itself (transport, time-out, 5xx,
+            malformed) in a turn the case becomes `infra`, >= 1. With 1, no request is sent again,
+            not even after a 429, except after failures that may affect only one key.
     """
 
     max_attempts: int = 3
@@ -121,7 +124,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         Args:
             failure: The failure of the attempt.
             failed: The outcomes of the failed attempts of this turn, including this one.
-            is_doubted: Whether another key may succeed while a probe tests this one.
+            is_doubted: Whether another key may succeed while a probe tests this key.
         """
         outcome = failure.outcome
         if outcome in {"refused", "bad_request"}:
@@ -129,7 +132,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         its_class = CLASSES[outcome]
         if its_class.again == "never" or (self.max_attempts == 1 and not is_doubted):
             return "give_up"
-        # A server that forbids retries says nothing about other accounts.
+        # If a server forbids retries, it does so only for this account.
         if failure.is_final and its_class.removes is None:
             return "give_up"
         if its_class.again == "free":
@@ -144,7 +147,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         if CLASSES[failure.outcome].costs_attempt:
             return backoff_s(self.n_counted(tries.failed), rng)
         if failure.outcome in OWN and tries.was_own:
-            # The lane does not pause because of this request.
+            # The lane does not pause because of this request, so the request itself must wait.
             return max(failure.retry_after_s or 0.0, backoff_s(tries.n_own, rng))
         return 0.0
 

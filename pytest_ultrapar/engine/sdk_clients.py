@@ -1,7 +1,7 @@
-"""Make clients of provider SDKs that send all their requests through the pool.
+"""Make clients of providers' SDKs that send all their requests through the pool.
 
-The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender` instead
-of the network. An SDK is imported only when a suite asks for it, because loading an SDK takes 1 to
+The SDKs accept an HTTP client. They get a client whose transport passes requests to `SdkSender`
+instead of the network. An SDK is imported only when a suite asks for it, because this takes 1 to
 2.5 s.
 """
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 FAULT = "ultrapar.fault"
-"""An extension of a response, and of its request because some SDKs keep only the request. Its value
-has an attribute `fault`: the `BadRequestError` or `PromptRefused` of the answer, or None."""
+"""The name of an extension of a response, and of its request because some SDKs keep only the
+request. The extension's value has an attribute `fault`: the `BadRequestError` or `PromptRefused` of
+the answer, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def httpx_client(native: SdkSender, library: ModuleType | None, wait: Wait | Non
     Args:
         native: The native client of the episode.
         library: The module `httpx` or `httpx2`; None means httpx2.
-        wait: If given, the client is synchronous, for use in threads.
+        wait: If this is given, the client is synchronous, for use in threads.
 
     Raises:
         ConfigError: The library is not installed.
@@ -46,13 +47,13 @@ def httpx_client(native: SdkSender, library: ModuleType | None, wait: Wait | Non
         library = _imported("httpx2", "llm.httpx_client()")
     if not hasattr(library, "AsyncBaseTransport"):
         raise TypeError(f"llm.httpx_client() takes httpx or httpx2 (got {library!r})")
-    # A time-out of the client would include the time that a request waits for the pool's limits.
+    # Set no time-out: it would include the time that a request waits for the pool's limits.
     kind = library.AsyncClient if wait is None else library.Client
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
 def openai_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Return OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; both work with Azure's lanes.
+    """Return OpenAI's `AsyncOpenAI`, or `OpenAI` with `wait`; both work with Azure's lanes.
 
     Raises:
         ConfigError: The package is not installed.
@@ -62,12 +63,12 @@ def openai_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: 
 
 
 def anthropic_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Return Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`.
+    """Return Anthropic's `AsyncAnthropic`, or `Anthropic` with `wait`.
 
     It raises the same errors as `openai_client`.
     """
     client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
-    # Otherwise it would also send the value of ANTHROPIC_AUTH_TOKEN.
+    # Otherwise the client would also send the value of ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
 
@@ -116,7 +117,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
                 yield piece
 
         def close(self) -> None:
-            # The garbage collector may call this in any thread, even after the run.
+            # The garbage collector may call this on any thread, even after the run.
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._relay.close)
 
@@ -157,7 +158,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             )
             handed = await self._native.answer(asked)
             body = handed.body
-            # A stream may report an error later.
+            # For a stream, store the stream itself, because it may report an error later.
             extensions = {FAULT: body if isinstance(body, StreamRelay) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
@@ -174,7 +175,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """Return the error in a request, as reported by the provider, if it caused an SDK's error."""
+    """Return the error in a request, as the provider reported it, that caused an SDK's error."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -1,4 +1,4 @@
-"""Check requests that a provider's own client wrote, and make them ready to send."""
+"""Check requests that a provider's own client has written, and make them ready to send."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
 
 POOL_KEY = "pool"
-"""The key that an SDK gets. The request is sent with the key of its lane instead."""
+"""The key that an SDK gets. Requests are sent with the keys of their lanes instead."""
 HOME = "https://pool.invalid"
 """The address that an SDK gets. No request is sent there."""
 PUBLIC_HOMES = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai"}
 )
-"""The default addresses of SDKs: a suite whose client has one of them has not set an address."""
+"""The default addresses of SDKs. If a client has such an address, the suite has not set any."""
 LARGEST_REQUEST_BYTES = 100_000_000
 _OF_CASE = ("its case uses", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
 _NOT_SENT = re.compile(
-    # The identity of the client, the account that pays, and headers of the connection.
+    # Headers with the client's identity, with the account that pays, or for the connection.
     r"authorization|cookie|(x-|x-goog-)?api-key|openai-(organization|project)|x-stainless-.*"
     r"|x-goog-(api-client|user-project)|user-agent|host|connection|keep-alive|te|trailer|upgrade"
     r"|proxy-.*|transfer-encoding|content-length|accept-encoding|x-ultrapar-.*"
@@ -51,7 +51,7 @@ class Progress:
     """The progress of a request, and whether a client waits for its answer.
 
     Attributes:
-        is_sent: Whether the request got a lane. Until then it waits in the pool's queue.
+        is_sent: Whether the request has got a lane. Until then, it waits in the pool's queue.
         is_wanted: Whether a client waits for the answer, or was told to send the request again.
     """
 
@@ -64,18 +64,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SdkRequest:
-    """A request that has passed the checks; it is a `sender.Request`.
+    """A request that has passed the checks. It implements `answers.Request`.
 
     Attributes:
         model: The pool's name for the model.
-        path: The resource, one of its API's `serves`.
+        path: The resource, one of the API's `serves`.
         query: The query to send, in addition to the query of the lane's URL.
         fields: The fields of the body, undecoded.
         asked: The parsed content of the request.
         progress: The progress of the request, for the client that waits.
         asks_usage: Whether the plugin asks for the token usage of the stream because the client
             did not.
-        asker: The known facts about the client, unless it belongs to an episode.
+        asker: The known facts about the client; empty if it belongs to an episode.
     """
 
     model: str
@@ -97,7 +97,7 @@ class SdkRequest:
         return self.asked.messages
 
     def begin(self) -> bool:
-        """Note that a lane is free for the request; return whether a client still waits."""
+        """Record that a lane is free for the request; return whether a client still waits."""
         self.progress.is_sent = self.progress.is_wanted
         return self.progress.is_wanted
 
@@ -112,7 +112,7 @@ class SdkRequest:
         fields = dict(self.fields)
         if "model" in fields:
             fields["model"] = msgspec.Raw(msgspec.json.encode(endpoint.api_name))
-        # Some servers do not know the option; for those, the pool leaves it out.
+        # Some servers do not know the option. For such servers, the pool leaves it out.
         if self.asks_usage and endpoint.parameters.get(_OPTIONS, _OPTIONS) is not None:
             own = msgspec.json.decode(fields.get(_OPTIONS, b"null")) or {}
             fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**own, _USAGE: True}))
@@ -129,7 +129,7 @@ class SdkRequest:
 
 
 def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> None:
-    """Refuse a client with an address or a key that the suite set itself.
+    """Refuse a client whose address or key the suite has set itself.
 
     Args:
         url: The whole URL of the client's request.
@@ -180,14 +180,15 @@ def read_request(
     """Check a client's request and make it ready to send.
 
     Args:
-        method: The client's method, unchanged, like the next three arguments.
+        method: The HTTP method. It and the next three arguments come from the client, unchanged.
         url: The client's URL; only the resource and the query matter.
         headers: The client's headers, with lower-case names.
         body: The whole body.
         model: The pool's name for the model.
         lanes: All lanes of that model.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
-        kept: Returns the tokens of a conversation that is stored at the provider, by its id.
+        kept: Returns the number of tokens of a conversation that is stored at the provider, given
+            its id.
         role: The role of the model; empty for the case's own model.
 
     Raises:
@@ -237,7 +238,7 @@ def read_request(
 
 
 def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
-    """Return the fields of a body twice: undecoded to send, and decoded to check."""
+    """Return the fields of a body twice: undecoded for sending, and decoded for the checks."""
     if has_too_many_objects(body):
         raise BadRequestError(f"a request has more than {MOST_OBJECTS} objects")
     try:
@@ -250,7 +251,7 @@ def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
 def _resource(
     method: str, path: str, model: str, lanes: Sequence[Endpoint]
 ) -> tuple[str, str | None]:
-    """Return the resource in a path, and the model if the path contains it."""
+    """Return the resource in a path, and the model if the path contains a model."""
     found: tuple[str, str | None] | None = None
     for lane in lanes:
         found = None if method != "POST" else resource_asked(lane, path)
@@ -269,7 +270,7 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
         method: The client's method.
         path: The client's path.
         served: The resources that the pool serves.
-        whom: A phrase that names the model, if it matters; begins with a space.
+        whom: A phrase that names the model, if it matters. It begins with a space.
     """
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(

@@ -1,8 +1,8 @@
-"""Send requests that a provider's own client wrote, on a lane of the case's model.
+"""Send requests that a provider's own client has written, on a lane of the case's model.
 
 `Sender` handles limits, retries and attempts, as for every request. The difference is that the
-client, not the plugin, reads the answer. So the client sees errors in its request as the provider
-worded them. This module raises only failures that the request did not cause.
+client, not the plugin, reads the answer. So the client sees errors in its request in the provider's
+own words. This module raises only failures that the request did not cause.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sender import Sender
 
 KEPT_TOKENS = 4000
-"""Tokens to assume for a conversation stored at the provider, until an answer reports a number."""
+"""How many tokens to assume for a conversation at the provider, until an answer reports a
+number."""
 _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
-"""Headers that describe the original encoding, or a connection that is not the SDK's."""
+"""Headers that describe the original encoding, or a connection other than the SDK's."""
 _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
@@ -69,7 +70,7 @@ class SdkSender:
             whose: The client that needs the resource, for the message.
 
         Raises:
-            BadRequestError: A lane does not serve it; the case becomes an `error`.
+            BadRequestError: A lane does not serve the resource; the case becomes an `error`.
         """
         for lane in self._lanes:
             if path not in lane.api.serves:
@@ -82,7 +83,7 @@ class SdkSender:
                 raise error
 
     def checked(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
-        """Check a request of an SDK client that the suite made. The arguments are as for `read`.
+        """Check a request of an SDK client that the suite has made. Arguments are as for `read`.
 
         Raises:
             InfraError: The episode has already failed. Its own failure is raised, which may also be
@@ -150,7 +151,7 @@ class SdkSender:
         headers, body = self._handed_on(answer.headers), self._masked(answer.body)
         if isinstance(result, Reply):
             if asked.pieces is None:
-                # A client that did not ask for a stream could not read one.
+                # A client that did not ask for a stream could not read it.
                 headers["content-type"] = "application/json"
                 if answer.stream is not None:
                     body = self._masked(answer.one_body(result))
@@ -168,8 +169,8 @@ class SdkSender:
     def _kept_by_provider(self, name: str) -> int:
         """Estimate the tokens of a conversation that is stored at the provider.
 
-        If the episode has used it, the number comes from its last answer. Otherwise the number is
-        unknown, and the largest one so far is used.
+        If the episode has used the conversation, the number comes from its last answer. Otherwise
+        the number is unknown, and the largest number so far is used.
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
@@ -183,5 +184,5 @@ class SdkSender:
 
 def _over(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        # Mark the error as read: the case has recorded it, even if no client waits.
+        # Mark the error as retrieved: the case has recorded it, even if no client waits.
         task.exception()

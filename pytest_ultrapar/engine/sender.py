@@ -2,7 +2,7 @@
 
 For each attempt: take a lease, send, read the answer, and decide whether to try again. Every
 request to a provider goes through this module. So the limits and the only retry layer apply to
-every request, and all its attempts are recorded.
+every request, and all attempts are recorded.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""How long an episode may hold its lease before its first request, if the lease only reserves a
-seat."""
+"""How long an episode may hold its lease before its first request, in seconds, if the lease only
+reserves a seat."""
 _CLOSE_S = 1.0
-"""A cancelled send ends immediately. If one takes longer than this, its episode ends without it."""
+"""A cancelled send should end immediately. If it takes longer than this, in seconds, its episode
+ends without it."""
 _CLOCK_STEP_S = 0.05
 """The loop's clock advances in steps of 1 ms, and may be a few steps behind the engine's clock."""
 
@@ -85,11 +86,12 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         masked: Removes secrets from the answers that SDKs get.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
         conversation: Makes the record of an episode's conversation, as far as the run stores it.
-        replay: The stored answers to search before a request is sent; None if all are sent.
+        replay: The stored answers to search before a request is sent; None if all requests are
+            sent.
         roles: The model of each role of the pool.
         gateway: The server for other processes. It starts when an episode first needs its address.
-        begun: Returns, by case id, the stored answers of an interrupted episode; None if it was not
-            interrupted. It is called on the engine's thread and must not raise.
+        begun: Called with a case id. Returns the stored answers of the case's interrupted episode;
+            None if it was not interrupted. It is called on the engine's thread and must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -115,7 +117,7 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
 
 
 class Sends:
-    """All requests of an episode that are in progress, to any model. They end with the episode.
+    """All requests of an episode, to any model, that are in progress. They end with the episode.
 
     Attributes:
         replays: The sources of stored answers for these requests.
@@ -147,7 +149,7 @@ class Sends:
         """
         self.is_closed = True
         for task, request in self._under_way.items():
-            # After the last piece the task only has to return the connection.
+            # After the last piece, let the task run: it only has to return the connection.
             if request.pieces is None or not request.pieces.is_whole:
                 task.cancel()
         if self._under_way:
@@ -170,7 +172,7 @@ class Sender:
             for a sender that never got a first lease, such as a role's.
         until_s: The episode's deadline, in seconds of the monotonic clock.
         role: The role of the model; empty for the case's own model.
-        case: The sender for the episode's own model, if this one is for a role.
+        case: The sender for the episode's own model, if this sender is for a role.
         begun: The stored answers of the episode, if it was interrupted before.
         keep: Writes the conversation so far to the journal.
         conversation: Records requests and their answers.
@@ -218,13 +220,13 @@ class Sender:
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
             self._lane = first.lane
-            # Seats are scarce: an episode that prepares for long before its first request returns
-            # its seat. A send that has been counted against a rate cannot be returned.
+            # Seats are scarce, so an episode that prepares for long before its first request
+            # returns its seat. A send that has been counted against a rate cannot be returned.
             is_paced = first.late_after_s < math.inf
             self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
 
     def _hold_first(self, hold_s: float) -> None:
-        # If the loop is so busy that the timer is late, the request may be about to start.
+        # If the timer is late because the loop is busy, the first request may be about to start.
         busy_s = self.loop.time() + 2 * hold_s
 
         def look() -> None:
@@ -243,9 +245,9 @@ class Sender:
     def in_role(self, role: str) -> Sender:
         """Make a sender for requests to the model of a role. Called once for each role.
 
-        The requests belong to the same case, and their turns are numbered together with its own.
-        But they begin without a lease, may use all lanes of their model regardless of the case's
-        group, and have their own lane and back-offs.
+        The requests belong to the same case, and their turns are numbered together with the case's
+        own turns. But they begin without a lease, may use all lanes of their model regardless of
+        the case's group, and have their own lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -317,8 +319,8 @@ class Sender:
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # Write the answer now if other requests of the episode are still running: they may take
-        # long.
+        # If other requests of the episode are still running, write the answer now, because they may
+        # take a long time.
         if self.sends:
             self.keep(self.conversation)
         return found
@@ -347,14 +349,15 @@ class Sender:
     async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        # The body for each lane, since names of models and parameters differ. It is encoded once,
-        # however often it is sent.
+        # The body for each lane, because names of models and parameters differ. It is encoded only
+        # once, even if it is sent several times.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
         tries = Tries()
         after: LaneId | None = None
         was_late = False
-        # Retries after refusals for too many requests are not counted: the deadline ends them.
+        # Retries after a refusal because of too many requests are not counted: the deadline ends
+        # them.
         while True:
             t_ready_s = self.parts.clock.now_s()
             try:
@@ -363,7 +366,8 @@ class Sender:
                 if tries.wrong is None:
                     raise
                 return tries.wrong
-            # The retry budget paid for this lease. Do not pay again if it is too old to send on.
+            # The retry budget has paid for this lease. If the lease is too old to send on, do not
+            # pay again.
             after = None
             if lease.is_check:
                 await self._check_lane(lease)
@@ -396,7 +400,8 @@ class Sender:
                     is_patient=was_late,
                 )
             except TooLateError:
-                # Next time it may use that connection, or wait for a new one without a time limit.
+                # The next attempt may use that connection, or wait for a new connection without a
+                # time limit.
                 was_late = True
                 continue
             if isinstance(result, Reply):
@@ -461,7 +466,7 @@ class Sender:
         return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
-        """Return the only lane that can answer the request; None if any lane can.
+        """Return the only lane that can answer the request; None if any lane can answer it.
 
         If a request continues a conversation that the provider stores, only the lane of that
         conversation can answer it. Only conversations that this episode created are known.
@@ -488,9 +493,10 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease; raise if another request of the case has failed permanently.
+        """Return the next lease, or raise the error of a request that has failed permanently.
 
-        The result of the case is then already lost, and sending this request would be a waste.
+        After such a failure, the result of the case is already lost, and sending this request would
+        be a waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -506,7 +512,7 @@ class Sender:
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
         if self.case is not None:
-            # The case may occupy the very seat that this request needs.
+            # The case itself may occupy the seat that this request needs.
             self.case.return_unused()
         first = self._take_first()
         if first is not None:
@@ -551,7 +557,8 @@ class Sender:
             except NoLaneError as error:
                 if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
                     raise
-                # Other lanes may be left. If not, the next attempt raises the same error.
+                # Other lanes may be left. If there are no others, the next attempt raises the same
+                # error.
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
@@ -559,7 +566,7 @@ class Sender:
         """Reserve the cost of the episode's first request, if a budget counts it.
 
         Returns:
-            Whether the cost is reserved, or needs no reservation.
+            Whether the cost has been reserved, or needs no reservation.
         """
         if most is None:
             return True
@@ -587,8 +594,8 @@ class Sender:
 
         Raises:
             TooLateError: The lease was too old to send on. If `is_patient` is true, the request is
-                sent as soon as it has a connection, however late, if this host's share is still
-                valid.
+                sent as soon as it has a connection, even if that is late, provided that this host's
+                share is still valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -644,7 +651,7 @@ class Sender:
             outcome = "unsent"
             raise
         finally:
-            # Read the time before the release: records must never show two requests on one seat.
+            # Read the time before the release, so that records never show two requests on one seat.
             t_end_s = parts.clock.now_s()
             is_sent = outcome != "unsent"
             if (
@@ -694,10 +701,10 @@ class Sender:
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that was cut off by the episode's deadline proves that its lane hangs.
+        """Whether a request that the episode's deadline cut off proves that its lane hangs.
 
-        Without this rule, a server that hangs goes unnoticed if episodes have a shorter time limit
-        than requests. A request sent shortly before the deadline proves nothing.
+        Without this rule, a hanging server would go unnoticed if episodes have a shorter time limit
+        than requests. A request that was sent shortly before the deadline proves nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
@@ -718,7 +725,7 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """Return the error in a request as its client gets it.
+        """Return an error in a request as the client gets it.
 
         Raises:
             InfraError: A role's model refused the prompt, which is not an answer of the case's own
@@ -738,7 +745,7 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Return the first lease if no request used it. Called by the timer and at the end."""
+        """Return the first lease if no request has used it. Called by the timer and at the end."""
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
@@ -756,7 +763,7 @@ def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Repl
         return result
     if result.is_wordless and lease.is_answering:
         return replace(result, outcome="congestion")
-    # For `llm.chat()` a 404 is about the model. Any other resource may simply not exist.
+    # For `llm.chat()`, a 404 is about the model. Any other resource may simply not exist.
     if result.outcome == "not_found" and not is_chat:
         return replace(result, outcome="bad_request")
     return as_awaited(result, lease)

@@ -1,7 +1,7 @@
 """Find code of the suite that blocks the event loop of all episodes.
 
-A separate thread looks at the loop's thread whenever a heartbeat is late, and sleeps otherwise. It
-costs ten wake-ups per second, of 20 us each.
+A separate thread looks at the loop's thread whenever a heartbeat is late, and otherwise sleeps. It
+wakes ten times per second, for 20 us each time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STALL_S = 0.1
 _STEP_S = 0.02
-"""The time between two checks of a blocked loop."""
+"""The time between two checks of a blocked loop, in seconds."""
 _NOT_OF_SUITES = (
     str(Path(__file__).parents[1]) + os.sep,
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
@@ -35,12 +35,12 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
     """Watch the thread that calls this, until `ended` is set.
 
     Args:
-        overdue: As `LoopLag.overdue`.
+        overdue: The method `LoopLag.overdue`.
         ended: Set when the loop has ended.
 
     Returns:
-        The seconds lost at each place in the suite, such as `answer (test_words.py:12)`. The
-        watching thread continues to update this dict.
+        How many seconds were lost at each place in the suite, such as `answer (test_words.py:12)`.
+        The watching thread continues to update this dict.
     """
     lost: defaultdict[str, float] = defaultdict(float)
     loop, folder = threading.get_ident(), str(Path.cwd())
@@ -70,7 +70,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
-    """The innermost function, file and line of the suite in a thread's frames; empty if none."""
+    """The innermost function, file and line of the suite in a thread's frames; may be empty."""
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
         frame = frame.f_back
     if frame is None:

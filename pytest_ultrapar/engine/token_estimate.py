@@ -1,10 +1,10 @@
-"""Estimate the tokens of a request before it is sent, from the replies of this process.
+"""Estimate the tokens of a request before it is sent, from replies that this process has got.
 
 The broker reserves the estimated tokens, which decides how fast requests are sent and whether a
-token limit is kept. A reservation that is too large slows the run until the answer arrives. One
-that is too small exceeds the limit for a while, until the debt is paid. So each part of an estimate
-is a high quantile of the observed values, not their mean. Few requests take more, and the many that
-take less make up for them.
+token limit is kept. If a reservation is too large, it slows down the run until the answer arrives.
+If it is too small, the limit is exceeded for a while, until the debt is paid. So each part of an
+estimate is a high quantile of the observed values, not their mean. Few requests take more than
+that, and the many requests that take less make up for them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""The assumption for prompts. A token of English text has about 4.2 bytes of UTF-8, a token of
-Chinese 3 to 4.5, and a token of code or JSON 3 to 3.5."""
+"""The assumption for prompts. A token has about 4.2 bytes of UTF-8 in English text, 3 to 4.5 bytes
+in Chinese, and 3 to 3.5 bytes in code or JSON."""
 TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""Tokens to assume for an image or similar content: its size in bytes does not show the number."""
+"""How many tokens to assume for an image or similar content, because its size in bytes says nothing
+about its tokens."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""The assumption for a request that is unknown because its episode has not begun: `FIRST_TOKENS`,
-but at most `FIRST_SHARE` of the smallest limit. Dozens of cases use it before the first answer. If
-it is too small, little is lost: the lease is returned unused, and requested again with the actual
-estimate."""
+"""Before an episode has begun, its first request is unknown. The assumption is `FIRST_TOKENS`, but
+at most `FIRST_SHARE` of the smallest limit. Dozens of cases use this assumption before the first
+answer. If it is too small, little is lost: the lease is returned unused, and requested again with
+the actual estimate."""
 
 MOST_TOKENS = 10**9
-"""The largest estimate. It is more than any limit allows, and fits into every message: a larger
-request is refused anyway."""
+"""The largest estimate. It fits into every message, and is more than any limit allows, so larger
+requests are refused anyway."""
 
 
 class _Model:
@@ -64,9 +65,10 @@ class TokenEstimates:
 
         Args:
             least: For each model, the smallest token limit among its lanes. No tokens are reserved
-                for models that are not in it.
-            bounds: For each model with a budget, the maximum tokens of an answer if the suite does
-                not set any; None means unlimited. `least` must contain these models, too.
+                for models that are missing here.
+            bounds: For each model with a budget, the maximum number of tokens in an answer, if the
+                suite does not set a maximum; None means unlimited. `least` must contain these
+                models, too.
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
@@ -100,11 +102,11 @@ class TokenEstimates:
         return max(1, math.floor(min(least, tokens)))
 
     def most(self, model: str, asked: Asked) -> TokenBounds | None:
-        """Return the maximum tokens that a request may cost; None if its model has no budget.
+        """Return the maximum number of tokens of a request; None if its model has no budget.
 
-        A token has at least one byte of text in every tokenizer. So the number for the prompt is a
+        In every tokenizer, a token has at least one byte of text. So the number for the prompt is a
         real maximum, except that attachments are estimated. An answer has a maximum only if the
-        request or the pool sets one.
+        request or the pool sets it.
         """
         if model not in self._bounds:
             return None
@@ -113,7 +115,7 @@ class TokenEstimates:
         return TokenBounds(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
     def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> TokenBounds | None:
-        """Return the maximum, like `most`, for a request that is sent unchanged.
+        """Return the same maximum as `most`, for a request that is sent unchanged.
 
         Each byte of the body counts as a token. Estimates are added for content that the request
         only refers to: attachments, and the `kept` tokens of a conversation at the provider.
@@ -124,7 +126,7 @@ class TokenEstimates:
         return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Return the maximum tokens of all bounded answers, and the number of unbounded answers."""
+        """Return the total maximum of bounded answers, in tokens, and how many are unbounded."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
@@ -136,7 +138,8 @@ class TokenEstimates:
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
         """Estimate the tokens of a request and its answers together.
 
-        If the request sets `max_tokens`, each answer counts as that many: providers do the same.
+        If the request sets `max_tokens`, each answer counts as that many tokens: providers do the
+        same.
 
         Args:
             model: The model of the request.
@@ -151,7 +154,7 @@ class TokenEstimates:
         return min(text + fixed + kept + self._answer(model, asked), MOST_TOKENS)
 
     def learn(self, model: str, asked: Asked, reply: Reply, *, is_first: bool) -> None:
-        """Improve the estimates with the token usage that an answer reports, if it reports any."""
+        """Improve the estimates with the token usage that an answer reports, if any."""
         known = self._models.get(model)
         if known is None or reply.tokens_in is None or reply.tokens_out is None:
             return
@@ -160,19 +163,20 @@ class TokenEstimates:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
         known.answer.add(reply.tokens_out / asked.n_answers)
         if is_first and known.answer.is_known:
-            # Add the reservation. If the request set `max_tokens`, it is larger than the usage.
+            # Add the reserved tokens, not the usage: if the request set `max_tokens`, more is
+            # reserved than used.
             known.first.add(self.of_request(model, asked))
 
 
 def _bound(pool: Pool, model: str) -> int | None:
-    """Return the maximum tokens of a model's answers on any of its lanes; None if unknown."""
+    """Return the maximum number of tokens in a model's answer on any lane; None if unknown."""
     bounds: list[int | None] = []
     for provider in pool.providers:
         for one in provider.models:
             if one.name != model:
                 continue
             if any(one.parameters.get(name, name) is None for name in BOUNDS):
-                # The pool drops the parameter, so a suite's maximum would not be sent.
+                # The pool leaves out this parameter, so a suite's maximum would not be sent.
                 return None
             bounds.append(one.max_tokens)
             if one.max_tokens is None and provider.api == "anthropic":
@@ -208,5 +212,5 @@ def _n_bytes(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     try:
         return len(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it gives a better message
+    except (TypeError, ValueError, msgspec.MsgspecError):  # the send fails with a better message
         return 0

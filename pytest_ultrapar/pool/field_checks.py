@@ -28,7 +28,8 @@ class Location:
 
     Attributes:
         source: `pool.toml`, `environment` or `command line`.
-        path: `provider[0].per_key.qps`, `MAX_WORKERS`; empty for the whole source.
+        path: The place, such as `provider[0].per_key.qps` or `MAX_WORKERS`; empty for the whole
+            source.
     """
 
     source: str
@@ -57,7 +58,7 @@ class Location:
 def looks_like_secret(text: str) -> bool:
     """Whether `text` could be an API key: a known prefix, or many letters and digits in a row.
 
-    Names of models do not match, because they contain `-`, `.`, `_` or `:` in between.
+    Names of models do not match: a `-`, `.`, `_` or `:` breaks up their letters and digits.
     """
     if _SECRET_PREFIXES.match(text):
         return True
@@ -72,7 +73,8 @@ def shown(found: object) -> str:
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, int) and abs(found) > _EXACT_INT:
-        # str() raises for an int of more than 4300 digits, and even 50 digits help no reader.
+        # str() fails for an int of more than 4300 digits, and even 50 digits are of no use to a
+        # reader.
         return "a number below -1e18" if found < 0 else "a number above 1e18"
     if isinstance(found, int | float):
         return str(found)
@@ -130,7 +132,7 @@ def check_zone(location: Location, name: str) -> str:
 
 
 def check_name(location: Location, name: str) -> str:
-    """Return the name, if ids, file names and columns can contain it.
+    """Return the name, if it can be part of ids, file names and column names.
 
     Raises:
         ConfigError: It is empty, too long or contains other characters (`/` separates the parts of
@@ -172,12 +174,12 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
 def did_you_mean(
     word: str, allowed: Collection[str], *, form: str = "{}", cutoff: float = 0.6
 ) -> str:
-    """Return the end of a message, `; did you mean rpm?`; empty if no allowed word is similar.
+    """Return a suggestion such as `; did you mean rpm?`; empty if no allowed word is similar.
 
     Args:
         word: The word found.
         allowed: The words to suggest.
-        form: The format of the suggested word.
+        form: How to write the suggested word, with `{}` in its place.
         cutoff: The minimum similarity, 0 to 1.
     """
     import difflib  # noqa: PLC0415 - 8 ms, and only this message uses it
@@ -190,7 +192,7 @@ def check_different(places: Iterable[tuple[Location, str]]) -> None:
     """Check that no two places have the same value.
 
     Raises:
-        ConfigError: Two have the same value; the message names both places.
+        ConfigError: Two places have the same value; the message names both places.
     """
     seen: dict[str, Location] = {}
     for location, text in places:
@@ -200,7 +202,7 @@ def check_different(places: Iterable[tuple[Location, str]]) -> None:
 
 
 def one_of(allowed: tuple[str, ...]) -> str:
-    """The allowed words as messages list them: `"a" or "b"`."""
+    """The allowed words in the form that messages use: `"a" or "b"`."""
     return " or ".join(f'"{word}"' for word in allowed)
 
 

@@ -52,7 +52,7 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
         ConfigError: The file is missing, unreadable, not a regular file, too large or not UTF-8.
     """
     try:
-        # Refuse a pipe such as <(...): the workers read the file again, and find a pipe empty.
+        # Refuse a pipe such as <(...): the workers read the file again, and the pipe is then empty.
         with open_file(path) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
         number = at_line[1] if at_line and at_line[1] else len(text.splitlines() or [""])
         location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
-        # tomllib does not convert the interpreter's error about too many digits.
+        # If a number has too many digits, tomllib lets the interpreter's own ValueError through.
         location.refuse("contains a number with too many digits")
 
 
@@ -248,7 +248,7 @@ class PoolFile(FileTable, kw_only=True):
 
 
 MAX_DEPTH = 8
-"""The deepest field of the schema, `provider[0].per_key.workers.fixed`, is at level 6."""
+"""The maximum nesting. The schema needs 6 levels, for `provider[0].per_key.workers.fixed`."""
 _SECRET_FIELDS = frozenset(
     {"key", "api_key", "apikey", "secret", "token", "password", "authorization", "bearer"}
 )
@@ -348,7 +348,7 @@ def decode_as(file: type[_File], tables: Mapping[str, object], location: Locatio
 
 
 def _explain(message: str, table: type[FileTable], found: object, location: Location) -> NoReturn:
-    """Translate an error from msgspec into the words and the path that the user knows."""
+    """Translate an error from msgspec into words and a path that the user knows."""
     at = _PATH.search(message)
     what, path = (message[: at.start()], at[1]) if at else (message, "")
     hint: Any = None
@@ -395,7 +395,7 @@ def _words_in(hint: object) -> tuple[str, ...]:
 
 
 def _misfit(found: dict[str, object], hint: object) -> str:
-    """The first name in a table whose value has the wrong type; msgspec omits this name."""
+    """Find the first name in a table whose value has the wrong type. msgspec does not report it."""
     (of,) = (get_args(one)[1] for one in (hint, *get_args(hint)) if get_origin(one) is dict)
     for name, value in found.items():
         try:

@@ -92,7 +92,7 @@ def chosen_keys(
 
 
 def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
-    """Yield, for each provider, a line with the variables of its keys and the hosts that get them.
+    """Yield lines that name each provider's key variables, and the hosts that get the keys.
 
     All variables are named, because the user may not have written the pool file. Only numbered
     names are shortened. The lines never contain the values of variables.

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""The bounds of one table by word, and its `day` if it is set. A missing word means unlimited."""
+"""The bounds in one table, by field name, and `day` if it is set. A missing field means
+unlimited."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
     """Return the amounts of a table in one rate mode. Values for the other mode are checked, too.
 
     Raises:
-        ConfigError: A value by mode has no number for this mode, or two numbers in the table
-            contradict each other.
+        ConfigError: A value that depends on the mode has no number for this mode, or two numbers in
+            the table contradict each other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
@@ -63,7 +64,7 @@ class LimitBook:
     """All limits made so far, by name. Within each provider, the outermost limits come first.
 
     Attributes:
-        sources: Records the origin of every number, as `<limit> <field>`.
+        sources: Records where every number comes from, under the name `<limit> <field>`.
         prompt_types: The factor for `workers` of models with `multiply_by_prompt_types`.
     """
 
@@ -137,7 +138,7 @@ def multiplied(
 
 
 def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
-    """Return the factor for `workers` of models with `multiply_by_prompt_types`, and note it.
+    """Return the factor for `workers` of models with `multiply_by_prompt_types`, and record it.
 
     Raises:
         ConfigError: The file sets `prompt_types`, but no model uses it.
@@ -195,15 +196,15 @@ class OneKey:
 
 
 def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
-    """Find the key that each listing belongs to. All listings of one key get the same object.
+    """Map each listing to its key. All listings of the same key get the same object.
 
     A key that is used on several servers has one limit over all of them. Therefore two listings
-    are also the same key if a third listing connects them.
+    also count as the same key if a third listing connects them.
 
     Args:
         providers: All providers of the pool, with unique names.
         environ: The environment's variables, which hold the secrets. Secrets are not stored. An
-            unset variable is treated as if it held a different secret from all others.
+            unset variable is treated as if it held a secret that differs from all others.
 
     Raises:
         ConfigError: A number in a limit is not allowed, or two listings of one key declare
@@ -308,15 +309,16 @@ def _amounts(of: Declared, index: int) -> Amounts:
 
 
 MAX_LANES = 10_000
-"""The maximum of instances times keys. Without it, 1 MiB could declare about 10**8 lanes."""
+"""The maximum number of lanes in a pool. Without it, a file of 1 MiB could declare about 10**8
+lanes."""
 SIMULATED_GRACE_S = 0.05
-"""The simulated server frees a seat when the connection drops, but needs a moment to notice."""
+"""The simulated server frees a seat when the connection drops, but only after a short delay."""
 DEFAULT_GRACE_S = 10.0
-"""Applies until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
+"""This value applies until the lane's own answers give a better one: see `Lane.longest_grace_s`."""
 REQUEST_MARGIN_S = 5.0
 """Extra time for a busy client to return the lease after a request's deadline."""
 GRACE_PER_HINT = 2.0
-"""Twice the hinted latency: the hint is for a typical request, but an orphan may be a slow one."""
+"""Twice the hinted latency, because an orphaned request may be slower than a typical request."""
 
 
 def keys_of_models(

@@ -149,7 +149,7 @@ def _build(
 def _held(
     location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> dict[str, Limit]:
-    """The limits that a simulated provider enforces: the fixed ones, which adaptive mode must find.
+    """The limits that simulated providers enforce: the fixed ones, which adaptive mode has to find.
 
     Empty if no simulated provider is in adaptive mode.
     """

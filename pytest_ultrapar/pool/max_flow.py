@@ -18,15 +18,16 @@ _Room = dict[str, dict[str, float]]
 def max_flow(
     ways: Sequence[tuple[Sequence[str], Sequence[str]]], caps: Mapping[str, float]
 ) -> float:
-    """Return the exact maximum that all ways together can carry: an integer if all `caps` are.
+    """Return the exact maximum that all ways can carry together; an integer if all `caps` are.
 
-    Source: Edmonds and Karp 1972, started from a greedy flow that is added way by way. If limits
-    nest, the greedy flow is already the result. If they overlap, 300 lanes take some milliseconds.
+    Source: Edmonds and Karp 1972, starting from a greedy flow, which adds one way after another. If
+    limits nest, the greedy flow is already the result. If they overlap, 300 lanes take a few
+    milliseconds.
 
     Args:
-        ways: For each way, its limits (at least one) in two halves. In the first half, a limit
-            always follows the same limit, or is always the first. In the second half, it always
-            precedes the same limit, or is always the last.
+        ways: For each way, its limits (at least one) in two halves. In all first halves, a given
+            limit always comes directly after the same limit, or always comes first. In all second
+            halves, it always comes directly before the same limit, or always comes last.
         caps: The capacity of each limit.
     """
     room: _Room = defaultdict(dict)

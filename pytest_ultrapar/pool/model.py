@@ -60,7 +60,7 @@ class LimitKind:
 
     @property
     def within(self) -> str:
-        """The text after a measured count: `in flight`, `in 60 s`, `tokens in 60 s`, `in a day`."""
+        """The text after a measured count, such as `in flight`, `tokens in 60 s` or `in a day`."""
         if not self.is_rate:
             return self.counts
         window = "a day" if self.is_daily else f"{self.window_s:g} s"
@@ -68,7 +68,7 @@ class LimitKind:
 
     @property
     def rate(self) -> str:
-        """The text after the amount of a limit: `in flight`, `per minute`, `tokens per minute`."""
+        """The text after a limit's amount, such as `in flight` or `tokens per minute`."""
         if not self.is_rate:
             return self.counts
         return f"{'tokens ' if self.counts == 'tokens' else ''}per {self.per}"
@@ -277,12 +277,12 @@ class Lane:
 
     Attributes:
         limits: Names of the limits that apply to it, outermost first.
-        orphan_grace_s: Seconds that a seat stays taken after its holder died. The provider may
-            still be processing the request.
-        request_s: Seconds after which a request that was sent can no longer be in flight.
-        longest_grace_s: The maximum of `orphan_grace_s`, if that value is a guess and grows with
+        orphan_grace_s: How long a seat stays taken after its holder has died, in seconds. The
+            provider may still be processing the request.
+        request_s: The longest time that a request can be in flight after it was sent, in seconds.
+        longest_grace_s: The maximum for `orphan_grace_s`, if that value is a guess that grows with
             the lane's response times; None if it is not a guess.
-        listed_as: All names of its key, joined, if the file lists the key more than once;
+        listed_as: If the file lists the lane's key more than once, all names of the key, joined;
             otherwise empty.
         variable: The environment variable that holds its key, or None.
     """
@@ -301,12 +301,12 @@ class Lane:
 
     @property
     def key_name(self) -> str:
-        """The name of its key for display, with all its listings: `lab/key0 + other/key0`."""
+        """The name of its key for display, with all names of that key: `lab/key0 + other/key0`."""
         return self.listed_as or f"{self.provider}/{self.key}"
 
     @property
     def key_title(self) -> str:
-        """Its key for messages: the name, and the environment variable that the user can fix."""
+        """Its key for messages: the name, and the environment variable that a user can correct."""
         return f"key {self.key_name}" + (f" (environment {self.variable})" if self.variable else "")
 
 
@@ -415,8 +415,9 @@ class Pool:
     def most(self, lanes: Iterable[Lane], caps: Mapping[str, float]) -> float:
         """The exact maximum that `lanes` can carry together; infinity if a lane has no limit.
 
-        The limits of keys overlap with all other limits. Within each of these two groups, limits
-        nest. Therefore the maximum is a flow from the keys to the pool.
+        There are two groups of limits: limits of keys, and all others. Limits in the same group
+        nest, but limits in different groups overlap. Therefore the maximum is a maximum flow from
+        the keys to the pool.
 
         Args:
             lanes: Lanes of this pool.

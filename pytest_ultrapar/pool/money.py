@@ -1,7 +1,7 @@
 """Exact money: whole trillionths of the pool's currency, so that sums have no rounding error.
 
 If a price per million tokens has at most six decimals, the price per token is a whole number of
-trillionths. Amounts of up to nine million of the currency fit into 64 bits.
+trillionths. Amounts of up to 9,000,000.00 of the currency fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 UNITS = 10**12
-"""The number of units in 1 of the currency."""
+"""How many units make up 1.00 of the currency."""
 USD = "USD"
 GENAI_PRICES = "genai-prices"
 """The only supported price book."""
@@ -21,20 +21,20 @@ GENAI_PRICES = "genai-prices"
 @cache
 def _per_token(per_mtok: float) -> int:
     """The price of a token in units, rounded up so that no cost is too low."""
-    from decimal import Decimal  # noqa: PLC0415 - where money counts
+    from decimal import Decimal  # noqa: PLC0415 - only if prices matter
 
     return math.ceil(Decimal(str(per_mtok)) * (UNITS // 10**6))
 
 
 def budget_units(amount: float) -> int:
-    """Convert an amount of the currency to units, rounded down."""
-    from decimal import Decimal  # noqa: PLC0415 - where money counts
+    """Convert an amount in the currency to units, rounded down."""
+    from decimal import Decimal  # noqa: PLC0415 - only if prices matter
 
     return math.floor(Decimal(str(amount)) * UNITS)
 
 
 def amount_of(units: int) -> float:
-    """Convert units to an amount of the currency."""
+    """Convert units to an amount in the currency."""
     return units / UNITS
 
 

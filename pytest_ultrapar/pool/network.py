@@ -35,7 +35,7 @@ _THIS_MACHINE = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def check_base_url(location: Location, url: str) -> str:
-    """Return the URL without a slash at its end, if it is https, or http to this machine.
+    """Return the URL without a trailing slash, if it is https, or http to this machine.
 
     Messages never show the whole URL, because users paste keys into URLs.
 
@@ -92,10 +92,11 @@ def with_port(url: str, port: int) -> str:
 
 
 def server_of(url: str) -> str:
-    """Return host and port of a checked URL in a canonical form, such as `api.example.com:443`.
+    """Return the host and port of a checked URL in a canonical form: `api.example.com:443`.
 
-    `localhost`, `127.0.0.1` and `[::1]` count as one host, and a missing port is the scheme's
-    default. Other names are not resolved: two names of one server count as two servers here.
+    `localhost`, `127.0.0.1` and `[::1]` count as the same host. If the port is missing, the
+    scheme's default is used. Other names are not resolved, so two names of one server count as two
+    servers.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -134,7 +135,7 @@ class Proxy:
 
     Attributes:
         url: The proxy's URL without user name and password.
-        authorization: The value of `Proxy-Authorization`, if the proxy requires that header.
+        authorization: The value of the header `Proxy-Authorization`, if the proxy requires it.
     """
 
     url: str
@@ -154,8 +155,8 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
     Args:
         location: The place of the URL, for messages. They never show the URL itself.
         text: The URL.
-        may_hold_secret: Whether the URL may contain a user name and password, and omit `http://`,
-            as is usual in the environment.
+        may_hold_secret: Whether the URL may contain a user name and password, and may omit
+            `http://`, as environment variables for proxies usually do.
 
     Raises:
         ConfigError: The text is not such a URL.
@@ -232,8 +233,8 @@ def route_to(network: Network, url: str, environ: Mapping[str, str], location: L
     """Return the route to a checked URL.
 
     The pool's settings override the environment, which applies only with `trust_env`. http is
-    allowed only to this machine. It never uses a proxy, because the key would then leave the
-    machine unencrypted.
+    allowed only to this machine. Such a request never uses a proxy, because the key would then
+    leave the machine unencrypted.
 
     Args:
         network: The provider's settings.
@@ -276,7 +277,7 @@ def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLC
 
 
 def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
-    """Check the files and variables that the routes to all providers with lanes depend on.
+    """Check the files and variables on which the routes to all providers with lanes depend.
 
     Raises:
         ConfigError: A file is missing, unreadable or invalid, the variable for a proxy is unset, or
@@ -296,7 +297,7 @@ def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
 
 
 def proxy_variable(network: Network, environ: Mapping[str, str]) -> str | None:
-    """The environment variable that sets the proxy, or None."""
+    """The environment variable that sets the proxy; None if no variable does."""
     names = _proxy_variables(network)
     if network.proxy_env is not None:
         names = (network.proxy_env,)
@@ -401,7 +402,7 @@ _FIELDS = ("ca_file", "client_cert", "client_key", "proxy", "proxy_env", "trust_
 def build_network(
     location: Location, table: ProviderTable, models: Sequence[Model], sources: Sources
 ) -> Network:
-    """Return a provider's network settings, and note them in `sources` without any secret.
+    """Return a provider's network settings, and record them in `sources` without any secret.
 
     Paths become absolute. A relative path is relative to the directory of the pool file.
 
@@ -439,7 +440,7 @@ def build_network(
 
 
 def _note_environment(name: str, network: Network, sources: Sources) -> None:
-    """Note the values from the environment, and a proxy's address without its password."""
+    """Record the values from the environment, and a proxy's address without its password."""
     environ = sources.environ
     ca_file = environ.get(CA_VARIABLE)
     if network.trust_env and network.ca_file is None and ca_file:

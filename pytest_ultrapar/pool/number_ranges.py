@@ -1,7 +1,7 @@
 """Ranges of numbers in user input. A range that only one field uses is defined with that field.
 
-Every pytest run imports this module for the ranges of options. It must import as little as
-`pool/settings.py`, so `check` imports `shown` when it runs.
+Every pytest run imports this module for the ranges of options. Like `pool/settings.py`, it must
+import as little as possible, so `check` imports `shown` only when it runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 
 
 WORKERS = Bounds(at_least=1, at_most=100_000)
-# A rate below one send in 11 days is a typing error. The lower end also keeps 1 / rate small.
+# A rate below one send in 11 days must be a typo. The lower end also keeps 1 / rate small.
 RATE = Bounds(at_least=1e-6, at_most=1_000_000)
 PERCENT = Bounds(at_least=1e-4, at_most=100)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)

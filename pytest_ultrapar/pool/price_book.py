@@ -47,7 +47,7 @@ def with_book_prices(pool: Pool) -> Pool:
     return replace(pool, prices=tuple(one for one in found if one is not None))
 
 
-def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPrice | None:  # noqa: ANN401 - of a package that need not be there
+def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPrice | None:  # noqa: ANN401 - a package that may not be installed
     """The book's prices for a model; None if the model is missing or its instances differ in price.
 
     Only the address identifies a server: another company may offer the same API at other prices.

@@ -88,7 +88,7 @@ def build_parameters(
 def build_patterns(
     location: Location, patterns: Mapping[str, Sequence[str]], sources: Sources, label: str
 ) -> dict[str, tuple[str, ...]]:
-    """Check the patterns that recognise a provider's refusals, and note them in `sources`.
+    """Check the patterns that recognise a provider's refusals, and record them in `sources`.
 
     Returns:
         The patterns by meaning.
@@ -149,7 +149,7 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
 
 
 def mean_s(latency: Latency) -> float:
-    """The mean of a latency model in seconds, not counting the wait for a turn.
+    """The mean of a latency model in seconds, not counting the time that requests wait for a turn.
 
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """
@@ -181,7 +181,7 @@ def build_instances(
         table: The model's table.
         provider: The provider's table.
         server: The provider's URL and metrics URL. An instance with its own `base_url` does not use
-            this metrics URL. The instance of a port uses both URLs with this port.
+            this metrics URL. The instance of a port uses both URLs with its own port.
         ports: The model's ports; None if it does not set any.
 
     Raises:
@@ -240,7 +240,7 @@ def _instance(
 def ports_in_force(
     location: Location, table: ModelTable, sources: Sources, label: str
 ) -> tuple[int, ...] | None:
-    """Return the ports of a model and note their origin; None if the model does not set any.
+    """Return the ports of a model and record their origin; None if the model does not set any.
 
     The variable that `ports_env` names overrides `ports`. With `USE_MULTI_VLLM=false`, only the
     first port is used.
@@ -281,7 +281,7 @@ def ports_in_force(
 def build_model(
     provider_place: Location, index: int, provider: ProviderTable, base_url: str, sources: Sources
 ) -> Model:
-    """Make the model that a table describes, and note its numbers in `sources`.
+    """Make the model that a table describes, and record its numbers in `sources`.
 
     If a simulated model has no `latency_hint_s`, the exact mean of its latency is used.
 
@@ -296,7 +296,7 @@ def build_model(
         ConfigError: Something about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    # If a model lists its instances, ids contain their names, which contain no `/`.
+    # A name may contain `/` only if the model lists its instances: ids then contain their names.
     parts = [table.name] if table.instances is None else table.name.split("/")
     for part in parts:
         check_name(location.at("name"), part)
@@ -312,7 +312,7 @@ def build_model(
     hint_s = table.latency_hint_s
     for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
-    # A real model has one, too: `ultrapar simulate` simulates it from the same file.
+    # A real model has a simulation, too: `ultrapar simulate` simulates it from the same file.
     simulation = build_simulation(location, table, provider_place, provider)
     if provider.api == SIMULATED:
         hint_s = hint_s or mean_s(simulation.latency) or None
@@ -350,7 +350,7 @@ DEFAULT_TIMEOUT_S = 150.0
 
 
 def build_provider(location: Location, table: ProviderTable, sources: Sources) -> Provider:
-    """Make the provider that a table describes, and note its numbers in `sources`.
+    """Make the provider that a table describes, and record its numbers in `sources`.
 
     Raises:
         ConfigError: Something about the provider is not allowed.
@@ -398,7 +398,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
 
 
 def _check_variables(location: Location, provider: Provider) -> None:
-    # With authorities of its own, a pool can present any server as the host.
+    # A pool that names its own certificate authorities can present any server as the host.
     urls = [each.base_url for model in provider.models for each in model.instances]
     hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
     for index, key in enumerate(provider.keys):
@@ -444,5 +444,5 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     key_names = {key.name for key in keys}
     for where, name in places:
         if name in key_names:
-            # The limits of both would be called `<provider>/<name>`.
+            # The instance's limit and the key's limit would both be called `<provider>/<name>`.
             where.refuse(f'"{name}" is also the name of a key of this provider; rename one of them')

@@ -18,7 +18,7 @@ _NOTED = "role {} model"
 
 
 def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[str, str]:
-    """Return the model of each role, in the order of the file, and note it in `sources`.
+    """Return the model of each role, in the order of the file, and record it in `sources`.
 
     Raises:
         ConfigError: The name of a role cannot be used in columns, or a role names an unknown model.
@@ -60,7 +60,7 @@ def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) 
 def models_without_cases(
     location: Location, file: PoolFile, roles: Mapping[str, str]
 ) -> frozenset[str]:
-    """Names of the models that get no cases, as `subject` says; by default, all models with a role.
+    """Names of the models that get no cases, according to `subject`; by default, those with a role.
 
     Raises:
         ConfigError: `subject` differs between two tables of one model, or no model gets cases.

@@ -40,8 +40,8 @@ def refuse_of_others(location: Location, variable: str, hosts: Collection[str] =
         hosts: All hosts that would receive its value, if they are known for certain.
 
     Raises:
-        ConfigError: It is such a variable, and its value may go to a host that is not the tool's
-            own.
+        ConfigError: The variable holds such a credential, and its value may go to a host that does
+            not belong to the tool.
     """
     if not _OF_OTHER_TOOLS.fullmatch(variable):
         return
@@ -81,7 +81,7 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        # A pickle would carry it to another process or into a file, unencrypted.
+        # A pickle would carry the secret to another process or into a file, unencrypted.
         raise TypeError("a Secret cannot be pickled")
 
 

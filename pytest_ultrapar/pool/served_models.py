@@ -35,11 +35,11 @@ NO_WAIT = Wait(0.0)
 def served_models(
     base_url: str, *, timeout_s: float = 5.0, how: str = "", wait: Wait = NO_WAIT
 ) -> list[str]:
-    """Return the model names of a server without a key, unchecked and in the server's order.
+    """Return the model names of a server that needs no key, unchecked and in the server's order.
 
     Args:
         base_url: An http URL on this machine.
-        timeout_s: Timeout for each step, and for an answer that arrives in pieces.
+        timeout_s: Timeout for each step, and for the whole answer if it arrives in pieces.
         how: The end of an error message, which says what to do.
         wait: How long to wait if no connection can be made.
 

@@ -124,7 +124,7 @@ def resolve(
         command_line: The option's value; None if it was not given.
         environment: The variable's value, parsed by `read_environment`; None if it is not set.
         file: The value in the pool file; None if it is not set.
-        variable: The variable that is set; by default the plain name.
+        variable: The variable that is set; by default, `row.variable`.
         file_name: The name of the pool file in the origin.
     """
     if command_line is not None:
@@ -230,7 +230,9 @@ def parse_repeats(location: Location, text: str) -> Repeats:
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """Parse which workers to log: `all`, `off`, or the number of one worker, from 1.
+    """Parse the setting that selects the workers with a debug log.
+
+    It is `all`, `off`, or the number of one worker, from 1.
 
     Raises:
         ConfigError: The text has another form.
@@ -267,7 +269,8 @@ def parse_shard(location: Location, text: str) -> Shard:
 
 
 _ENTRY_CHARS = 12
-"""Longer texts are not ports and are not shown: `ports_env` may name a key's variable by mistake.
+"""Entries longer than this are not ports. Messages do not show them, because `ports_env` may name a
+key's variable by mistake.
 """
 
 
@@ -341,7 +344,7 @@ class Sources:
         environ: All environment variables, because `ports_env` may name any of them.
         environment: The values of the plugin's own variables, by setting name.
         file_name: The name of the pool file in origins.
-        effective: The values that were noted so far.
+        effective: The values that have been recorded so far.
     """
 
     overrides: Overrides
@@ -351,7 +354,7 @@ class Sources:
     effective: list[EffectiveValue] = field(default_factory=list)
 
     def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
-        """Note a value in force, by default with the file as its origin; None is not noted."""
+        """Record a value in force and its origin, by default the file. None is not recorded."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 

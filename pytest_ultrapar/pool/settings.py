@@ -73,8 +73,8 @@ class Repeats(_Written):
 
     Attributes:
         n: The number of repetitions, >= 1.
-        n_first: Repeat only cells with one of the first `n_first` values of the parameter that the
-            suite's mark names with `repeats_over`, >= 1; None means all values.
+        n_first: Repeat only cells that have one of the first `n_first` values (>= 1) of the
+            parameter named by `repeats_over` in the suite's mark; None means all values.
     """
 
     __slots__ = ("n", "n_first")
@@ -187,14 +187,14 @@ class Setting(Generic[T]):
         default: The value in force if no source sets one, or None.
         kind: The type that texts are converted to; by default the type of `default`, or `str` if
             that is None.
-        by_default: The default in words, if the value does not explain itself.
+        by_default: The default in words, if the value alone would not be clear.
         variable: The environment variable, if any; `variables` adds the plugin's own name.
         by_truth: If the variable is a switch, the values that "true" and "false" stand for.
         file: The field in the pool file's table `[pool]`, if there is one.
         ini: The name in pytest's configuration, if the setting is read there, too.
         between: The range of a number, or of each number in a text such as `5%`.
         choices: The allowed words.
-        bare: The word that the option without a value stands for, if it may have no value.
+        bare: The value to use if the option is written without one; set only if that is allowed.
         is_recorded: Whether the manifest lists the value and its origin among the settings. It does
             not list names of files and runs there, because it has other fields for them.
     """
@@ -266,8 +266,8 @@ class Setting(Generic[T]):
     def variables(self) -> tuple[str, ...]:
         """The environment variables; the first takes precedence over the second.
 
-        `ULTRAPAR_<OPTION>` accepts the same values as the option. Other tools may use the plain
-        name, too.
+        `ULTRAPAR_<OPTION>` accepts the same values as the option. If there is a second variable,
+        other tools may use it, too.
         """
         own = f"ULTRAPAR_{self.key.upper()}" if self.option else self.variable
         return tuple(dict.fromkeys((own, self.variable))) if self.variable else ()
@@ -627,7 +627,7 @@ class Options:
     debug_process_num: Setting[int | None] = Setting(
         kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
-    """The only worker to which `DEBUG_LOG=true` applies; it has no effect on its own."""
+    """The only worker to which `DEBUG_LOG=true` applies. This setting has no effect on its own."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")
     """False means that only the first of several ports is used."""
     vllm_ports: Setting[Ports | None] = Setting(kind=Ports, variable="VLLM_PORTS")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Limit, Pool
 
 MOST_WINDOWS = 1_000_000
-"""A fractional rate becomes a whole number over at most this many windows: the smallest rate in a
-pool is one in a million."""
+"""A fractional rate becomes a whole number of units over at most this many windows, because the
+smallest rate in a pool is 0.000001 per window."""
 _DIGITS = 9
 """No CI system starts so many jobs that their number has more digits."""
 
@@ -38,7 +38,7 @@ _SYSTEMS = (
     ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-"""Systems that start N jobs. For each, the variables with the job's number and the total."""
+"""Systems that start N jobs, each with its variables for the job's number and for N."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:

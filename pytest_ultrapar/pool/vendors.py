@@ -1,7 +1,7 @@
 """Models that are named without a pool, and the pool file that the plugin makes for them.
 
-`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` a model on a local server.
-Results use these names, without `http://` and `/v1`.
+`openai/gpt-5-mini` is a vendor's model, and `http://localhost:8000/v1#NAME` is a model on a local
+server. Results use these names, without `http://` and `/v1`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
         elif not one.api_name and one.base_url.startswith("http:"):
             with suppress(ConfigError):
                 for name in served_models(one.base_url, timeout_s=1.0):
-                    # Skip names with other characters: the user writes them after the address.
+                    # Skip names that contain other characters. The user can still write them after
+                    # the address.
                     with suppress(ConfigError):
                         yield named(Location(vendor), f"{vendor}/{name}", environ)
 

@@ -47,7 +47,7 @@ class AllureResults:
         config.add_cleanup(lambda: allure_commons.plugin_manager.unregister(Hooks))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the reason if an answer is shown as an expected failure."""
+        """If an answer is shown as an expected failure, remember the reason."""
         if report.when == "setup":
             self._reason = None
         if is_shown_as_expected(report):
@@ -63,13 +63,13 @@ class AllureResults:
         self._mask(result)
 
     def _mask(self, part: Any) -> Any:  # noqa: ANN401 - as above
-        """Mask all strings in a part of a result and return the part."""
+        """Mask all strings in a part of a result, and return the part."""
         if isinstance(part, str):
             return self._text(part)
         if isinstance(part, list):
             part[:] = map(self._mask, part)
         elif hasattr(part, "__dict__"):
-            # Steps, parameters, labels and links: plain objects that contain texts and further
+            # Steps, parameters, labels and links are plain objects that contain texts and further
             # objects.
             for name, value in vars(part).items():
                 setattr(part, name, self._mask(value))

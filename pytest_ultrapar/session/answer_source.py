@@ -1,6 +1,6 @@
-"""The source of a run's answers. It determines what the run sends, needs and measures.
+"""The source of a run's answers, which determines what the run sends, needs and measures.
 
-Code reads these facts instead of checking whether a run is a regrade or a replay.
+The rest of the code reads these facts, and need not check whether a run is a regrade or a replay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolLanes:
-    """The pool's lanes give the answers. The attributes mean the same in all sources.
+    """The pool's lanes provide the answers.
+
+    All sources have these attributes, which mean the same in each of them.
 
     Attributes:
         sends: Whether the run may send requests, and so needs keys, servers and a broker.

@@ -1,4 +1,4 @@
-"""An async test that takes `llm` is a case: its body is the episode; its item repeats the result.
+"""Async tests that take `llm`: the body is the episode, and the item repeats its result.
 
 pytest and all plugins see a plain function instead of the test, so plugins for asyncio ignore it.
 """
@@ -37,8 +37,8 @@ class AsyncTests:
         obj: Any,  # noqa: ANN401 - any object of a module
     ) -> list[pytest.Item] | None:
         """Collect a plain function in place of an async test. Called for each name of a module."""
-        # Check the exact type first: reading an attribute of any other object may run code of the
-        # suite.
+        # Check the exact type first: reading an attribute of another kind of object may run the
+        # suite's code.
         if type(obj) is not FunctionType or not _takes_llm(obj):
             return None
         if not collector.istestfunction(obj, name):
@@ -60,7 +60,8 @@ class AsyncTests:
 def _takes_llm(function: FunctionType) -> bool:
     if not inspect.iscoroutinefunction(function):
         return False
-    # Do not read a signature: it resolves annotations, which may fail for tests of other plugins.
+    # Do not use `inspect.signature`: it resolves annotations, which may fail for tests of other
+    # plugins.
     code = getattr(inspect.unwrap(function), "__code__", function.__code__)
     return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 

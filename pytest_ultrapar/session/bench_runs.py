@@ -1,4 +1,4 @@
-"""A pytest plugin for the runs of `ultrapar bench`: refuses options that prevent a comparison."""
+"""A plugin for the runs of `ultrapar bench`. It refuses options that prevent a comparison."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_ultrapar.compare.bench.arguments import FROM_CONFIGURATION
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options as pytest parsed them, from the command line or configuration.
+    """Check the options that pytest has parsed from the command line and its configuration.
 
     Raises:
-        pytest.UsageError: An option is set that makes it impossible to compare the modes.
+        pytest.UsageError: An option makes it impossible to compare the modes.
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):

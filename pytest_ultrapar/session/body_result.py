@@ -1,8 +1,8 @@
 """The result of an async test's body. It is stored as the episode's value, and the item repeats it.
 
 The body runs before its item, in the engine's thread, and perhaps in an earlier session. So its
-grade and its exception are stored as data. An exception recreated from data has the same message
-and the same lines in its traceback, and pytest shows it like any other.
+grade and its exception are stored as data. An exception that is recreated from this data has the
+same message and the same lines in its traceback, and pytest shows it like any other exception.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OUTCOMES = {
 """pytest's exceptions for outcomes, by `module:name`. pytest sets the module of some of them to
 `builtins`."""
 _MOST_FRAMES = 50
-"""This many frames are stored from the start of a traceback, and as many from its end."""
+"""At most this many frames are stored from the start of a traceback, and as many from its end."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +57,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, code: CodeType, line: int | None) -> Frame:
-        """The place of a line of code; if `line` is unknown, the first line."""
+        """The place of a line in a function; if `line` is unknown, the function's first line."""
         file, begins = str(without_surrogates(code.co_filename)), code.co_firstlineno
         return cls(file, code.co_name, begins, line or begins)
 
@@ -66,9 +66,9 @@ class Raised(msgspec.Struct, frozen=True):
     """An exception as data.
 
     Attributes:
-        kind: Its class: `module:name`.
-        said: Its message.
-        frames: Its traceback, beginning with the test.
+        kind: The exception's class: `module:name`.
+        said: The exception's message.
+        frames: The exception's traceback, beginning with the test.
     """
 
     kind: str
@@ -82,22 +82,22 @@ class Raised(msgspec.Struct, frozen=True):
         frames = [
             Frame.of(frame.f_code, line)
             for frame, line in walk_tb(error.__traceback__)
-            # Reading `f_locals` makes a frame keep its variables alive (3.12); for `run_body` that
-            # is the error itself.
+            # Do not read `f_locals` of `run_body`: in Python 3.12, a frame then keeps its variables
+            # alive, here the error itself.
             if frame.f_code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
         ]
-        # Keep the first frame: it is the test's, where pytest begins the traceback.
+        # Keep the first frames: the very first is the test's, where pytest begins the traceback.
         frames[_MOST_FRAMES:-_MOST_FRAMES] = []
         said = beginning(str(without_surrogates(_text(error))))
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """Recreate the exception, with its own class if that exists, or a class with the same name.
+        """Recreate the exception, with its class if that exists, or else a class of the same name.
 
-        Its arguments and its cause are lost.
+        The exception's arguments and cause are lost.
         """
         module, _, name = self.kind.partition(":")
-        # Attributes that pytest reads from its own exceptions are lost too.
+        # Do not use pytest's internal classes: pytest would read attributes that are lost, too.
         found: Any = None if module.startswith("_pytest.") else sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
@@ -108,7 +108,7 @@ class Raised(msgspec.Struct, frozen=True):
         if self.kind in _OUTCOMES:
             own |= {"msg": self.said, "pytrace": True}
         for base in (found, Exception) if is_exception else (Exception,):
-            with suppress(Exception):  # a group needs exceptions; a class may forbid subclasses
+            with suppress(Exception):  # groups require exceptions; a class may forbid subclasses
                 kind: Any = type(name.rpartition(".")[2], (base,), own)
                 error: BaseException = kind.__new__(kind, self.said)
                 break
@@ -144,9 +144,9 @@ class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):
     """The result of a test's body.
 
     Attributes:
-        graded: Its call of `grade`, as `Graded`.
-        raised: Its exception.
-        returned: The type of its return value, unless that was None.
+        graded: The body's call of `grade`, as `Graded`.
+        raised: The exception that the body raised.
+        returned: The type of the body's return value, unless that was None.
     """
 
     graded: tuple[Any, ...] | None = None
@@ -173,14 +173,14 @@ async def run_body(
 
     Raises:
         BaseException: An exception that says nothing about the answer: a failed request,
-            `pytest.skip`, or the end of a task or the session.
+            `pytest.skip`, or the end of a task or of the session.
     """
     __tracebackhide__ = True
     try:
         returned = await function(**arguments)
         result.returned = None if returned is None else repr(type(returned))
     except (Exception, BaseExceptionGroup, *WRONG_ANSWERS) as error:
-        # No local variable for the group's first error: it would keep the frame alive.
+        # Do not put the group's first error into a local variable: this would keep the frame alive.
         is_word = isinstance(_of_group(error), (Exception, *WRONG_ANSWERS))
         if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
             raise
@@ -192,7 +192,7 @@ async def run_body(
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """The first error of a group that contains only wrong answers; otherwise the error itself."""
+    """If a group contains only wrong answers, its first error; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error
@@ -208,7 +208,8 @@ def repeat_result(test: Prefetched) -> object:
         None, or an object that makes pytest warn as it does for the value that the body returned.
 
     Raises:
-        BaseException: The exception of the body; the same object if the body ran in this process.
+        BaseException: The exception of the body. If the body ran in this process, it is the same
+            object.
     """
     __tracebackhide__ = True
     state = prefetch.state

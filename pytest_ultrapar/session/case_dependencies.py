@@ -1,8 +1,9 @@
 """Cases that wait for answers of other cases, such as cases of a pairwise judge.
 
-Collection shows which answers a case needs: another prefetched function returns them for the same
-parameters, with each model or in each repetition. A waiting case starts when all these cases have
-ended, in any worker. Until then it holds no seat, and other cases run.
+The collected tests determine which answers a case needs: another prefetched function returns them
+for the same parameters, with each model or in each repetition. A waiting case starts when all cases
+of that function that it needs have ended, in any worker. Until then it takes no seat, and other
+cases run.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def find_peers(
     Args:
         cases: All cases of the run.
         prefetched: The function of each case, by position.
-        chosen_by: Options that deselected single cases; empty without such options.
+        chosen_by: The options that deselected particular cases; empty if there are no such options.
 
     Returns:
-        For the position of each waiting case: the ids of the cases that it waits for, by model or
-        repetition. Also one sentence for each function with a case that cannot wait.
+        Two values. The first maps the position of each waiting case to the ids of the cases that it
+        waits for, by model or repetition. The second has one sentence for each function with a case
+        that cannot wait.
     """
     found: dict[int, Peers] = {}
     faults: dict[Prefetched, str] = {}
@@ -75,12 +77,12 @@ def _values(case: Case, names: Sequence[str]) -> list[object]:
 
 
 def stage_of(prefetched: Prefetched) -> int:
-    """0 if the case waits for no other case; otherwise one more than the stage of its peers."""
+    """0 if the case waits for no other case; otherwise the stage of its peers plus one."""
     return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
 
 
 class CaseDependencies:
-    """The waiting cases of one process and the ended cases of all. Used on the main thread.
+    """The waiting cases of one process, and the ended cases of all. Used on the main thread.
 
     Args:
         ended: Shares ended cases with the other processes of the run.
@@ -89,8 +91,8 @@ class CaseDependencies:
 
     def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
         self._peers = peers
-        # The waiting cases by the case they wait for. Searching all waiting cases after each
-        # episode would take quadratic time.
+        # The waiting cases by the case that they wait for. Without this, searching all waiting
+        # cases after each episode would take quadratic time.
         self._waits_for = by_key(
             (case_id, index) for index, own in peers.items() for case_id in own.values()
         )
@@ -101,7 +103,7 @@ class CaseDependencies:
         self._ready: list[int] = []
 
     def note(self, case_id: str, stored: Position | None) -> None:
-        """Note that a case has ended; `stored` is None if the journal has no episode for it."""
+        """Record that a case has ended; `stored` is None if the journal has no episode for it."""
         if case_id in self._waits_for:
             self._ended.add({case_id: stored}, "awaited")
 
@@ -126,10 +128,10 @@ class CaseDependencies:
         return ready
 
     def _look(self) -> None:
-        """Note the cases that have ended since the last call, in any process."""
+        """Take account of the cases that have ended since the last call, in any process."""
         if not self.waiting or len(known := self._ended.known("awaited")) == self._n_seen:
             return
-        # Copy in one step: the engine's thread may add cases at the same time.
+        # Copy in one step, because the engine's thread may add cases at the same time.
         ended = [*known]
         for case_id in ended[self._n_seen :]:
             for index in self._waits_for.get(case_id, ()):

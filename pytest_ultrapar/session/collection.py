@@ -36,14 +36,14 @@ REPEAT = "ultrapar_repeat"
 _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
-"""Argument of the mark `ultrapar`: names of parameters. Cases of one repetition that have equal
-values for these parameters depend on each other."""
+"""Argument of the mark `ultrapar`: names of parameters. Cases of the same repetition that have
+equal values for these parameters depend on each other."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
 """Marks that control how a test runs, but do not describe the test."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
-"""Errors in marks, noted while tests are generated and selected. An exception raised there would
-end pytest with a traceback and exit code 2."""
+"""Errors in marks, collected while tests are generated and selected. If they were raised at that
+time, pytest would end with a traceback and exit code 2."""
 _CONFIG_FILES = (
     "pytest.toml",
     ".pytest.toml",
@@ -67,10 +67,10 @@ class Collected:
             take 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
         graders: The graders of each case that has any, by position.
-        not_run: Positions of cases that marks prevent from running.
+        not_run: Positions of cases that do not run because of a mark.
         faults: Errors that make the suite unusable, one sentence each.
-        tables: For each test, the names by which its mark groups the summary's tables; may be
-            empty.
+        tables: For each test, the names by which its mark groups the summary's tables; empty
+            without such a mark.
         replayed: The run whose answers the cases get, if any.
         origins: For each case of a replay, by case id: the origin of its answers and seed, or the
             reason why it has no answers.
@@ -89,7 +89,7 @@ class Collected:
     peers: dict[int, dict[Any, str]] = field(default_factory=dict)
 
     def seed_of(self, case_id: str, own: int) -> int:
-        """The seed of a case; in a replay the seed of the case whose answers it gets."""
+        """The seed of a case; in a replay, the seed of the case whose answers it gets."""
         origin = self.origins.get(case_id)
         return origin.case.seed if isinstance(origin, Origin) else own
 
@@ -175,7 +175,7 @@ class CollectOnly:
 def collect_cases(
     items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
-    """Find the cases among collected items, in the order of the items.
+    """Find the cases among the collected items, in the order of the items.
 
     Args:
         items: All selected items.
@@ -241,7 +241,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """Find the prefetched function of an item's test, and the item's graders; note errors."""
+    """Find the prefetched function of an item's test, and the item's graders; collect errors."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))
@@ -250,7 +250,7 @@ def _ahead_of(
 
 
 def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
-    """Deselect all items except `kept`, as `-k` does; `items` is changed in place."""
+    """Deselect all items except `kept`, as `-k` does. `items` is changed in place."""
     these = set(map(id, kept))
     if left_out := [item for item in items if id(item) not in these]:
         left_out[0].config.hook.pytest_deselected(items=left_out)
@@ -277,12 +277,12 @@ def _case(index: int, item: pytest.Item, model: str, run_seed: int, repeats: int
 
 @cache
 def suite_at(path: Path) -> str:
-    """The suite that the items of a test file belong to: its folder's name."""
+    """The suite to which the items of a test file belong: the name of the file's folder."""
     return path.parent.name or path.stem
 
 
 def parameter(item: pytest.Item, name: str) -> object:
-    """The value of a parametrised argument of an item, or None."""
+    """The value of a parametrised argument of an item; None if it has no such argument."""
     return internals.parameters(item).get(name)
 
 
@@ -297,7 +297,7 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
 
 
 def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
-    """Digests of a case's parameters that are not plain values, by name."""
+    """The digests of those parameters of a case that are not plain values, by name."""
     return {
         name: digests.of(value)
         for name, value in internals.parameters(item).items()
@@ -323,21 +323,21 @@ def case_id_of(item: pytest.Item, run_seed: int) -> str:
 
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
-    """The id of the case with this test file and `inner`, the rest of its node id."""
+    """The id of the case in this test file whose node id continues with `inner`."""
     identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @cache
 def _below_project(path: Path, start: Path) -> str:
-    # Do not use pytest's rootdir: an option whose value is a path elsewhere changes it (pytest
-    # 9.2).
+    # Do not use pytest's rootdir: an option whose value is a path to another place can change it
+    # (pytest 9.2).
     return path.relative_to(_project(path.parent, start)).as_posix()
 
 
 @cache
 def _project(folder: Path, start: Path) -> Path:
-    """The nearest folder above the tests with a configuration file, or pytest's start folder."""
+    """The nearest folder with a configuration file, from the tests upwards, or the start folder."""
     for place in (folder, *folder.parents):
         if any((place / name).is_file() for name in _CONFIG_FILES):
             return place
@@ -371,8 +371,9 @@ def arguments_for(
 ) -> dict[str, Any]:
     """The arguments of a prefetched function, except `llm`. Called on the main thread.
 
-    Session-scoped fixtures are set up here at their first use. For an async test, this includes
-    fixtures that the test does not name. A method gets a new instance of its class.
+    Session-scoped fixtures are set up here when they are first used. For an async test, this
+    includes fixtures that the test needs but does not name. A method gets a new instance of its
+    class.
     """
     arguments: dict[str, Any] = {}
     if prefetched.is_test:
@@ -398,7 +399,7 @@ def arguments_for(
 
 
 def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the suite has it
-    """The argument's value in the closest mark `ultrapar` that sets it; None if no mark sets it."""
+    """The value of an argument in the closest mark `ultrapar` that sets it; otherwise None."""
     given = (mark.kwargs.get(argument) for mark in item.iter_markers("ultrapar"))
     return next((value for value in given if value is not None), None)
 
@@ -431,7 +432,7 @@ def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
 
 
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
-    """The metadata from an item's marks; the closest mark wins.
+    """The metadata from an item's marks; if several marks set a name, the closest mark wins.
 
     If a value is a function, the function is called with the case's parameters.
     """
@@ -454,7 +455,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
 
 
 def _given_meta(item: pytest.Item) -> Iterator[Any]:
-    # Cheaper than `iter_markers` for 12,000 items. The marks of `pytest.param` come last.
+    # This is cheaper than `iter_markers` for 12,000 items. The marks of `pytest.param` come last.
     for node in item.listchain():
         for mark in node.own_markers:
             if mark.name == "ultrapar" and "meta" in mark.kwargs:
@@ -468,7 +469,7 @@ def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, .
         return ()
     known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        # Another case of the test, or a grade, may provide the name.
+        # Metadata of another case of the test, or a label of a grade, may have this name.
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "

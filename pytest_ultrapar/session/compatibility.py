@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-# From 3.14 on annotations are evaluated late, and names that only type checkers see are missing.
+# From Python 3.14 on, annotations are evaluated late, and names that only type checkers see are
+# missing.
 if sys.version_info >= (3, 14):
     from annotationlib import Format, get_annotations
 
@@ -24,11 +25,11 @@ def n_workers(config: pytest.Config) -> int:
     """The number of workers that xdist starts; called in its controller."""
     from xdist import workermanage  # noqa: PLC0415 - this module is also read without xdist
 
-    # Before xdist 3.7 the function had the second name.
+    # Before xdist 3.7, the function was called `parse_spec_config`.
     parse = getattr(workermanage, "parse_tx_spec_config", None) or workermanage.parse_spec_config
     return len(parse(config))
 
 
 def is_of_subtest(report: pytest.TestReport) -> bool:
-    """Whether a report is a subtest's, from pytest (since 9.0) or from pytest-subtests."""
+    """Whether a report belongs to a subtest of pytest (since 9.0) or pytest-subtests."""
     return type(report).__name__.lower() == "subtestreport"

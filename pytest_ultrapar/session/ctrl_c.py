@@ -1,4 +1,4 @@
-"""Handle Ctrl-C: the first one stops the run, and later ones do not disturb its shutdown."""
+"""Handle Ctrl-C: the first press stops the run, and later presses do not disturb the shutdown."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 SAME_WISH_S = 1.0
-"""A Ctrl-C this soon after the last one is ignored: people press Ctrl-C two or three times, and
-process managers send it to the process and to its group."""
+"""A Ctrl-C within this many seconds of the last one is ignored. People press Ctrl-C two or three
+times, and process managers send it both to the process and to its group."""
 
 
 class CtrlC:
-    """Handles SIGINT in one process while pytest's session lasts.
+    """Handles SIGINT in one process for as long as pytest's session lasts.
 
     The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another Ctrl-C
-    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later Ctrl-C
-    calls `again`, because an exception at that point would cut off the shutdown and print a
+    within `SAME_WISH_S` of the last one is ignored. If the session is already ending, a later
+    Ctrl-C calls `again`, because an exception at that point would cut off the shutdown and print a
     traceback.
     """
 
@@ -50,14 +50,14 @@ class CtrlC:
         self._before = before
 
     def note_ending(self) -> None:
-        """Note that the session is ending and must not be interrupted."""
+        """Record that the session is ending and must no longer be interrupted."""
         self._is_ending = True
 
     def remove(self) -> None:
-        """Restore the SIGINT handler. Right after a Ctrl-C, only stop calling `again`.
+        """Restore the previous SIGINT handler; soon after a Ctrl-C, only stop calling `again`.
 
-        The interpreter takes a while to exit, and another Ctrl-C must not print a traceback in that
-        time.
+        The interpreter takes a while to exit. During that time, another Ctrl-C must not print a
+        traceback.
         """
         self._is_ending = False
         if self._before is None or self._is_same_wish(self._now_s()):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _FAULTS = (OSError, ValueError, TypeError, RecursionError, csv.Error, msgspec.MsgspecError)
-"""Errors of the readers, including pyarrow's."""
+"""The errors that readers raise, including pyarrow's."""
 _MOST_CHARS = 1_000
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
@@ -39,8 +39,8 @@ def cases(
 
     Args:
         path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the calling file.
-        columns: The columns whose values a case gets. If you name no column, a case gets the whole
-            row as a dict.
+        columns: The columns whose values each case gets. If you name no column, each case gets the
+            whole row as a dict.
         id: The column with the case's id. Without it, the id is a short hash of the case's values,
             so it does not depend on the position of the row.
         marks: The column with the case's marks: a list of names, or a string of names separated by
@@ -48,7 +48,7 @@ def cases(
         meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 
     Raises:
-        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows would
+        pytest.Collector.CollectError: The file is missing, damaged or empty, or two rows would
             become the same case. The message is one sentence with file and line; pytest shows no
             traceback.
     """
@@ -99,7 +99,7 @@ class _Place:
 
 
 def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield all rows. If columns are named, only these are read from a Parquet file."""
+    """Yield all rows. If columns are named, read only these columns from a Parquet file."""
     suffix = place.path.suffix.lower()
     with open_file(place.path) as file:
         if suffix == ".parquet":

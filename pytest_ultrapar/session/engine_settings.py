@@ -38,13 +38,13 @@ def engine_settings(
     """The settings of an engine.
 
     Args:
-        pool: The pool of its requests.
+        pool: The pool to which the engine sends requests.
         redactor: Removes secrets.
         parts: Stores the long strings of conversations.
         record: How much of each conversation is stored.
         max_attempts: See `RetryPolicy`.
         n_clients: The number of client connections that this process also serves.
-        own: Further fields of `EngineSettings`.
+        own: The other fields of `EngineSettings`.
     """
 
     def conversation() -> Conversation:
@@ -53,7 +53,7 @@ def engine_settings(
         return Conversation(keeps_text=record == "text")
 
     seats = pool.seats(pool.lanes)
-    # Twice the seats, because an episode holds no seat between two requests.
+    # Allow twice as many episodes as seats, because an episode has no seat between two requests.
     most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
     n_allowed = connections_allowed(most_open + SPARE_CONNECTIONS + n_clients)
     return EngineSettings(

@@ -1,4 +1,4 @@
-"""Make Python collect garbage rarely during a run, and exclude pytest's items from collections."""
+"""Make Python collect garbage rarely during a run, and without visiting pytest's items."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ if TYPE_CHECKING:
 
 _THRESHOLDS = (50_000, 20, 20)
 """CPython's defaults are (700, 10, 10), and (2000, 10, 10) from 3.13 on. 50,000 new containers take
-about 10 MB. With 10,000, which 300 running episodes soon reach, the engine's thread spent a tenth
-of its time in collections that found nothing."""
+about 10 MB. With a threshold of 10,000, which 300 running episodes soon reach, the engine's thread
+spent a tenth of its time in collections that found nothing."""
 _UNFROZEN = 1_000
-"""If no more objects than this are frozen, the user has not called `gc.freeze()`, which freezes
-about 50,000 in any pytest process. CPython 3.12 begins with 375."""
+"""If at most this many objects are frozen, the user has not called `gc.freeze()`, which freezes
+about 50,000 objects in any pytest process. CPython 3.12 itself starts with 375 frozen objects."""
 
 _spared: WeakSet[pytest.Config] = WeakSet()
-"""The configurations for which `spare_items` froze all living objects."""
+"""The configurations for which `spare_items` has frozen all living objects."""
 
 
 def collect_rarely(config: pytest.Config) -> None:
     """Collect garbage rarely until `config` is unconfigured.
 
-    Called at configuration. Cycles from tests and episodes are still collected, so that resources
-    that were never closed are reported. Settings of the user take precedence: thresholds are raised
-    and never lowered, and a disabled collection stays disabled.
+    Called when pytest is configured. Cycles from tests and episodes are still collected, so that
+    resources that were never closed are reported. The user's settings take precedence: thresholds
+    are only raised, never lowered, and if garbage collection is disabled, it stays disabled.
     """
-    # A collection at exit would waste time (0.2 s for 3,000 items), because the process ends.
+    # A collection at exit would waste time (0.2 s for 3,000 items), because the process ends
+    # anyway.
     atexit.unregister(_freeze_at_exit)
     atexit.register(_freeze_at_exit)
     before = gc.get_threshold()
@@ -49,9 +50,9 @@ def collect_rarely(config: pytest.Config) -> None:
 def unfreeze_at_end(config: pytest.Config) -> None:
     """Make `config` unfreeze, at its very end, the objects that `spare_items` froze.
 
-    Called before any plugin is configured, because the cleanup that is added first runs last: after
-    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second
-    with 50,000 items.
+    Called before any plugin is configured, because the cleanup that is added first runs last. It
+    then runs after pytest's own last collection (`_pytest.unraisableexception.cleanup`), which
+    would otherwise take a second with 50,000 items.
     """
 
     def thaw() -> None:
@@ -65,8 +66,8 @@ def unfreeze_at_end(config: pytest.Config) -> None:
 def spare_items(config: pytest.Config) -> None:
     """Exclude all living objects from garbage collection until `config` is unconfigured.
 
-    `unfreeze_at_end` ends it. Called on the main thread when pytest has collected the tests. It has
-    no effect if other code has frozen objects, because those must not be unfrozen.
+    `unfreeze_at_end` undoes this. Called on the main thread when pytest has collected the tests.
+    The call has no effect if other code has frozen objects, because those must not be unfrozen.
     """
     if gc.get_freeze_count() <= _UNFROZEN:
         gc.freeze()
@@ -76,10 +77,11 @@ def spare_items(config: pytest.Config) -> None:
 def spare_reports(config: pytest.Config) -> None:
     """Collect garbage now, and exclude the remaining objects from pytest's own last collections.
 
-    Called in a run without xdist, and in xdist's controller, when all items are reported and this
-    process only waits. At the end pytest collects garbage twice (`_pytest.unraisableexception`).
-    Each time it visits sixteen objects per item, which takes 0.5 s for 50,000 items. Resources that
-    were never closed are found here instead, and are reported in the same place.
+    Called in a run without xdist, and in xdist's controller, when all items have been reported and
+    this process only waits. At its end, pytest collects garbage twice
+    (`_pytest.unraisableexception`). Each collection visits sixteen objects per item, which takes
+    0.5 s for 50,000 items. Resources that were never closed are found here instead, and are
+    reported in the same place.
     """
     if config in _spared:
         gc.collect()

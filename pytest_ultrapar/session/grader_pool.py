@@ -1,4 +1,4 @@
-"""The part of pytest's process that controls the processes of a grader."""
+"""Control the processes of a grader, from pytest's process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""The maximum number of tries for each case, because the program that the case runs may kill the
-processes."""
+"""The maximum number of tries for each case. One try is not enough, because the program that the
+case runs may kill the processes."""
 _MOST_STARTS = 10
-"""How many times the processes are started if they are killed each time."""
+"""The maximum number of times that the processes are started, if they are killed each time."""
 
 
 class GraderPool:
@@ -33,11 +33,12 @@ class GraderPool:
 
     Args:
         grader: The function to run.
-        run_dir: The folder for the lock file with which workers share the jobs.
+        run_dir: The folder for the lock file through which workers share the jobs.
         environ: The environment variables of the processes.
         graded: Called once for each case, on a thread of the pool or of `submit`. It gets the
-            case's position, the grader's name, and a pickled tuple: `returned`, `unsolved` or
-            `error`; the kind, if any; and the value, or the reason why it is missing.
+            case's position, the grader's name, and a pickled tuple. The tuple contains `returned`,
+            `unsolved` or `error`; the kind, if any; and the value, or the reason why there is no
+            value.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class GraderPool:
         """Queue the case at a position for grading."""
         try:
             self._waiting.put((index, pickle.dumps(arguments)))
-        except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
+        except Exception as error:  # noqa: BLE001 - classes of the suite define how they are pickled
             why = f"an argument of the grader cannot be pickled: {error}"
             self._graded(index, self._grader.name, pickle.dumps(("error", None, why)))
 
@@ -83,7 +84,8 @@ class GraderPool:
         with self._changing:
             self._starts_left = 0
         for pipe in self._pipes:
-            # Shut the socket down: closing it has no effect while a thread reads from it.
+            # Shut the socket down first: closing it has no effect while a thread is reading from
+            # it.
             with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
                 end.shutdown(socket.SHUT_RDWR)
         self._child.stop()
@@ -105,11 +107,11 @@ class GraderPool:
         return pickle.dumps(("error", None, why))
 
     def _lost(self, child: Child) -> str:
-        """Say how the processes ended; if they were killed, start others in their place."""
+        """Describe how the processes ended; if they were killed, start new ones."""
         with self._changing:
             child.stop()
             code = child.wait()
-            with suppress(OSError):  # memory may be short
+            with suppress(OSError):  # there may be too little memory
                 if code < 0 and self._child is child and self._starts_left:
                     self._start()
         said = child.said().rpartition("\n")[2]

@@ -36,8 +36,8 @@ class GraderFunction:
     """A grader and its settings; checked at collection, never at import.
 
     Attributes:
-        arguments: Names of its parameters.
-        file: File of its module.
+        arguments: Names of the function's parameters.
+        file: File of the function's module.
         line: First line of the function.
         jobs, timeout_s, memory_mb: See `grader`.
     """
@@ -53,7 +53,7 @@ class GraderFunction:
     memory_mb: int | None
 
     def fault(self, item: pytest.Item, found: Sequence[Prefetched]) -> str | None:
-        """The reason why it cannot grade the cases of a test, or None."""
+        """The reason why this grader cannot grade the cases of a test; None if it can."""
         whose = f"{self.file}:{self.line}: grader {self.name!r}"
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
@@ -89,7 +89,7 @@ class GraderFunction:
             raise EpisodeError(
                 f"grader {self.name!r} has no value: use it in a test with a prefetched fixture"
             )
-        how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - of our processes
+        how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - from our processes
         if how == "error":
             raise EpisodeError(value)
         if how == "unsolved":
@@ -107,19 +107,20 @@ def grader(
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture from a plain function that grades in a separate process.
 
-    Its arguments may be the prefetched fixture, parametrised values and `model`. Its return value
-    is the fixture's value, and must support pickling. Each case runs in a new process, forked from
-    one that has imported the module. If the process takes too long, needs too much memory or dies,
-    the case is `unsolved` with that reason. A failed assert in the grader also gives `unsolved`,
-    and any other exception gives `error`.
+    It can take the prefetched fixture, parametrised values and `model` as arguments. The value that
+    it returns is the fixture's value, and must support pickling. Each case runs in a new process,
+    which is forked from a process that has imported the module. If the process takes too long,
+    needs too much memory or dies, the case is `unsolved` with that reason. If an assert in the
+    grader fails, the case is `unsolved`, too. After any other exception, it is an `error`.
 
     Args:
         function: A function at the top level of a module.
-        jobs: The maximum number of processes at the same time, in all workers together. None: one
-            for each core.
-        timeout_s: Seconds that one case may take. After that, all processes that the case started
-            are killed.
-        memory_mb: MiB of memory that one case may use in addition to its module. None: no limit.
+        jobs: The maximum number of processes at the same time, in all workers together; None means
+            one for each core.
+        timeout_s: The maximum time for one case, in seconds. After that, all processes that the
+            case started are killed.
+        memory_mb: The maximum memory for one case, in MiB, on top of what the grader's module uses;
+            None means no limit.
 
     Example:
         ```python

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkabl
 from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
-    # Every pytest run imports this module; the records import msgspec (25 ms).
+    # Every pytest run imports this module, and the records import msgspec (25 ms), so import them
+    # only for type checkers.
     from pytest_ultrapar.records import Outcome
     from pytest_ultrapar.session.body_result import BodyResult
     from pytest_ultrapar.session.prefetch import CaseState
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved", "scored")
 _TRUTHS = frozenset({"bool", "bool_"})
-"""Names of the boolean types of Python and numpy; numpy's comparisons return the latter."""
+"""Names of the boolean types of Python and numpy. Comparisons in numpy return numpy's type."""
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ class Verdict(Protocol):
 
 
 class Grader:
-    """The value of `grade`: call it once to record a measurement; the call never fails the test."""
+    """The value of `grade`: call it once to record a measurement; this never fails the test."""
 
     def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
@@ -48,7 +49,7 @@ class Grader:
         """Record the grade of the episode.
 
         Args:
-            outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
+            outcome: `solved`, `partial` or `unsolved`; True for `solved`, False for `unsolved`;
                 None or `scored` if only scores count; or an object with `outcome`, `scores` and
                 optionally `kind`, `reason` and `labels`.
             reason: The reason, in a sentence. Reports show it with the case.
@@ -62,7 +63,7 @@ class Grader:
             ValueError: The outcome is unknown, a score is not a finite number, or the outcome is
                 `scored` without a score.
         """
-        # The error is in the test, so show the test's line.
+        # The error is in the test, so the traceback shows the test's line.
         __tracebackhide__ = True
         given: Any = outcome
         word: Any = outcome
@@ -117,7 +118,7 @@ def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as a plain 
 
 
 def finite(value: object) -> float | None:
-    """The value as a finite float; None if it is not a finite number of any library."""
+    """The value as a finite float; None if it is not a finite number (of Python or any library)."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError):

@@ -1,8 +1,8 @@
 """The processes that run a grader: one imports its module, and forks one process for each job.
 
-Each job forks a process for each case. A program that a model wrote runs only there, without keys
-and without pytest's streams. This is not a sandbox. These processes may fork because, unlike
-pytest, they have only one thread.
+Each job forks a process for each case. A program that a model wrote runs only in such a process,
+without keys and without pytest's streams. This is not a sandbox. Forking is safe here because these
+processes, unlike pytest's, have only one thread.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 def main(descriptors: list[str]) -> None:
-    """Grade the cases from these pipes, one for each job, until their other ends are closed."""
-    warnings.simplefilter("ignore")  # a fork while libraries of the suite have threads
+    """Grade the cases from these pipes (one for each job) until their other ends are closed."""
+    warnings.simplefilter("ignore")  # Python warns of a fork if libraries have threads
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
-    sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - from pytest
     function = _load(*own[:3])
     jobs: dict[int, int] = {}
 
@@ -60,7 +60,7 @@ def main(descriptors: list[str]) -> None:
 
 
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
-    """Load a grader from its module's file: pytest finds modules that `import` does not."""
+    """Load a grader from its module's file, because pytest finds modules that `import` does not."""
     for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
         with suppress(ImportError):  # a name from pytest's `--import-mode=importlib`
             import_module(parent)
@@ -88,14 +88,14 @@ class _Job(NamedTuple):
         """Grade the cases from the pipe until its other end is closed."""
         while True:
             given = self.pipe.recv_bytes()
-            # Lock this job's place against other workers until the file is closed.
+            # Lock this job's place, so that no other worker can use it until the file is closed.
             with self.places.open("ab") as place:
                 with suppress(OSError):  # a file system without locks
                     fcntl.lockf(place, fcntl.LOCK_EX, 1, self.n)
                 self.pipe.send_bytes(self._graded(given))
 
     def _graded(self, given: bytes) -> bytes:
-        """Grade a case in a new process; kill that process and all that it started."""
+        """Grade a case in a new process, then kill that process and all that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
@@ -109,7 +109,7 @@ class _Job(NamedTuple):
         # While a case runs, the only possible event on the other pipe is that it is closed.
         if ours in wait([ours, self.pipe], self.timeout_s):
             said = None
-            with suppress(EOFError, OSError):  # other data has a larger length, or ends early
+            with suppress(EOFError, OSError):  # other data has a larger length or ends too early
                 said = ours.recv_bytes(2**29)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ class _Job(NamedTuple):
 
     def _said(self, given: bytes) -> bytes:
         try:
-            value = self.function(**pickle.loads(given))  # noqa: S301 - of pytest
+            value = self.function(**pickle.loads(given))  # noqa: S301 - from pytest
             return pickle.dumps(("returned", None, value))
         except AssertionError as error:
             return self._unsolved(None, f"failed: {error}")
@@ -141,7 +141,7 @@ class _Job(NamedTuple):
             return self._unsolved("memory_limit", f"took more memory than {self.memory_mb} MB")
         except SystemExit as error:
             return self._unsolved("died", f"died: exit code {error.code}")
-        except BaseException as error:  # noqa: BLE001 - the case gets every error
+        except BaseException as error:  # noqa: BLE001 - the case reports every error
             said = traceback.format_exception_only(error)[-1].strip()
             frames = error.__traceback__ and error.__traceback__.tb_next  # skip this function
             lines = traceback.format_exception(type(error), error, frames)

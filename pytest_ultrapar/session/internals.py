@@ -1,7 +1,9 @@
-"""All uses of pytest's internals. Modules of the controller and the workers use xdist's internals.
+"""All uses of pytest's internals.
 
-`required_internals` lists their names. A run checks them before it imports this module. Names are
-as in pytest 9.2.
+The modules of the controller and of the workers use xdist's internals.
+
+`required_internals` lists the names of all internals. A run checks them before it imports this
+module. The names in this module are those in pytest 9.2.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """The directory of pytest's own code."""
 _MOST_COMPARED = 1500
-"""Comparing two texts of this many characters takes 30 ms."""
+"""The maximum number of characters to compare: two texts of this length take 30 ms."""
 _BEFORE = 40
 NO_VALUE: object = NOTSET
 """The value that pytest gives to a parameter without values (`ParameterSet._for_parametrize`)."""
@@ -72,7 +74,7 @@ def parameters(item: pytest.Item) -> Mapping[str, Any]:
 
 
 def test_identity(item: pytest.Item) -> int:
-    """A number that is equal for all items of a test function (`PyCollector._genfunctions`)."""
+    """A number that is the same for all items of a test function (`PyCollector._genfunctions`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
@@ -88,13 +90,13 @@ def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
 
 
 # A test's `_calls` are the product of its calls of `parametrize` (`Metafunc.parametrize`, 9.1.0 and
-# 9.2.0: each call multiplies the earlier ones by its own values). `PyCollector._genfunctions` makes
-# an item for each. If only a few of them become items, the product is computed late, one call at a
-# time, because a million `CallSpec`s take a gigabyte.
+# 9.2.0: each call combines the earlier ones with its own values). `PyCollector._genfunctions` makes
+# an item from each element. If only a few elements become items, the product is computed late and
+# one element at a time, because a million `CallSpec`s take a gigabyte.
 
 
 class _Product:
-    """Replaces `_calls`: other plugins can read the product that pytest would make."""
+    """Replaces `_calls`, so that other plugins can read the product that pytest would make."""
 
     def __init__(self, factors: list[list[Any]]) -> None:
         self.factors = factors
@@ -143,7 +145,7 @@ def parametrize_lazily(metafunc: pytest.Metafunc) -> None:
 
 
 def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
-    """Yield the values of a parameter, if there is one, in the order in which items first get them.
+    """Yield the values of a parameter, if it exists, in the order in which items first get them.
 
     A value may come more than once.
     """
@@ -158,7 +160,8 @@ def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> i
 
     Args:
         metafunc: The `Metafunc` of the test, when all parameters are known.
-        is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty string.
+        is_kept: Called for each item with the end of its name, such as `[m-1-r0]`, or an empty
+            string.
 
     Returns:
         The number of items left.
@@ -186,7 +189,7 @@ def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or a `_
 
 
 def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`; 9.1: `CallSpec2`
-    """Join calls in the way that `CallSpec.setmulti` does, one after the other."""
+    """Join several calls into one, as repeated calls of `CallSpec.setmulti` do."""
     params: dict[str, object] = {}
     indices: dict[str, int] = {}
     scopes: dict[str, Scope] = {}
@@ -230,8 +233,8 @@ _KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
 def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
     """Whether an item or a node above it has one of these marks.
 
-    Called for each of 12,000 items, most of them without marks: three walks of `Node.iter_markers`
-    took a sixth of the time that this plugin adds to their collection.
+    This is called for each of 12,000 items, most of which have no marks. Three calls of
+    `Node.iter_markers` instead took a sixth of the time that this plugin adds to their collection.
     """
     return any(mark.name in names for node in item.iter_parents() for mark in node.own_markers)
 
@@ -239,7 +242,7 @@ def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
 def could_not_run(error: BaseException) -> bool:
     """Whether pytest itself failed a test because it cannot run it, such as an `async def`.
 
-    Source: `_pytest.python.pytest_pyfunc_call`, which then raises the same exception as
+    Source: `_pytest.python.pytest_pyfunc_call`, which in this case raises the same exception as
     `pytest.fail` in a test's body.
     """
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
@@ -252,8 +255,9 @@ def could_not_run(error: BaseException) -> bool:
 def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Remove entries without a line number from a traceback.
 
-    An interrupt may come before the first line of a function. pytest looks for the line and fails
-    (`TracebackEntry.lineno`, 9.2.0), which ends the session with a traceback and exit code 1.
+    If Ctrl-C comes before the first line of a function, the function's entry has no line number.
+    This makes pytest fail (`TracebackEntry.lineno`, 9.2.0): the session ends with a traceback and
+    exit code 1.
     """
     excinfo.traceback = excinfo.traceback.filter(
         lambda entry: entry._rawentry.tb_lineno is not None
@@ -263,10 +267,10 @@ def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> No
 def session_fixture(item: pytest.Item, name: str) -> object:
     """The value of a session-scoped fixture, set up now, before any item runs.
 
-    The session is put onto pytest's stack of set-up nodes first (`SetupState.setup`), as every item
-    would do anyway. The fixture is torn down when pytest tears the session down. The session
-    requests it, since the item is not on the stack yet (`FixtureRequest._get_active_fixturedef`
-    warns, pytest 10.1 refuses).
+    First, the session is put onto pytest's stack of set-up nodes (`SetupState.setup`), which every
+    item would do anyway. The fixture is torn down when pytest tears down the session. The session,
+    not the item, requests the fixture, because the item is not on the stack yet. Otherwise
+    `FixtureRequest._get_active_fixturedef` would warn, and pytest 10.1 would refuse.
     """
     definition = fixture_definition(item, name)
     assert definition is not None
@@ -278,17 +282,17 @@ def session_fixture(item: pytest.Item, name: str) -> object:
     manager = item.config.pluginmanager.getplugin("capturemanager")
     with ExitStack() as stack:
         if manager is not None:
-            # Capture is suspended between items. The output of the fixture is shown with the next
-            # item.
+            # Capture is suspended between items, so resume it: the fixture's output is shown with
+            # the next item.
             manager.resume_global_capture()
             stack.callback(manager.suspend_global_capture)
         return definition.execute(request)
 
 
 def set_up_session(item: pytest.Item) -> None:
-    """Before an item's body runs, set up the session fixtures that it needs but does not name.
+    """Set up the session fixtures that an item needs but does not name, before its body runs.
 
-    Parametrised fixtures are left to pytest, which sets them up again.
+    Leave parametrised fixtures to pytest, which sets them up again.
     """
     for name in item.fixturenames:  # type: ignore[attr-defined]  # of a `Function`
         definition = fixture_definition(item, name)
@@ -299,18 +303,20 @@ def set_up_session(item: pytest.Item) -> None:
 
 
 def cache_session_lookups(session: pytest.Session) -> None:
-    """Let pytest compute facts only once if they are the same for every item of a session.
+    """Make pytest compute facts only once if they are the same for every item of a session.
 
-    Called after collection, since no conftest is loaded after that.
+    Called after collection, because no conftest is loaded after that.
     """
-    # pytest asks fourteen times per item which conftests apply to its file (`Node.ihook`): 5 %.
+    # For each item, pytest determines fourteen times which conftests apply to its file
+    # (`Node.ihook`), which takes 5 % of an item's time.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
 
 
 def shows_fixtures(config: pytest.Config) -> bool:
-    """Whether a plugin sees how pytest sets fixtures up and tears them down.
+    """Whether any plugin has hooks that observe how pytest sets up and tears down fixtures.
 
-    Called when all plugins are registered. The hooks of anyio concern only async fixtures.
+    Called when all plugins are registered. The hooks of anyio do not count, because they concern
+    only async fixtures.
     """
     hook = config.hook
     looking = [hook.pytest_fixture_setup, hook.pytest_fixture_post_finalizer]
@@ -323,9 +329,9 @@ def shows_fixtures(config: pytest.Config) -> bool:
 def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
     """Give an item its parametrised values and the values of some fixtures before it is set up.
 
-    For each of them, pytest would make a request and three finalizers, and call two hooks: 30 us,
-    about five times per item. If a fixture with a wider scope may depend on a value, the value is
-    left to pytest, which knows when to set that fixture up again.
+    For each value, pytest would make a request and three finalizers, and call two hooks. This would
+    take 30 us, about five times per item. If a fixture with a wider scope may depend on a value,
+    the value is left to pytest, which knows when to set up that fixture again.
     """
     if not isinstance(item, pytest.Function):
         return
@@ -338,19 +344,21 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
         ):
             continue
         assert definition is not None
-        # No item has this cache key: if pytest sets the fixture up itself, it makes a new value.
+        # No item has this cache key, so if pytest itself sets up the fixture, it makes a new value.
         definition.cached_result = (value, NO_VALUE, None)
         definition._finalizers.clear()
         item._request._fixture_defs[name] = definition
     if "request" in item.fixturenames:
-        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item's time.
+        # Do the same as `RequestFixtureDef`, but without reading a signature each time, which takes
+        # 4 % of an item's time.
         item.funcargs["request"] = item._request
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
-    """Give an item the location of its test, if an item of the same test was located before.
+    """Give an item the location of its test, if it is known from another item of that test.
 
-    pytest computes `Item.location` from the function's code for each item: 5 % of an item's time.
+    For each item, pytest computes `Item.location` from the function's code, which takes 5 % of an
+    item's time.
 
     Args:
         item: The item that runs next.
@@ -362,7 +370,7 @@ def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
     if place is None:
         known[test_identity(item)] = item.location[:2]
     else:
-        # As in `PyobjMixin.reportinfo` and `Item.location`, a cached property.
+        # As in `PyobjMixin.reportinfo`, and in `Item.location`, which is a cached property.
         item.__dict__["location"] = (*place, item.getmodpath())
 
 
@@ -381,9 +389,9 @@ def rename(item: pytest.Item, name: str, nodeid: str) -> None:
 
 
 def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handler] | None:
-    """The handler that shows log records live (`log_cli`), and the one for files (`--log-file`).
+    """The handlers for live log records (`log_cli`) and for log files (`--log-file`).
 
-    Source: `LoggingPlugin.__init__`. None with `-p no:logging`.
+    Source: `LoggingPlugin.__init__`. With `-p no:logging`, there are no handlers.
     """
     plugin = config.pluginmanager.getplugin("logging-plugin")
     return None if plugin is None else (plugin.log_cli_handler, plugin.log_file_handler)
@@ -392,15 +400,16 @@ def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handle
 def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
     """Pass each piece of text that pytest and plugins write to the terminal through `change`.
 
-    No hook sees all of it: reasons of `pytest.exit`, tracebacks of hooks, sections of other
-    plugins. Without a terminal, nothing changes. The output of a worker is discarded, so its
-    terminal reporter is removed from two hooks.
+    No hook sees all of this text: it includes reasons of `pytest.exit`, tracebacks of hooks, and
+    sections of other plugins. Without a terminal reporter, nothing changes. In a worker, the output
+    is discarded anyway, so the terminal reporter is removed from two hooks.
     """
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         return
     if hasattr(config, "workerinput"):
-        # It writes to /dev/null (`execnet.gateway_base.init_popen_io`): 4 % of an item's time.
+        # The reporter writes to /dev/null (`execnet.gateway_base.init_popen_io`), which takes 4 %
+        # of an item's time.
         for hook in (config.hook.pytest_runtest_logstart, config.hook.pytest_runtest_logreport):
             with suppress(AttributeError, ValueError):
                 hook._remove_plugin(reporter)
@@ -422,15 +431,15 @@ def mask_traceback(shown: object, change: Callable[[str], str]) -> None:
 
 
 def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
-    """Change the output and log of an item so far, in its report sections (`Item`)."""
+    """Change the output and the log that an item has so far, in its report sections (`Item`)."""
     sections = item._report_sections
     sections[:] = [(when, title, change(content)) for when, title, content in sections]
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """A key for an item; items with the same key share their module and wider-scoped parameters.
+    """A key for an item: items with the same key share their module and higher-scoped parameters.
 
-    Source: pytest's own sorting of items (`_pytest.fixtures.reorder_items`).
+    Source: the way in which pytest itself sorts items (`_pytest.fixtures.reorder_items`).
     """
     callspec = getattr(item, "callspec", None)
     shared: list[object] = [item.parent]
@@ -444,12 +453,12 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 
 
 class EpisodeSurroundings:
-    """While entered, protects episodes from the changes that pytest makes for each test.
+    """From `enter` to `leave`, protects episodes from changes that pytest makes for each test.
 
-    Prints and log records of episodes go to their own record, not to pytest's capture. At every
-    resume, pytest sets `sys.stdout` to its capture's file, and at every suspension back to the
-    earlier stream (`SysCaptureBase.resume`, `suspend`). Episodes run in both states, so both
-    streams are wrapped.
+    Prints and log records of episodes go to their own record, not to pytest's capture. Whenever
+    pytest resumes its capture, it sets `sys.stdout` to the capture's file. Whenever it suspends the
+    capture, it restores the earlier stream (`SysCaptureBase.resume`, `suspend`). Episodes run in
+    both states, so both streams are wrapped.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -478,18 +487,18 @@ class EpisodeSurroundings:
         if plugin is not None:
             self._handler.setFormatter(plugin.formatter)
             self._handler.setLevel(plugin.log_level or logging.NOTSET)
-            # The handlers that fill "Captured log" sections and `caplog`.
+            # These are the handlers that fill "Captured log" sections and `caplog`.
             for handler in (plugin.caplog_handler, plugin.report_handler):
                 handler.addFilter(is_outside_episodes)
                 self._filtered.append(handler)
         root.addHandler(self._handler)
 
     def _explain_asserts(self) -> None:
-        """Let failed asserts of async tests show the compared values, even between two items.
+        """Make failed asserts of async tests show the compared values, even between two items.
 
-        pytest can do this only while an item runs (`_pytest.assertion.pytest_runtest_protocol`, a
-        hook's wrapper, which is entered here for the whole run), and forgets the configuration
-        after that item.
+        pytest can do this only while an item runs, and forgets the configuration after that item.
+        The hook wrapper `_pytest.assertion.pytest_runtest_protocol` makes it possible, so it is
+        entered here for the whole run.
         """
         next(self._asserts)
         largest, config = rewrite._get_maxsize_for_saferepr, self._config
@@ -523,10 +532,10 @@ class EpisodeSurroundings:
 
 
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
-    """Shorten strings that should be equal, so that pytest compares only the part that differs.
+    """Shorten two strings that should be equal, so that pytest compares only where they differ.
 
-    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: strings of 80 lines take 0.5
-    s.
+    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: two strings of 80 lines take
+    0.5 s.
     """
     texts = [value for value in values if isinstance(value, str)]
     if set(ops) != {"=="} or len(texts) < len(values) or max(map(len, texts)) <= _MOST_COMPARED:
@@ -536,7 +545,7 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 
 
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the full diff of large lists and dicts, because it would block the loop as well.
+    """Leave out the full diff of large lists and dicts, because it would also block the loop.
 
     The first difference is still shown. In pytest 9.2, the comparing function
     (`_compare_eq_iterable`) is in a different module than in 9.1.
@@ -577,8 +586,8 @@ def _wrap(places: list[tuple[Any, str]]) -> None:
 def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
     """Also wrap the streams of `capsys`, `capfd` and subtests.
 
-    They set `sys.stdout` to their own streams (`CaptureFixture._start`), which must not receive the
-    output of episodes that run at the same time.
+    These set `sys.stdout` to their own streams (`CaptureFixture._start`), which must not receive
+    the output of episodes that run at the same time.
     """
     start = CaptureFixture._start
 
@@ -590,11 +599,11 @@ def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
-    """Keep `PYTEST_CURRENT_TEST` set at all times, empty between two tests.
+    """Keep `PYTEST_CURRENT_TEST` set at all times: between two tests, it is empty.
 
-    pytest deletes it after each test (`_update_current_test_var`). An iteration over `os.environ`
-    first lists all names and then looks each one up, so it raises a `KeyError` if a name is deleted
-    in between. In an episode, each new HTTP client iterates over it.
+    pytest deletes the variable after each test (`_update_current_test_var`). An iteration over
+    `os.environ` first lists all names and then looks up each of them, so it raises a `KeyError` if
+    a name is deleted in between. In an episode, each new HTTP client iterates over `os.environ`.
     """
     update = runner._update_current_test_var
     name = "PYTEST_CURRENT_TEST"
@@ -610,7 +619,7 @@ def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
 
 
 def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
-    """A context in which pytest shows warnings while no test runs (`catch_warnings_for_item`)."""
+    """A context in which pytest shows warnings even if no test runs (`catch_warnings_for_item`)."""
     if not config.pluginmanager.hasplugin("warnings"):
         return nullcontext()
     return marked_warnings.catch_warnings_for_item(
@@ -619,10 +628,11 @@ def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
 
 
 def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
-    """Let a test's `filterwarnings` marks ignore warnings of episodes that run at the same time.
+    """Make a test's `filterwarnings` marks ignore warnings of episodes that run meanwhile.
 
-    With `error`, such a warning would raise in the episode. Only marks are parsed by the replaced
-    function (`catch_warnings_for_item`): the filters of the run apply to episodes, too.
+    With the filter `error`, such a warning would raise an exception in the episode. Only marks are
+    parsed by the function that is replaced here (in `catch_warnings_for_item`). The run's own
+    filters still apply to episodes.
     """
     parse: Callable[..., Any] = vars(marked_warnings)["parse_warning_filter"]
 
@@ -636,7 +646,7 @@ def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:
 
 
 class _OutsideEpisodes(type):
-    """The type of warning categories that match like `meant`, but not in an episode."""
+    """The type of warning categories that match as `meant` does, but match nothing in episodes."""
 
     meant: type[Warning]
 
@@ -647,9 +657,9 @@ class _OutsideEpisodes(type):
 def around_open_terminal(
     config: pytest.Config, around: Callable[[], AbstractContextManager[None]]
 ) -> Callable[[], None]:
-    """Make each period in which a test may write directly to the terminal run inside a context.
+    """Enter a context for each period in which a test may write directly to the terminal.
 
-    Returns a function that undoes this. `capsys.disabled()` and similar functions use
+    Returns a function that undoes this change. `capsys.disabled()` and similar functions use
     `CaptureManager.global_and_fixture_disabled`.
     """
     manager = config.pluginmanager.getplugin("capturemanager")
@@ -665,7 +675,7 @@ def around_open_terminal(
     manager.global_and_fixture_disabled = disabled_within
 
     def undo() -> None:
-        # Another plugin may have replaced it with its own wrapper around this one.
+        # Leave it if another plugin has replaced it with its own wrapper around this one.
         if vars(manager).get("global_and_fixture_disabled") is disabled_within:
             del manager.global_and_fixture_disabled
 
@@ -673,12 +683,12 @@ def around_open_terminal(
 
 
 def file_of(writer: TerminalWriter) -> Any:  # noqa: ANN401 - an object with `write`
-    """The file to which a terminal writer writes (`TerminalWriter._file`)."""
+    """The file that a terminal writer writes to (`TerminalWriter._file`)."""
     return writer._file
 
 
 def set_file(writer: TerminalWriter, file: Any) -> None:  # noqa: ANN401 - an object with `write`
-    """Let a terminal writer write to another file (`TerminalWriter._file`)."""
+    """Make a terminal writer write to another file (`TerminalWriter._file`)."""
     writer._file = file
 
 

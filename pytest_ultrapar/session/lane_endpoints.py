@@ -27,7 +27,7 @@ def lane_endpoints(
     Args:
         pool: The pool with the lanes.
         base_urls: The base URLs of simulated providers, by provider.
-        wait: How to wait for servers that report the name of their model.
+        wait: How long to wait for servers that report the name of their model.
 
     Raises:
         ConfigError: The environment variable of a key or proxy is not set, or a server does not
@@ -47,7 +47,7 @@ def lane_endpoints(
 
 
 def unsent_endpoints(pool: Pool) -> dict[LaneId, Endpoint]:
-    """The endpoint of every lane, without keys and addresses, for runs that send no requests."""
+    """The endpoint of every lane, without keys or addresses, for runs that send no requests."""
     return endpoints(
         pool,
         token_of=lambda _provider, _key: "",

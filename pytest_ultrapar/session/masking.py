@@ -32,7 +32,7 @@ def redact(
     elif report.longrepr is not None:
         shown = report.longreprtext
         if text(shown) != shown:
-            # pytest offers no other way to reach all texts of a traceback.
+            # pytest has no other way to reach all the texts in a traceback.
             data = config.hook.pytest_report_to_serializable(config=config, report=report)
             plain = config.hook.pytest_report_from_serializable(
                 config=config, data=_redacted(data, text)
@@ -47,9 +47,10 @@ def redact(
 
 
 def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> bool:
-    """Whether properties are plain and contain no secret.
+    """Whether properties are plain and contain no secret, so that they can stay as they are.
 
-    Checking the joined strings finds every secret, and costs a third of checking each string.
+    Checking the joined strings finds every secret, and takes a third of the time of checking each
+    string.
     """
     if not {*map(type, properties)} <= {tuple}:
         return False
@@ -77,6 +78,6 @@ def _redacted(part: Any, text: Callable[[str], str], depth: int = 0) -> Any:  # 
     try:
         shown = str(part)
         said = text(shown)
-    except Exception:  # noqa: BLE001 - displaying it fails in the same way
+    except Exception:  # noqa: BLE001 - displaying the object fails in the same way
         return part
     return part if said == shown else said

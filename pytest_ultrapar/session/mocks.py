@@ -1,4 +1,4 @@
-"""When tests are collected, find mocks of HTTP clients, which cannot answer an episode."""
+"""When tests are collected, find mocks of HTTP clients, because they cannot answer an episode."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _PAST = (
 
 
 def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
-    """Yield an error for each mock of an HTTP client in a case, as mocks cannot answer its episode.
+    """Yield an error for each mock of an HTTP client in a case: mocks cannot answer its episode.
 
-    A session fixture that the episode names is allowed: it may be for the episode's tools.
+    A mock in a session fixture that the episode names is allowed: it may be for the episode's
+    tools.
     """
     where = item.nodeid.split("[")[0]
     for what in _uses(item, prefetched):
@@ -37,7 +38,7 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def active_faults() -> Iterator[str]:
-    """Yield an error if a mock is active at collection and therefore belongs to no single test."""
+    """Yield an error if a mock is active during collection, and so belongs to no single test."""
     if (found := active_mock(surely=True)) is not None:
         yield f"a mock that is active when tests are collected ({found}): {_PAST}"
 
@@ -58,18 +59,19 @@ def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
             continue
         mocked = _mocked(definition.func)
         is_for_tools = definition.scope == "session" and name in prefetched.arguments
-        # Earlier versions let aioresponses answer episodes; a suite that relies on it must not run.
+        # Earlier versions let aioresponses answer episodes. A suite that still relies on this must
+        # not run.
         if mocked and not (is_for_tools and mocked != "aioresponses"):
             yield f"fixture {name!r} ({mocked})"
 
 
 def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - any object of a suite
-    """The mock library of a function's decorators or code, or the client that they patch."""
+    """The mock library that a function's decorators or code use, or the client that they patch."""
     while function is not None:
         own = getattr(function, "__globals__", {})
         words = set(_words(getattr(function, "__code__", None))) if with_code else set()
         named = [own.get(word, word) for word in sorted(words)]
-        # `_self_wrapper`: the attribute of a decorator that is an object, such as vcr's.
+        # Decorators that are objects, such as vcr's, have the attribute `_self_wrapper`.
         around = [own.get("__name__", ""), getattr(function, "_self_wrapper", "")]
         patched = [patch.getter() for patch in getattr(function, "patchings", ())]
         if words & _PATCHES:
@@ -92,7 +94,7 @@ def _words(code: CodeType | None) -> Iterator[str]:
 
 
 def _root(value: object) -> str:
-    """The top-level package of a value; a string is taken as a module's name."""
+    """The top-level package of a value. A string is treated as the name of a module."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     name = value if isinstance(value, str) else getattr(value, attribute, "")
     return str(name).partition(".")[0]

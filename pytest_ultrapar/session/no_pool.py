@@ -33,8 +33,8 @@ class NoPoolCollecting:
     """The plugin of a process that collects: pytest's own, or an xdist worker.
 
     Args:
-        given: The `workerinput` of a worker, with the path for its error message; None without
-            xdist.
+        given: This plugin's part of a worker's `workerinput`, with the path for an error message;
+            None without xdist.
     """
 
     def __init__(self, given: dict[str, Any] | None) -> None:
@@ -54,7 +54,7 @@ class NoPoolCollecting:
 
 
 class NoPoolController:
-    """The plugin of xdist's controller: ends the session with a worker's error message."""
+    """The plugin of xdist's controller. It ends the session with a worker's error message."""
 
     def __init__(self) -> None:
         self._fault_path = fault_path()
@@ -97,7 +97,7 @@ def _is_ours(report: object) -> bool:
 
 
 def fault_path() -> Path:
-    """A unique path for a worker's error message; the file does not exist yet."""
+    """A unique path for a worker's error message. The file does not exist yet."""
     import tempfile  # noqa: PLC0415 - faults are rare
     import uuid  # noqa: PLC0415
 
@@ -107,8 +107,8 @@ def fault_path() -> Path:
 def report_fault(given: dict[str, Any], message: str) -> None:
     """Write an error message to the controller's path, unless another worker has written one.
 
-    An error raised in a worker would be an internal error: exit code 3 and a traceback. The file is
-    linked when it is complete, because the controller may read it at any moment.
+    An error raised in a worker would be an internal error: exit code 3 and a traceback. The file
+    gets its final name only when it is complete, because the controller may read it at any moment.
     """
     path = Path(given["fault"])
     own = path.with_name(f"{path.name}-{os.getpid()}")

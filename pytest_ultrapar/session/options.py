@@ -42,11 +42,12 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def _facts(row: Setting[Any]) -> dict[str, Any]:
-    """The option's arguments for argparse; values with their own grammar are parsed later."""
+    """An option's arguments for argparse. Values with their own grammar are parsed later."""
     if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:
-        # No `choices`: argparse would refuse a path after the bare option without giving a reason.
+        # Leave out `choices`: if a path followed the option, argparse would refuse it without
+        # giving a reason.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}
@@ -57,7 +58,7 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
 
 def only_looks(config: pytest.Config) -> bool:
     """Whether pytest was asked to show tests or fixtures instead of running anything."""
-    # Each option belongs to a plugin that `-p no:` can switch off.
+    # Each of these options belongs to a plugin that `-p no:` can switch off.
     names = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
     return any(config.getoption(name, False) for name in names)
 
@@ -70,7 +71,7 @@ def plans(config: pytest.Config) -> bool:
 def is_active(config: pytest.Config) -> bool:
     """Whether this plugin has work to do: the user named models or a pool.
 
-    A pool file that the ini names may be missing, because only evaluations need it.
+    The pool file in the ini settings need not exist, because only evaluations need it.
     """
     if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
         return True
@@ -80,7 +81,7 @@ def is_active(config: pytest.Config) -> bool:
 
 
 def pool_path(config: pytest.Config) -> Path | None:
-    """The pool file that the option or the ini names, if any."""
+    """The pool file that the option or the ini setting names, if any."""
     row = Options.pool
     given = config.getoption(row.dest)
     if given:
@@ -96,17 +97,18 @@ def pool_path(config: pytest.Config) -> Path | None:
 def usage_errors() -> Generator[None]:
     """Turn this package's errors into pytest's usage error: exit code 4, no traceback.
 
-    A message may quote a file from outside, so control characters in it are made visible.
+    A message may quote a file from another source, so control characters are made visible.
     """
     try:
         yield
     except UltraparError as error:
-        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - needed for errors only
+        from pytest_ultrapar.report.text import visible  # noqa: PLC0415 - needed only for errors
 
         raise pytest.UsageError(visible(str(error))) from error
 
 
 NEEDED = "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
-"""The options that give models, for messages."""
+"""The options that set the models, for messages."""
 INPUT = "ultrapar"
-"""The key of this plugin's part of `workerinput`: plain values only, never a secret."""
+"""The key of this plugin's part of `workerinput`, which contains plain values and never a
+secret."""

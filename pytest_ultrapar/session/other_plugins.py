@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 PREFIX = "ultrapar."
 """The prefix of the names of all properties."""
 _EXPECTED = "ultrapar_expected"
-"""Attribute of a report that is shown as an expected failure by this plugin, not because of a
-mark."""
+"""Attribute of a report that this plugin, rather than a mark, shows as an expected failure."""
 _PASSED: dict[str, str] = {
     "solved": "passed",
     "partial": "xfailed",
@@ -90,8 +89,8 @@ class CaseProperties:
 
     @cached_property
     def _of_run(self) -> tuple[list[Property], Prices | None, str]:
-        """The properties of all cases of the run, its prices, and their currency."""
-        # Imported late, to keep a process without cases light.
+        """The properties that all cases of the run share, the run's prices, and their currency."""
+        # Imported late, so that a process without cases stays light.
         from pytest_ultrapar.store.cost import Prices  # noqa: PLC0415
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
 
@@ -104,7 +103,7 @@ class CaseProperties:
 
 
 def set_properties(found: list[tuple[str, object]], new: Iterable[Property]) -> None:
-    """Replace the properties that a case had from an earlier run of its test."""
+    """Replace the properties that a case got from an earlier run of its test."""
     found[:] = [one for one in found if not one[0].startswith(PREFIX)]
     found.extend(new)
 
@@ -128,7 +127,7 @@ def is_shown_as_expected(report: pytest.TestReport) -> bool:
 
 
 def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: str | None) -> None:
-    """Make --lf and --ff run a case again if it is `partial`, `unsolved` or `infra`."""
+    """Make `--lf` and `--ff` rerun cases that are `partial`, `unsolved` or `infra`."""
     last_failed = config.pluginmanager.getplugin("lfplugin")
     if last_failed is None or not (is_shown_as_expected(report) or outcome == "infra"):
         return
@@ -140,7 +139,8 @@ def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:
     """Replace the outcomes in a file of pytest-json-report with outcomes that its users know.
 
-    That plugin writes the outcomes that pytest's terminal shows, which come from this plugin.
+    pytest-json-report writes the outcomes that pytest's terminal shows, and they come from this
+    plugin.
     """
     for test in json_report.get("tests", ()):
         test["outcome"] = _PASSED.get(test.get("outcome"), test.get("outcome"))

@@ -1,7 +1,8 @@
-"""Refuse plugins that run tests in other processes, where the answers of the tests are missing.
+"""Refuse plugins that run tests in other processes, where the tests' answers are missing.
 
 Such a process has no engine, and its grades are lost when it ends: all requests are paid for
-without a result. One of these plugins runs all tests in its own event loop, with the same effect.
+without a result. One of the refused plugins runs all tests in its own event loop, with the same
+effect.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _PLUGINS = {
     "pytest_parallel": "--workers --tests-per-worker",
     "pytest_subproc": "subproc",
 }
-"""Options for all tests and marks of tests, by the name of the plugin's module."""
+"""For each plugin, by the name of its module: the options for all tests, and the marks of tests."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
-"""Options, and names of other plugins, that turn such a plugin off."""
+"""For some of these plugins, the options and the other plugins that turn it off."""
 _LOOP = "pytest_asyncio_cooperative"
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse options that make a loaded plugin run all tests elsewhere.
+    """Refuse options that make a loaded plugin run all tests in another process.
 
     Raises:
         ConfigError: Such an option is given; the message names the option and the plugin.
@@ -49,7 +50,7 @@ def refuse(config: pytest.Config) -> None:
 
 
 def marks_elsewhere(config: pytest.Config) -> list[str]:
-    """The marks that make a loaded plugin run a test elsewhere."""
+    """The marks that make a loaded plugin run a test in another process."""
     return [word for _, word in _loaded(config) if not word.startswith("-")]
 
 

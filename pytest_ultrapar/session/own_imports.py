@@ -1,12 +1,12 @@
 """Load this package's modules without assertion rewriting, and protect them from a test's fakes.
 
 pytest rewrites the asserts of every package that has a plugin, to explain failures. The asserts of
-this package check only its own invariants. The rewriting costs a run a fifth of its CPU before the
-first request, because each of 130 modules comes from pytest's own cache.
+this package check only its own invariants. The rewriting takes a fifth of the CPU time that a run
+needs before its first request, because each of 130 modules comes from pytest's own cache.
 
-A fake clock or file system of a test must not affect this package. Functions for clocks and records
-are bound when its modules are imported (`system.clock`, `system.disk`). pyfakefs skips the other
-modules of this package.
+A test's fake clock or file system must not affect this package. Its modules bind the functions for
+clocks and records when they are imported (`system.clock`, `system.disk`). `keep_from_fakes` makes
+pyfakefs skip the other modules of this package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OwnModules:
     def find_spec(
         self, name: str, path: Sequence[str] | None, _: object = None
     ) -> ModuleSpec | None:
-        """The spec of a module of this package; None for others, even with the same name."""
+        """The spec of a module of this package; None for other modules, even of the same name."""
         spec = PathFinder.find_spec(name, path) if name.startswith(_OWN) else None
         return spec if spec is not None and (spec.origin or "").startswith(_FOLDER) else None
 
@@ -43,7 +43,7 @@ class OwnModules:
 def import_without_rewrite(config: pytest.Config) -> None:
     """Keep pytest from rewriting modules of this package until `config` is unconfigured.
 
-    Called when `config` has read its options, after pytest installed its own finder.
+    Called when `config` has read its options, after pytest has installed its own finder.
     """
     finder = OwnModules()
     sys.meta_path.insert(0, finder)
@@ -56,7 +56,7 @@ def import_without_rewrite(config: pytest.Config) -> None:
 
 
 def keep_from_fakes() -> None:
-    """Make pyfakefs skip this package's modules, including new ones. Called before each set-up."""
+    """Make pyfakefs skip this package's modules, even new ones. Called before each set-up."""
     faking = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     if faking is not None:
         _leave_alone(faking, len(sys.modules))
@@ -64,6 +64,6 @@ def keep_from_fakes() -> None:
 
 @lru_cache(maxsize=1)
 def _leave_alone(faking: ModuleType, _n_loaded: int) -> None:
-    """Search the loaded modules only if there are new ones: this takes 0.1 ms for a thousand."""
+    """Search the loaded modules only if there are new ones: a search of 1000 takes 0.1 ms."""
     own = (module for name, module in sys.modules.copy().items() if name.startswith(_OWN))
     faking.Patcher.SKIPMODULES.update(own)

@@ -1,8 +1,8 @@
 """Record a parameter as a string or number for display, and as a digest of its content.
 
-Equal data give equal records in every process and every run: memory addresses and the order of sets
-do not matter. The code of a function counts as data, and differs between versions of Python.
-Classes, and functions that it calls, are identified only by name.
+Equal data gives equal records in every process and every run: memory addresses and the order of
+sets do not matter. The code of a function counts as data, and differs between versions of Python.
+Classes, and the functions that a function calls, are identified only by name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{4,}|\bid='\d+'")
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is recorded unchanged; this includes some numpy numbers and enum members."""
+    """Whether a value is recorded unchanged, which includes some numpy numbers and enum members."""
     return value is None or isinstance(value, str | int | float)
 
 
 def scalar(value: object) -> Scalar:
     """A parameter's value for a column: plain values unchanged, others as text.
 
-    A value with items or fields becomes JSON. Other values become their name or text, or their type
-    if the text has an address, which differs in each process.
+    A value with items or fields becomes JSON. Other values become their name or their text. If the
+    text contains a memory address, which differs in each process, they become their type.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -55,16 +55,16 @@ def scalar(value: object) -> Scalar:
         name = getattr(value, "name", None) or getattr(value, "__name__", None)
         text = name if isinstance(name, str) else str(value)
         return type(value).__name__ if _ADDRESS.search(text) else text
-    except Exception:  # noqa: BLE001 - it runs the suite's code, and a value may contain itself
+    except Exception:  # noqa: BLE001 - this runs the suite's code, and a value may contain itself
         return type(value).__name__
 
 
 as_json = json.JSONEncoder(ensure_ascii=False).encode
-"""A shared encoder: `json.dumps` with an argument makes one at each call."""
+"""A shared encoder, because `json.dumps` with an argument makes a new one at each call."""
 
 
 def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
-    """The items or fields of a value for JSON; a value without any is returned unchanged.
+    """The items or fields of a value for JSON; a value that has neither is returned unchanged.
 
     Only fields in the value's `repr` are used: hidden fields may be secret or large.
     """
@@ -101,18 +101,18 @@ class ContentDigests:
     """Digests of the content of values, or of their type if the content cannot be read.
 
     A value that many tests share is read only once. The caller must keep all values alive, so that
-    no identity is used twice.
+    no `id()` is used twice.
     """
 
     def __init__(self) -> None:
         self._done: dict[int, str] = {}
-        # Keep the objects themselves, because a temporary part could lose its identity to another
-        # object.
+        # Keep the objects themselves: otherwise another object could get the `id()` of a temporary
+        # part.
         self._parts: dict[int, tuple[object, bytes]] = {}
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value in hex; if it contains code, Python's version comes first."""
+        """The digest of a value in hex, after Python's version if the value contains code."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()
@@ -129,7 +129,7 @@ class ContentDigests:
         if id(value) not in self._parts:
             parts = [type(value).__qualname__.encode()]
             self._depth += 1
-            # If a value contains itself, only its type is used there.
+            # Where a value contains itself, use only its type.
             self._parts[id(value)] = value, parts[0]
             # This may run the suite's code, and some values cannot be pickled, such as a socket.
             # The depth is limited, so that it does not depend on the stack.
@@ -157,21 +157,21 @@ class ContentDigests:
 
 
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
-    """The parts that distinguish an object from other objects of its type."""
+    """The parts by which an object differs from other objects of its type."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         yield value.__name__
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             yield getattr(value, part, None)
         yield [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
     elif isinstance(value, CodeType):
-        # Leave out files and lines, and all flags that another part already shows.
+        # Leave out files and lines, and all flags that follow from another part.
         yield from (value.co_code, value.co_exceptiontable, value.co_consts, value.co_names)
         yield from (value.co_varnames, value.co_argcount, value.co_posonlyargcount)
         yield from (value.co_kwonlyargcount, value.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
     elif isinstance(value, Enum):
         yield from (value.name, value.value)
     else:
-        # The parts from which pickle recreates the value; it passes items as iterators.
+        # These are the parts from which pickle recreates the value. Items come as iterators.
         reduce = copyreg.dispatch_table.get(type(value))
         found: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         for part in [found] if isinstance(found, str) else found[1:]:

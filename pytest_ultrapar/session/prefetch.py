@@ -1,4 +1,4 @@
-"""`@prefetch`, a fixture that does its work before its item runs; and the state of a case."""
+"""`@prefetch`, a fixture whose work is done before its item runs, and the state of a case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 state: CaseState | None = None
-"""The state of the running case; None while a plain test runs. Set by the prefetcher before set-up.
+"""The state of the running case; None while a test that is not a case runs. The prefetcher sets it
+before set-up.
 """
 
 
@@ -31,7 +32,8 @@ class EpisodeError(UltraparError):
 
 
 WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
-"""Exceptions with which a test rejects an answer; any other exception is an error in the suite."""
+"""The exceptions with which a test rejects an answer. Any other exception is an error in the
+suite."""
 
 
 def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | None = None) -> Any:  # noqa: ANN401 - an annotation may be anything
@@ -39,7 +41,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
 
     Args:
         prefetched: The function of the episode.
-        decode: Reads the value. None: decode by the function's annotation.
+        decode: Reads the value; None means to decode it by the function's annotation.
 
     Raises:
         EpisodeError: The episode failed, or its value does not fit its annotation.
@@ -59,7 +61,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         "skipped": ended.detail or "skipped by its episode",
     }
     if ended.ending in skipped:
-        # So `-rs` shows the test, not this line.
+        # This makes `-rs` show the test's line instead of this one.
         raise pytest.skip.Exception(skipped[ended.ending], _use_item_location=True)
     return decoded(prefetched, ended, decode)
 
@@ -86,7 +88,7 @@ def decoded(
 
 @cache
 def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
-    # One decoder per function, because making one takes 60 us.
+    # Make only one decoder for each function, because making one takes 60 us.
     import msgspec  # noqa: PLC0415
 
     kind = prefetched.return_type()
@@ -110,10 +112,10 @@ class Prefetched:
     """A prefetched function; checked at collection, never at import.
 
     Attributes:
-        arguments: Names of its parameters, in order.
+        arguments: Names of the function's parameters, in the order of its definition.
         place: `file:line` for messages.
         is_test: Whether it is an async test, whose value is a `BodyResult`.
-        after: The function whose answers its cases wait for, if any.
+        after: The function whose answers the cases wait for, if any.
         across: Whether a case waits for the answers of all models or of all repetitions.
     """
 
@@ -139,16 +141,16 @@ class Prefetched:
         return cls(function.__name__, function, names, place, is_test)
 
     def of_its_cases(self) -> tuple[str, ...]:
-        """Its arguments, and the arguments of the function that its cases wait for."""
+        """The arguments of this function, and of the function that its cases wait for."""
         return self.arguments + (self.after.of_its_cases() if self.after is not None else ())
 
     @property
     def title(self) -> str:
-        """Its name in messages."""
+        """The function's name in messages."""
         return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
 
     def fault(self) -> str | None:
-        """Why this function cannot be prefetched, and what is allowed; None if it can."""
+        """Why this function cannot be prefetched, and what is allowed; None if all is well."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
         for parameter in signature_of(self.function).parameters.values():
@@ -182,7 +184,8 @@ class Prefetched:
         Raises:
             NameError: A name in the annotation is not defined.
         """
-        # Resolve only this annotation: suites may import types of arguments only for type checkers.
+        # Resolve only this annotation, because suites may import types of arguments only for type
+        # checkers.
         own = {name: a for name, a in annotations_of(self.function).items() if name == "return"}
         holder = type("Holder", (), {"__annotations__": own})
         hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
@@ -219,20 +222,20 @@ def prefetch(
 ) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture from an async function that runs before its tests.
 
-    Hundreds of its calls run concurrently. Its arguments may be parametrised values, `llm`,
-    `model`, `case`, and session-scoped, unparametrised, synchronous fixtures. In a test class
-    `self` is a new instance. Its return annotation decides how the episode is stored. Errors are
-    reported when tests are collected, never when the module is imported.
+    Hundreds of calls of this function run concurrently. Its arguments may be parametrised values,
+    `llm`, `model`, `case`, and session-scoped, unparametrised, synchronous fixtures. In a test
+    class, `self` is a new instance. The return annotation decides how the episode is stored. Errors
+    are reported when tests are collected, never when the module is imported.
 
     Args:
         function: The function to prefetch.
         after: A prefetched function. A case of this function waits until the cases of `after` with
             the same parameters have ended. It gets their values as `answers`, by model or
-            repetition. Its test gets these parameters, even if it does not name them. `answers`
-            leaves out cases without an answer. If the answer of the case's own model or repetition
-            is missing, the case is `infra`.
-        across: `model`: cases with all models, in the same repetition; `repeat`: cases in all
-            repetitions, with the same model.
+            repetition. The test of this function gets these parameters, even if it does not name
+            them. Cases without an answer are left out of `answers`. If the answer of the case's own
+            model or repetition is missing, the case is `infra`.
+        across: With `model`, a case waits for the cases of all models in the same repetition. With
+            `repeat`, it waits for the cases of the same model in all repetitions.
 
     Example:
         ```python
@@ -249,23 +252,23 @@ def prefetch(
         awaited = getattr(inspect.unwrap(after), ATTRIBUTE, None)
         prefetched = replace(prefetched, after=awaited, across=across)
     if function.__name__.startswith("test") and "llm" in prefetched.arguments:
-        # pytest collects it as an async test, and `fault` reports the mistake.
+        # pytest then collects it as an async test, and `fault` reports the mistake.
         setattr(function, _NEEDLESS, True)
         return function
 
     def take(*_self: object, **_arguments: object) -> object:
         return take_value(prefetched)
 
-    # pytest reads a fixture's arguments from its signature, and `__wrapped__` would lead it to the
-    # async function. It need not set up `llm` and `case`, and `request` costs 0.14 ms per item
-    # (pytest 9.2.0 inspects a signature for each item).
+    # pytest reads a fixture's arguments from its signature, and `__wrapped__` would lead to the
+    # signature of the async function. But pytest need not set up `llm` and `case`, and `request`
+    # would take 0.14 ms per item, because pytest 9.2.0 inspects a signature for each item.
     names = prefetched.of_its_cases()
     wanted = dict.fromkeys(
         name for name in names if name not in {"self", "cls", "llm", "case", ANSWERS}
     )
     if "llm" in names:
         wanted["model"] = None
-    # pytest reads a method's signature without its first parameter.
+    # pytest leaves out the first parameter when it reads a method's signature.
     itself = [name for name in prefetched.arguments[:1] if name in {"self", "cls"}]
     own = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
     own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
@@ -274,7 +277,10 @@ def prefetch(
 
 
 def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
-    """Make a fixture for a suite's function. `take` gets `own` parameters and returns the value."""
+    """Make a fixture for a suite's function.
+
+    pytest calls `take` with the parameters `own`, and `take` returns the fixture's value.
+    """
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
     return pytest.fixture(name=name if name.isidentifier() else None)(take)
@@ -288,11 +294,12 @@ def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
 def prefetched_in(
     function: object, fixtures: Mapping[str, Sequence[pytest.FixtureDef[Any]]]
 ) -> list[Prefetched]:
-    """The prefetched functions of a test: prefetched fixtures, or an async test itself.
+    """The prefetched functions of a test: its prefetched fixtures, or an async test itself.
 
     Args:
         function: The test.
-        fixtures: All fixtures that it depends on, by name; the last one of each name is used.
+        fixtures: All fixtures that the test depends on, by name; the last fixture of each name is
+            used.
     """
     last = {name: found[-1] for name, found in fixtures.items() if found}
     functions = [function] if is_ours(last.get("llm"), "llm") else []
@@ -308,18 +315,19 @@ def prefetched_of(item: pytest.Item) -> list[Prefetched]:
 
 
 def _unstorable(annotation: object) -> str | None:
-    # Imported late: only collection with a pool needs it, and importing this package must be fast.
+    # Import this late: only collection with a pool needs it, and importing this package must be
+    # fast.
     import msgspec  # noqa: PLC0415
 
     try:
         described = msgspec.inspect.type_info(annotation)
-    except Exception as error:  # noqa: BLE001 - msgspec raises several kinds for unsupported types
+    except Exception as error:  # noqa: BLE001 - msgspec raises several exceptions for unsupported types
         return str(error)
     return _custom_type(described, msgspec.inspect, set())
 
 
 def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
-    """Describe the first part of a type that cannot be stored; None if all parts can."""
+    """Describe the first part of a type that cannot be stored; None if all parts can be stored."""
     if isinstance(described, inspection.CustomType):
         if hasattr(described.cls, "model_validate"):
             return None
@@ -362,7 +370,7 @@ class CaseInfo:
 
 
 class Graded(NamedTuple):
-    """The arguments of a call of `grade`, if it was called."""
+    """The arguments of the call of `grade`, if there was a call."""
 
     outcome: Outcome | None = None
     scores: dict[str, float] = {}  # noqa: RUF012 - a default
@@ -386,12 +394,12 @@ class CaseState:
         n_subtests_failed: The number of failed subtests.
         case_id: The case.
         ended: The stored episode; None if a mark prevented the episode from running.
-        is_again: Whether the item was set up before, because a plugin runs the test again on the
-            same episode.
+        is_again: Whether the item has been set up before, because a plugin runs the test again with
+            the same episode.
         raised: The exception of the test's body.
-        thrown: The exception of an async test, if its body ran in this process.
+        thrown: The exception that an async test's body raised, if the body ran in this process.
         graded: The call of `grade`.
-        outcome: The measurement; set when pytest has made the report that decides it.
+        outcome: The measurement; set once pytest has made the report that decides the outcome.
         test: pytest's own result in one word.
         error: One line for the results.
         results: The pickled results of graders, by their names.

@@ -57,17 +57,17 @@ if TYPE_CHECKING:
 
 _SWITCH_INTERVAL_S = 0.0005
 _BURST_S = 0.008
-"""Completions within this time are reported together."""
+"""Episodes that end within this time, in seconds, are reported together."""
 _YIELD_LAG_S = 0.003
-"""The engine's loop lags if it wakes this much later than planned."""
+"""The engine's loop lags if it wakes this many seconds later than planned."""
 _YIELD_S = 0.005
 _MOST_YIELDS = 40
 """While the engine's loop lags, pytest waits up to 40 times 5 ms before each report."""
 _AT_ONCE = 500
-"""How many cases are prepared before the engine gets them. If all 50,000 were prepared first, the
-first requests would be sent more than a second later."""
+"""How many cases are prepared before they are given to the engine. If all 50,000 cases were
+prepared first, the first requests would be sent more than a second later."""
 _GRADED_AT_ONCE = 64
-"""The maximum number of cases that are graded at the same time, enough for as many processes."""
+"""The maximum number of cases that are graded at the same time. This is enough for 64 processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
@@ -106,7 +106,7 @@ def make_prefetcher(
         config,
         (one for one in collected.cases if one.skipped is None and not is_finished(one.case_id)),
     )
-    # By now, the cases are on disk.
+    # The cases are on disk by now.
     collected.cases.clear()
     garbage_collection.spare_items(config)
     internals.cache_session_lookups(items[0].session)
@@ -127,7 +127,7 @@ def make_prefetcher(
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
         replay=_replay(collected, runtime, source),
-        # Each answer of a replayed run is used once, so all answers come from that run.
+        # A replay gets all answers from the replayed run, and each of them is used once.
         begun=partial(_begun, runtime) if source.sends else lambda _: None,
         roles=pool.roles,
         unheard_s=_unheard_s(options),
@@ -185,8 +185,8 @@ def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
 class Prefetcher:
     """Takes item positions, and returns them when their episodes have ended.
 
-    Any thread may call `put`, `close` and `abandon`. Everything else belongs to pytest's main
-    thread, which alone evaluates marks and sets up session fixtures.
+    Any thread may call `put`, `close` and `abandon`. All other methods belong to pytest's main
+    thread, the only thread that evaluates marks and sets up session fixtures.
 
     Attributes:
         runtime: The run's files and settings.
@@ -206,12 +206,12 @@ class Prefetcher:
 
         Args:
             items: pytest's collection.
-            collected: The cases among them.
+            collected: The cases among the items.
             runtime: The run's files and settings.
             settings: The settings of the engine.
             source: The source of answers.
-            alone: Run one episode at a time, and only while pytest waits for it, so that a case
-                that kills the process is identified with certainty.
+            alone: Whether to run only one episode at a time, and only while pytest waits for it. A
+                case that kills the process is then identified with certainty.
         """
         self._items = items
         self._collected = collected
@@ -271,14 +271,14 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine before the first case: with fifteen engines, this saves 0.3 s of 2 s."""
+        """Start the engine before the first case. With 15 engines, this saves 0.3 s of 2 s."""
         if self._source.runs_episodes:
             self._start_engine()
 
     # -- the main thread ---------------------------------------------------------------------------
 
     def start_episodes(self) -> None:
-        """Start the episodes of all items that were put so far; unlike `take`, do not wait."""
+        """Start the episodes of all items that have been put so far. Unlike `take`, do not wait."""
         with self._changed:
             arrived, self._inbox = self._inbox, deque()
         self._accept(arrived)
@@ -295,8 +295,8 @@ class Prefetcher:
                 if self._abandoned:
                     return None
             for index, stored in finished:
-                # The case may have been given up by now: episodes still end while a failed engine
-                # stops.
+                # The case may already have been given up: while a failed engine stops, episodes
+                # still end.
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
@@ -329,11 +329,11 @@ class Prefetcher:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` would not wait for an episode to end."""
+        """Whether `take` can return without waiting for an episode to end."""
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """The number of cases whose episodes have ended and which now wait for pytest, by group."""
+        """For each group, how many cases have an ended episode and now wait for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -351,7 +351,8 @@ class Prefetcher:
                 self._changed.wait(POLL_S if self._awaited.waiting else None)
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
-            # Completions come in bursts, and each frees a seat: refill the seats before reporting.
+            # Episodes end in bursts, and each frees a seat. Let the engine refill the seats before
+            # reporting.
             sleep(_BURST_S)
 
     def _has_news(self) -> bool:
@@ -399,10 +400,10 @@ class Prefetcher:
         )
 
     def _position_of(self, item: pytest.Item) -> int:
-        """The position of an item that was handed out; -1 for any other item.
+        """The position of an item that `take` has returned; -1 for any other item.
 
-        Earlier items may never have been set up, if a wrapper of another plugin skipped them.
-        Taking the first position in the queue would then give this item another item's episode.
+        Earlier items may never have been set up, because another plugin's wrapper skipped them. In
+        that case, the first position in the queue would give this item another item's episode.
         """
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
@@ -415,7 +416,7 @@ class Prefetcher:
         """If no further item runs, end the engine before the fixtures of episodes are torn down.
 
         An episode would fail if its session fixture were torn down too early, and a resumed run
-        would use that as its result.
+        would use this failure as the episode's result.
 
         Args:
             session: The session that is about to be torn down.
@@ -480,12 +481,12 @@ class Prefetcher:
     def _skip(
         self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
     ) -> None:
-        """Pass on a case that runs no episode: it is skipped, has ended, or cannot start.
+        """Pass on a case that runs no episode, because it is skipped, has ended, or cannot start.
 
         Args:
-            index: Its position.
-            ended: How the case ended; None: it is skipped.
-            counts: Whether the broker counts it as an ended episode.
+            index: The case's position.
+            ended: How the case ended; None if it is skipped.
+            counts: Whether the broker counts the case as an ended episode.
         """
         if self._source.runs_episodes and (counts or self._group_of(index)):
             self._start_engine().note_skipped(self._collected.case_ids[index])
@@ -508,7 +509,7 @@ class Prefetcher:
         self._ready.add(index, internals.higher_scopes(self._items[index]))
 
     def _let_grade(self) -> None:
-        """Pass ended cases to their graders, with only a few values in memory at the same time."""
+        """Pass ended cases to their graders, but keep only a few values in memory at a time."""
         while self._ungraded and len(self._grading) < _GRADED_AT_ONCE:
             index = self._ungraded.popleft()
             ended, prefetched = self._ended[index], self._collected.prefetched[index]
@@ -516,7 +517,7 @@ class Prefetcher:
                 if not isinstance(ended, EpisodeEnded):
                     ended = self.runtime.read_episode(ended)
                 value = prefetch.decoded(prefetched, ended)
-            except (ResultsError, prefetch.EpisodeError):  # its item reports it
+            except (ResultsError, prefetch.EpisodeError):  # its item reports the error
                 self._hand_on(index)
                 continue
             given = {**internals.parameters(self._items[index]), prefetched.name: value}
@@ -527,7 +528,7 @@ class Prefetcher:
                 self._graders[one].submit(index, arguments)
 
     def _pool_of(self, grader: GraderFunction) -> GraderPool:
-        """Start the processes of a grader. They import its module while the run begins."""
+        """Start the processes of a grader, which import its module while the run begins."""
         from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - rarely used
 
         hides, run_dir = self.runtime.redactor.text, self.runtime.directory
@@ -540,7 +541,7 @@ class Prefetcher:
                 self._give_up(index, self._engine_error)
             return
         works: list[Work] = []
-        # If several hosts share a run, it ends when the episodes of all cases have ended.
+        # If several hosts share a run, the run ends when the episodes of all cases have ended.
         counts = self.runtime.options.cluster_run is not None
         for index in indices:
             try:
@@ -552,7 +553,7 @@ class Prefetcher:
                 raise
             except pytest.skip.Exception:
                 self._skip(index, counts=counts)
-            except BaseException as error:  # noqa: BLE001 - the run would wait for it forever
+            except BaseException as error:  # noqa: BLE001 - otherwise the run would wait for the case forever
                 # pytest repeats and reports a session fixture's failure when it sets the item up.
                 ended = self._ended_early(index, "error", type(error).__name__, str(error))
                 self._skip(index, ended, counts=counts)
@@ -562,8 +563,8 @@ class Prefetcher:
         self._start_engine().submit(works)
         if not self._has_asked:
             self._has_asked = True
-            # The next work of this thread, such as other cases or imports, would delay the first
-            # requests by 30 ms.
+            # Wait here: if this thread went straight to its next work, such as other cases or
+            # imports, this would delay the first requests by 30 ms.
             self._let_engine_run(begins=True)
 
     def _work(self, index: int) -> Work:
@@ -608,8 +609,8 @@ class Prefetcher:
 
     def _start_engine(self) -> Engine:
         if self._engine is None:
-            # With CPython's default of 5 ms, a busy main thread makes the engine wake 5 ms late
-            # (p99 10 ms). With 0.5 ms, the engine wakes 0.7 ms late (p99 1.3 ms).
+            # With CPython's default interval of 5 ms, a busy main thread makes the engine wake 5 ms
+            # late (p99 10 ms). With 0.5 ms, the engine wakes 0.7 ms late (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._surroundings = internals.EpisodeSurroundings(self._items[0])
             self._surroundings.enter()
@@ -631,7 +632,7 @@ class Prefetcher:
         was 2.95 s without this wait and 2.70 s with it.
 
         Args:
-            begins: Whether to wait for the start of the first episodes, too.
+            begins: Whether to wait also for the start of the first episodes.
         """
         engine = self._engine
         if engine is None:
@@ -640,8 +641,8 @@ class Prefetcher:
             lags = engine.lag_s >= _YIELD_LAG_S if engine.n_open else begins
             if not lags:
                 return
-            # Do not wait on the condition that ended episodes notify: each of them would wake this
-            # thread.
+            # Do not wait for the condition that ended episodes notify, because each of them would
+            # wake this thread.
             sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
@@ -678,7 +679,7 @@ class Prefetcher:
 
 
 class _UnansweredError(Exception):
-    """The answer of another case, which this case needs, is missing."""
+    """The answer of another case is missing, and this case needs it."""
 
 
 _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
@@ -697,8 +698,8 @@ def _starter(
                 return await run(prefetched.function, arguments, llm)
             return await prefetched.function(**arguments)
         except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
-            # pytest's outcomes do not derive from `Exception`, and would look like a cancelled
-            # task. Outcomes that are raised in a task group arrive in an exception group.
+            # pytest's outcomes do not derive from `Exception`, so they would look like a cancelled
+            # task. If an outcome is raised in a task group, it arrives in an exception group.
             is_group = isinstance(error, BaseExceptionGroup)
             group: Any = error if is_group else BaseExceptionGroup("", [error])
             skips, others = group.split(pytest.skip.Exception)
@@ -719,11 +720,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ReadyQueue:
-    """Ended items in order of completion, but with all ready items of one place next to each other.
+    """Ended items by time of completion, but with ready items of the same place side by side.
 
     An item's place is its module with its higher-scoped parameters. While items of the last place
-    are ready, they come first, so that fixtures of that place are set up once and not once per
-    item.
+    are ready, they come first, so that fixtures of that place are set up only once, instead of once
+    per item.
     """
 
     def __init__(self) -> None:
@@ -741,7 +742,7 @@ class ReadyQueue:
         """The next item to run, or None if no item is ready."""
         line = self._by_place.get(self._last)
         if not line:
-            # Places are in the order in which their oldest ready item ended.
+            # The places are in the order in which their oldest ready items ended.
             self._last = next(iter(self._by_place), None)
             line = self._by_place.get(self._last)
             if not line:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 OUTCOME = "ultrapar_outcome"
-"""Attribute of the report that decides a case: its outcome, or `TAKEN` if another host has the
-case. A plain str, so that it survives xdist."""
+"""Attribute of the report that decides a case: the outcome, or `TAKEN` if another host has the
+case. It is a plain str, so that xdist can send it."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: `Prefetcher.n_ready`, for the controller."""
 SEEN_MOCK = "ultrapar_seen_mock"
@@ -43,8 +43,8 @@ SEEN_MOCK = "ultrapar_seen_mock"
 _LONGEST_ERROR = 2000
 """The maximum number of characters of a case's error in the tables."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
-"""The outcomes of reports that are used. Plugins that run a test again give other outcomes to the
-test's earlier reports.
+"""Only reports with these outcomes are used. Plugins that run a test again give other outcomes to
+the test's earlier reports.
 """
 ALLURE_LISTENER = "allure_listener"
 """Name of allure-pytest's plugin that writes results (`allure_pytest.plugin`, 2.16)."""
@@ -91,12 +91,12 @@ class CaseReports:
         try:
             state = self._prefetcher.begin_item(item)
         except ResultsError as error:
-            # The journal is gone, so further results cannot be stored either.
+            # The journal cannot be read, so further results cannot be stored either.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
         if state is not None and ended is not None:
-            # Print here, where pytest captures output or shows it (`-s`).
+            # Print the output now, while pytest captures it or shows it (`-s`).
             if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
@@ -109,7 +109,7 @@ class CaseReports:
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """End the episodes if pytest is about to tear down the session.
 
-        Called on the main thread, for each item. After `-x`, pytest tears the session down together
+        Called on the main thread, for each item. With `-x`, pytest tears down the session together
         with the item that failed.
         """
         if nextitem is None:
@@ -123,7 +123,7 @@ class CaseReports:
 
         Called on the main thread, three times per item.
         """
-        # Before the report: plugins read a test's output from the item.
+        # Do this before the report is made, because plugins read a test's output from the item.
         text = self.shown if self._prefetcher.state_of(item) else self._runtime.redactor.text
         internals.mask_sections(item, text)
         report = yield
@@ -137,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Note that a test's body is running: until it ends, reports belong to its subtests."""
+        """Mark that a test's body is running: until it ends, reports belong to its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -154,24 +154,24 @@ class CaseReports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Mask the reports that were still incomplete when pytest made them.
 
-        A subtest's output is added later. Plugins may run a test again while its report is made,
-        and log the first report with an outcome of their own.
+        A subtest's output is added after its report was made. A plugin may run a test again while
+        its report is made, and log the first report with its own outcome.
         """
         if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
     def shown(self, text: str) -> str:
-        """A case's text for display, without control characters: a model may have written it."""
+        """A case's text for display, without control characters that a model may have written."""
         return harmless(self._runtime.redactor.text(text))
 
     def _first_line(self, report: pytest.TestReport) -> str:
         text = report.longreprtext.strip()
         crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
-        # The report of an unknown fixture ends with a place, not the error
+        # The report of an unknown fixture ends with a place instead of the error
         # (`FixtureLookupErrorRepr`).
         unknown = getattr(report.longrepr, "errorstring", "").split("\n", 1)[0]
-        # A message about an episode begins with the error; a traceback ends with it.
+        # A message about an episode begins with the error, and a traceback ends with it.
         lines = text.splitlines() or ["failed"]
         said = crash or unknown or lines[0 if isinstance(report.longrepr, str) else -1]
         return self.shown(said)[:_LONGEST_ERROR]
@@ -219,7 +219,8 @@ class CaseReports:
     def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
         """Show the outcome of a case to pytest and other plugins."""
         ended = state.ended
-        # Set the duration for `--durations` and junit files: the item itself takes almost no time.
+        # Set the episode's duration for `--durations` and junit files: the item itself takes almost
+        # no time.
         if ended is not None:
             report.duration += ended.duration_s
         outcome, kind, scores = state.outcome or "error", _kind(state), state.graded.scores
@@ -267,11 +268,11 @@ class CaseReports:
         try:
             self._runtime.journal.append(grade)
         except ResultsError as error:
-            # Send no further case: its result costs money, but cannot be stored.
+            # Send no further cases: their results cost money, but cannot be stored.
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             return
         hook = item.ihook
-        # A test that ran again has sent no requests.
+        # If a test ran again, the second run sent no requests.
         for attempt in ended.attempts if ended is not None and not state.is_again else ():
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
@@ -279,7 +280,7 @@ class CaseReports:
 
 
 def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
-    """The values of this plugin's fixtures. pytest itself sets up a fixture that raises."""
+    """The values of this plugin's fixtures, except a fixture that raises: pytest sets that up."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
     if prefetch.is_ours(grade, "grade"):
@@ -302,7 +303,10 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
 
 
 def _is_taken(state: CaseState) -> bool:
-    """Whether another host has the case. Other interrupted cases get no report."""
+    """Whether another host has the case, and it was therefore interrupted here.
+
+    Other interrupted cases get no report.
+    """
     return state.ended is not None and state.ended.ending == "interrupted"
 
 
@@ -339,7 +343,7 @@ def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
 
 
 def outcome_of(report: pytest.TestReport) -> str | None:
-    """The outcome of a case, or `TAKEN`, if the report decides the case; otherwise None."""
+    """If a report decides a case, the case's outcome or `TAKEN`; otherwise None."""
     outcome: str | None = getattr(report, OUTCOME, None)
     return outcome if report.outcome in _OUTCOMES else None
 
@@ -355,7 +359,7 @@ def status_of(
     if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
-        # An exception other than a failed assertion is an error in the suite, even in the body of a
+        # Any exception except a failed assertion is an error in the suite, even in the body of a
         # test.
         return ("error", "E", "ERROR") if outcome == "error" else None
     if outcome in {"skipped", TAKEN}:
@@ -379,8 +383,8 @@ _LISTED = {"f": ("unsolved", "partial", "infra"), "p": ("solved",)}
 
 
 def list_cases(reporter: pytest.TerminalReporter) -> None:
-    """List cases by outcome if `-rf`, `-ra`, `-rA` or `-rp` requests tests of that kind."""
-    # pytest's default would list too many cases of an evaluation.
+    """List cases by outcome, if `-rf`, `-ra`, `-rA` or `-rp` requests such a list."""
+    # By default, pytest would list too many cases of an evaluation.
     if reporter.config.option.reportchars != "fE":
         for word in (word for char in reporter.reportchars for word in _LISTED.get(char, ())):
             reports = reporter.stats.get(word, [])

@@ -1,8 +1,8 @@
 """The internals of pytest and xdist that a run with a pool needs, and a check that they exist.
 
-They may change with any release. A run looks up all of them before it imports modules that use
-them. So if a release lacks one of them, the user gets a sentence instead of a traceback. A session
-without a pool uses no internals.
+Internals may change with any release. A run looks up all of them before it imports the modules that
+use them. So if a name is missing in some release, the user gets a sentence instead of a traceback.
+A session without a pool uses no internals.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def look_up(*, workers: bool) -> None:
     """Check that all names exist. Called before any module that uses them is imported.
 
     Args:
-        workers: Whether the run has xdist's workers. Without them xdist is not imported.
+        workers: Whether the run has xdist's workers. If not, xdist is not imported.
 
     Raises:
-        pytest.UsageError: A name is missing; the message contains the first one and the tested
-        releases.
+        pytest.UsageError: A name is missing; the message contains the first missing name and the
+            tested releases.
     """
     parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
     for project, modules in parts.items():
@@ -139,7 +139,7 @@ def _is_there(module: str, name: str) -> bool:
 
 
 def _has(owner: type, attribute: str) -> bool:
-    """Whether instances of a class have an attribute: its own, annotated, or set in `__init__`."""
+    """Whether instances of a class have an attribute: defined, annotated, or set in `__init__`."""
     return hasattr(owner, attribute) or any(
         attribute in get_annotations(base)
         or attribute in getattr(getattr(base, "__init__", None), "__code__", _NO_CODE).co_names

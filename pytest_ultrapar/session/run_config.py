@@ -31,10 +31,10 @@ _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 
 
 def settings(config: pytest.Config) -> tuple[Options, Pool]:
-    """Options and pool of this process, read once.
+    """The options and the pool of this process, which are read only once.
 
     Raises:
-        ConfigError: Either cannot be used.
+        ConfigError: The options or the pool cannot be used.
     """
     found = config.stash.get(_settings_key, None)
     if found is None:
@@ -71,14 +71,14 @@ def source(config: pytest.Config) -> Source:
 
 
 def fix_source(config: pytest.Config) -> None:
-    """Pass the path of an earlier run to workers, because `latest` may soon be this run itself.
+    """Pass the path of an earlier run to workers, because `latest` may soon mean this run itself.
 
     Raises:
         ConfigError: There is no such run.
     """
     found = source(config)
     if not isinstance(found, PoolLanes):
-        # xdist passes `config.option` to workers (`WorkerController.setup`).
+        # xdist passes `config.option` on to workers (`WorkerController.setup`).
         name = found.option.removeprefix("--").replace("-", "_")
         setattr(config.option, name, str(resolve_run(found.run)))
 
@@ -86,7 +86,7 @@ def fix_source(config: pytest.Config) -> None:
 def models(config: pytest.Config) -> tuple[str, ...]:
     """The selected models that have cases of their own, in the pool's order."""
     options, pool = settings(config)
-    # Without a pool file the patterns are addresses, and all of them are selected.
+    # Without a pool file, the patterns are addresses, and all of them are selected.
     patterns = options.models if pool.has_file else ()
     return selected_models(pool, patterns, pool.subjects)
 
@@ -116,7 +116,7 @@ def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """A redactor for all secrets of the pool, including keys that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    # Include secrets both as they are sent (`read_secrets` strips them) and as they are set.
+    # Include secrets both as they are sent (`read_secrets` strips blanks) and as they are set.
     values = {os.environ[name] for name in named if os.environ.get(name)}
     keys = {value.strip() for value in values} | values
     more = route_secrets(pool, os.environ) | _cluster_secrets()
@@ -132,17 +132,18 @@ def _cluster_secrets() -> set[str]:
     try:
         address = read_address(None, os.environ)
     except ConfigError:
-        # A run that uses the address reports the error. The whole address may be secret.
+        # A run that uses the address reports the error. Here, the whole address may be secret.
         return {os.environ["ULTRAPAR_CLUSTER"]}
     if address.password is None:
         return set()
-    # Include it decoded, and as it is written in the URL. The rest of the URL may be shown.
+    # Include the password both decoded and as it is written in the URL. The rest of the URL may be
+    # shown.
     spelled = urlsplit(os.environ["ULTRAPAR_CLUSTER"].strip()).password or ""
     return {address.password.reveal(), spelled} - {""}
 
 
 def data(config: pytest.Config) -> dict[str, str]:
-    """Facts about the data of the suites, by name."""
+    """Facts about the suites' data, by name."""
     found: dict[str, str] = {}
     for said in config.hook.pytest_ultrapar_data(config=config):
         found.update({str(name): str(value) for name, value in said.items()})
@@ -168,5 +169,5 @@ def check_keys(config: pytest.Config, pool: Pool) -> None:
 
 def stops_at_collection(session: pytest.Session) -> bool:
     """Whether pytest runs no test because of errors during collection."""
-    # The condition of `_pytest.main.pytest_runtestloop`.
+    # This is the condition in `_pytest.main.pytest_runtestloop`.
     return bool(session.testsfailed and not session.config.option.continue_on_collection_errors)

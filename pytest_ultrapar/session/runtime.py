@@ -32,7 +32,7 @@ ASSIGNMENT_FILE = "assignment.json"
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Runtime:
-    """The run in one process, from the end of collection to the end of the session.
+    """A run in one of its processes, from the end of collection to the end of the session.
 
     Attributes:
         config: pytest's configuration.
@@ -50,7 +50,7 @@ class Runtime:
     redactor: Redactor
 
     def __post_init__(self) -> None:
-        """Open this process's journal segment.
+        """Open this process's journal segment, and the debug log if it is requested.
 
         Raises:
             ResultsError: The segment or the debug log cannot be created.
@@ -73,7 +73,7 @@ class Runtime:
         Raises:
             ResultsError: Some of it may be lost.
         """
-        # Parts first: records refer to them.
+        # Sync the parts first, because records refer to them.
         self.parts.sync()
         self.journal.sync()
 
@@ -91,7 +91,7 @@ class Runtime:
     def group_of(self, case_id: str) -> str:
         """The group of a case in the assignment, or an empty string.
 
-        Set before cases are dispatched.
+        The groups are known before cases are dispatched.
         """
         if self._groups is None:
             assignment = read_assignment(self.directory)
@@ -125,7 +125,7 @@ def write_assignment(directory: Path, assignment: Assignment) -> None:
     """Write the assignment for the workers. Called by the controller before it dispatches cases.
 
     Raises:
-        ResultsError: It cannot be written.
+        ResultsError: The assignment cannot be written.
     """
     write_whole(directory / ASSIGNMENT_FILE, msgspec.json.encode(assignment))
 

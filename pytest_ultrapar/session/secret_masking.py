@@ -33,7 +33,7 @@ class SecretMasking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Mask live output and logs. By now all plugins have installed their handlers."""
+        """Mask live output and logs. At this point, all plugins have installed their handlers."""
         internals.mask_terminal(self._config, self._redactor.text)
         handlers = internals.log_handlers(self._config)
         if handlers is not None:
@@ -59,12 +59,12 @@ class SecretMasking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Mask secrets in the traceback of a hook, which is written to junit files."""
+        """Mask secrets in the traceback of a hook, which also goes into junit files."""
         internals.mask_traceback(excrepr, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Mask secrets and control characters in warnings: a model may have written their text."""
+        """Mask secrets and control characters in warnings, which may quote a model's text."""
         said = str(warning_message.message)
         shown = visible(self._redactor.text(said))
         if shown != said:
@@ -72,7 +72,7 @@ class SecretMasking:
 
 
 def _numbered(name: str, n: int) -> str:
-    """The name for the `n`th item with this masked name: two secrets may have the same mask."""
+    """A unique name for the `n`th item with this masked name: two secrets may have one mask."""
     if n == 1:
         return name
     return f"{name[:-1]}#{n}]" if name.endswith("]") else f"{name}#{n}"

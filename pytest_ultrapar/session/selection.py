@@ -1,8 +1,9 @@
 """Decide which tests become cases, for which models, and which of these cases a run selects.
 
 The functions are in the order in which pytest calls them. Marks are checked and tests parametrised
-while pytest generates tests. When all items are collected, some are deselected: first by models and
-repetitions, then by the sample, then cases whose answers another suite or an earlier run provides.
+while pytest generates tests. When all items are collected, some are deselected: first by model and
+repetition, then by the sample. Last come the cases whose answers another suite or an earlier run
+provides.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ _PATTERN_SIGNS = set("*?[")
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
     """If a test has an episode, parametrize it over its models. Return whether it has an episode.
 
-    Errors in its mark are noted for later, because an exception raised while pytest generates tests
-    would end pytest with a traceback and exit code 2.
+    Errors in the test's mark are collected and reported later. An exception that is raised while
+    pytest generates tests would end pytest with a traceback and exit code 2.
     """
     if not internals.prefetched_for(metafunc):
         return False
@@ -100,12 +101,12 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
-    # A value of the wrong type selects no model here; `mark_faults` reports it.
+    # A value of the wrong type selects no model here, and `mark_faults` reports it.
     listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
-        # An unknown name is a typo. A pattern without a match is allowed: the suite has nothing to
-        # do on this pool.
+        # An unknown name must be a typo. A pattern without a match is allowed: in that case, the
+        # suite has no cases on this pool.
         is_name = not _PATTERN_SIGNS.intersection(pattern)
         if is_name and pattern not in pool.subjects:
             _note_fault(
@@ -122,10 +123,10 @@ def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
 
 
 def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
-    """Parametrize a case over its repetitions.
+    """Parametrize a test over the repetitions of its cases.
 
     The repetition is a parameter even if there is only one. So the first repetition of a case has
-    the same id in a run with one repetition and in a run with twenty.
+    the same id in a run with one repetition as in a run with twenty.
     """
     options, _ = run_config.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
@@ -137,7 +138,7 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
 
 
 def mark_faults(mark: pytest.Mark) -> Iterator[str]:
-    """Yield errors in a mark that do not depend on the test's parameters or the pool's models.
+    """Yield errors in a mark, except those that depend on the test's parameters or the models.
 
     Each message begins with the mark and says which value was found and which are allowed.
     """
@@ -176,18 +177,18 @@ def _expect_fault(said: object) -> str | None:
 # -- when all are collected: models and repetitions ------------------------------------------------
 
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
-"""By test file and parameter, the first distinct values in the order of collection."""
+"""For each test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
-"""The first values in all shards. The items of a single shard do not show them."""
+"""The first values over all shards, which the items of a single shard do not contain."""
 generated_key = pytest.StashKey[Generated]()
-"""The cases from which a shard or a sample was selected; set only for a shard or a sample."""
+"""Facts about the cases from which a shard or a sample was selected; set only in such runs."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
     """The first M values of the parameter that each suite's mark names; empty without `NxM`.
 
-    Called before any plugin selects or sorts items, so `-k` selects from the same cases that run
-    without `-k`.
+    Called before any plugin selects or sorts items, so `-k` selects from the cases that a run
+    without `-k` would have.
     """
     options, _ = run_config.settings(config)
     found: FirstValues = {}
@@ -213,9 +214,9 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues) -> None:
-    """Deselect the cases that this run does not select, and note errors in marks.
+    """Deselect the cases that the options do not select, and collect errors in marks.
 
-    Deselected are:
+    This function deselects:
 
     - cases of models that `--ultrapar-model` does not select
     - cases whose value for the parameter in `repeats_over` is not among the first M
@@ -249,7 +250,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
-    # Compare by identity: a parameter's value may be of a type that cannot be compared or hashed.
+    # Compare by identity, because a parameter's value may be of a type that cannot be compared or
+    # hashed.
     if any(value is internals.NO_VALUE for value in internals.parameters(item).values()):
         return True
     model = parameter(item, "model")
@@ -297,8 +299,9 @@ def again(config: pytest.Config) -> SelectedCases | None:
 def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cells that are not in the sample, with all their repetitions.
 
-    A larger sample contains each smaller one. Models and tests with the same parameters get the
-    same cells, so that they can be compared. Cells are drawn before the cells that wait for them.
+    A larger sample contains each smaller sample. All models, and all tests with the same
+    parameters, get the same cells, so that they can be compared. A cell is drawn before the cells
+    that wait for it.
     """
     options, _ = run_config.settings(config)
     seed, sample = options.seed, options.sample
@@ -320,7 +323,7 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
             cells[id(item)] = group, cell
             lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
             groups.setdefault(group, {})[cell] = blake2b(lot).digest()
-    # The first of each group, then the second of each, ...
+    # Draw the first cell of each group, then the second cell of each group, and so on.
     drawn = sorted(
         (place, group, cell)
         for group, lots in groups.items()
@@ -337,11 +340,11 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 # -- then: answers that suites share ---------------------------------------------------------------
 
 Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
-"""The identity of a case's requests: suite, model, repetition, parameters and digests of their
-values. Cases with the same question send the same requests."""
+"""The identity of a case's requests: the suite, model, repetition, parameters, and digests of
+parameter values. Cases with the same question send the same requests."""
 reused_key = pytest.StashKey[dict[Question, str]]()
-"""The questions that an earlier run answered, and the ids of their cases. Workers read them from
-the run directory instead."""
+"""The questions that an earlier run answered, and the ids of their cases. Workers do not read them
+from here, but from the run directory."""
 _shared_key = pytest.StashKey[list[Shared]]()
 REUSED_FILE = "reused.json"
 
@@ -349,9 +352,9 @@ REUSED_FILE = "reused.json"
 def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases of suites that take their answers from another suite.
 
-    Called after `-k`, `-m` and --ultrapar-model have deselected cases: a deselected case of the
-    other suite provides no answer. Cases of this session take precedence over cases of an earlier
-    run.
+    Called after `-k`, `-m` and `--ultrapar-model` have deselected cases, because a deselected case
+    of the other suite provides no answer. Cases of this session take precedence over cases of an
+    earlier run.
 
     Args:
         config: pytest's configuration.
@@ -376,11 +379,11 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
-    # Dictionaries serve as ordered sets here.
+    # These dictionaries serve as ordered sets.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[internals.test_identity(item)]
-        # The answer may come from an earlier version of this plugin, which stored no digests.
+        # The answer may come from an earlier version of this plugin that stored no digests.
         contents = () if source is None else (content_of(item, digests), {})
         questions = (_question_of(item, str(source), repeats, each) for each in contents)
         question = next((one for one in questions if one in asked or one in answered), None)
@@ -411,13 +414,13 @@ def question_of_case(case: Case) -> Question:
 
 
 def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
-    # Compare by `repr`: 0.8 is the same in JSON and in Python, and 1, 1.0 and True are three
+    # Compare by `repr`: 0.8 reads the same in JSON and in Python, while 1, 1.0 and True are three
     # different values.
     return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
 
 
 def shared(config: pytest.Config) -> list[Shared]:
-    """The answers that suites take from other suites; known after collection."""
+    """The answers that suites take from other suites. They are known after collection."""
     return config.stash.get(_shared_key, [])
 
 
@@ -430,18 +433,19 @@ def reused(config: pytest.Config) -> dict[Question, str]:
 
 
 def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
-    """Write the questions that an earlier run answered for the workers, before they start.
+    """Write the questions that an earlier run answered, for workers that start later.
 
     Raises:
         ResultsError: The file cannot be written.
     """
-    # If no answers are reused, remove a file left by a session that ended before its first episode.
+    # If no answers are reused, remove a file that was left by a session that ended before its first
+    # episode.
     text = msgspec.json.encode(sorted(reused.items())) if reused else None
     write_whole(directory / REUSED_FILE, text)
 
 
 def read_reused(directory: Path) -> dict[Question, str]:
-    """The questions that an earlier run answered, and the ids of their cases; may be empty.
+    """Read the questions that an earlier run answered, and the ids of their cases; may be empty.
 
     Raises:
         ResultsError: The file cannot be read or does not contain such questions.
@@ -450,7 +454,7 @@ def read_reused(directory: Path) -> dict[Question, str]:
     return dict(read_whole(directory / REUSED_FILE, list[tuple[Question, str]], (), wrong))
 
 
-# -- at last: the cases of a run -------------------------------------------------------------------
+# -- finally: the cases of a run -------------------------------------------------------------------
 
 
 def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:

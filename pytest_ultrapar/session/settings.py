@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 NO_POLICY = "none"
-"""The policy of the modes that run one case at a time and so have nothing to choose."""
+"""The policy of the modes that run one case at a time, where there is nothing to choose."""
 _POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
-    """The settings, from the command line and from suites, that change the pool.
+    """The settings that change the pool, from the command line and from suites.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -69,7 +69,7 @@ _FOR_SENDING = ("check", "faults", "simulator")
 
 
 def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
-    """The reasons why options cannot be used together, one sentence each."""
+    """The reasons why options cannot be used together, as one sentence each."""
     if options.resume and options.out:
         yield "--ultrapar-resume already names the run's directory; leave out --ultrapar-out"
     if options.baseline is not None:
@@ -144,9 +144,9 @@ def _of_earlier_run(options: Options, source: Regrade | Replay) -> Iterator[str]
 
 
 def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
-    """Use the seed and the repetitions of the earlier run: they identify its cases."""
+    """Use the seed and the repetitions of the earlier run, because they identify its cases."""
     given = source.option
-    # Imported only by runs that need it.
+    # Only runs that need these modules import them.
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
@@ -178,7 +178,10 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
-    """Use the shard of the earlier run, which has no other cases. A whole run allows any shard."""
+    """Use the shard of the earlier run, which has no other cases.
+
+    If the earlier run was not a shard, any shard is allowed.
+    """
     if earlier is None:
         return
     if options.shard is None:
@@ -196,7 +199,7 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Read from the environment which shard this is, if the option leaves that open.
+    """If the option is `auto`, read from the environment which shard this is.
 
     Raises:
         ConfigError: The environment does not name a shard.
@@ -219,7 +222,7 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
             and plugins. A policy with an argument is offered as `name:ARGUMENT`.
 
     Raises:
-        ConfigError: The policy is unknown, has no effect in this mode, or mode `phase` has no
+        ConfigError: The policy is unknown or has no effect in this mode, or mode `phase` has no
             policies.
     """
     if mode in ONE_AT_A_TIME:
@@ -244,7 +247,7 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
 
 
 def is_called(word: str, name: str) -> bool:
-    """Whether a word names a policy; `batch:3` and `batch:` both name `batch:N`."""
+    """Whether a word names a policy: `batch:3` and `batch:` both name `batch:N`."""
     head, colon, _ = name.partition(":")
     return word.startswith(head + colon) if colon else word == name
 
@@ -269,13 +272,13 @@ def read_offered(answers: Iterable[object]) -> list[str]:
 def selected_models(
     pool: Pool, patterns: Sequence[str], among: Sequence[str], *, option: str = "--ultrapar-model"
 ) -> tuple[str, ...]:
-    """The models that match a pattern, in the order of `among`; all of them if there is no pattern.
+    """The models that match any pattern, in the order of `among`; all if there is no pattern.
 
     Args:
         pool: The pool.
-        patterns: Patterns as in a shell, such as `qwen*`.
+        patterns: Shell patterns, such as `qwen*`.
         among: Names of models of the pool.
-        option: The option that gave the patterns, for messages.
+        option: The option with the patterns, for messages.
 
     Raises:
         ConfigError: A pattern matches no model.

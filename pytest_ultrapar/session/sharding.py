@@ -1,9 +1,9 @@
 """The tests of one shard, selected while pytest generates them.
 
-Tests of other shards never become items: no process can hold a session of ten million items. The
-shard of a test depends only on its case id (path below the project, name, parameters, run seed). So
-shards need to know nothing about each other, and together they run each case exactly once. Tests
-that are not cases are divided in the same way.
+Tests of other shards never become items, because no process has enough memory for ten million
+items. The shard of a test depends only on its case id (path below the project, name, parameters,
+run seed). So shards do not need to know anything about each other, and together they run each case
+exactly once. Tests that are not cases are divided in the same way.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _IDS = 2**64
 
 
 class ShardCut:
-    """The plugin that keeps only the tests of one shard, in every process that collects."""
+    """The plugin that keeps only the tests of one shard. It runs in every process that collects."""
 
     def __init__(self, config: pytest.Config, shard: Shard) -> None:
         self._config = config
         self._shard = shard
         self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
-        # Tests that were cut. Each still has an item, so no other object can get the test's
-        # identity.
+        # Tests whose items were cut. Each test still has an item, so no other object can get its
+        # `id()`.
         self._cut: set[int] = set()
         self._suites: set[str] = set()
         self._shares: dict[str, str] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None]:
-        """Keep only the calls of the shard. Runs last, when all parameters are known."""
+        """Keep only the `_calls` of the shard. Runs last, when all parameters are known."""
         internals.parametrize_lazily(metafunc)
         yield
         definition = metafunc.definition
@@ -63,7 +63,7 @@ class ShardCut:
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
-        """Note facts about a test that later steps need and that removed items cannot show."""
+        """Keep facts about a test that later steps need, because removed items cannot show them."""
         suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
         source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
@@ -83,9 +83,10 @@ class ShardCut:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Cut items that pytest does not generate, such as doctests; note the cases of all shards.
+        """Cut items that pytest does not generate, such as doctests; store facts about all shards.
 
-        The digest shows whether all shards had the same cases.
+        These are the number of their cases, and a digest that shows whether all shards had the same
+        cases.
         """
         seed = run_config.settings(config)[0].seed
         kept = [

@@ -1,4 +1,4 @@
-"""Tests and fixtures that cannot be prefetched, and how to write them instead."""
+"""Find tests and fixtures that cannot be prefetched, and say how to write them instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARED = frozenset({
     "capfd", "capfdbinary", "caplog", "capsys", "capsysbinary", "capteesys", "mocker",
     "monkeypatch", "recwarn",
 })  # fmt: skip
-"""Fixtures that change or watch the whole process."""
+"""Fixtures that change or observe the whole process."""
 _INSTEAD = {
     "request": "use `case`, which has parameters and marks",
     "tmp_path": "use tmp_path_factory",
@@ -55,7 +55,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
 
 
 def no_regrade(test: Prefetched) -> str:
-    """The reason why an async test cannot be graded again, and the alternatives."""
+    """The reason why an async test cannot be graded again, and what to do instead."""
     return (
         f"{test.place}: {test.title} sends and grades in one function, so --ultrapar-regrade "
         "cannot grade it again: use --ultrapar-replay, which sends no requests; or write, for "
@@ -89,7 +89,7 @@ def _test(item: pytest.Item) -> str:
 
 
 def _near_miss(item: pytest.Item) -> str | None:
-    """The error message for a test that uses this plugin's `llm` in a way that sends no request."""
+    """The error message for a test that uses `llm` but sends no requests; None for other tests."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
         return None
     for name in internals.fixture_names(item):
@@ -115,7 +115,7 @@ def _near_miss(item: pytest.Item) -> str | None:
 
 
 def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
-    """The reason why a prefetched function cannot have this argument, and the remedy."""
+    """The reason why a prefetched function cannot have this argument, and what to do about it."""
     if name in {"llm", "case", ANSWERS}:
         return None
     if name == "self" and (own := getattr(item, "cls", None)) is not None:
@@ -162,7 +162,7 @@ def _narrow(definition: pytest.FixtureDef[Any]) -> str:
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would rebuild it during an episode."""
+    """A parametrised fixture that this one needs: pytest would rebuild it while episodes run."""
     seen: set[str] = set()
     names = list(definition.argnames)
     while names:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
-"""This is just enough for two digits of an interval's bounds, because computing a figure once may
-take a second."""
+"""The number of resamples is just enough for two digits of an interval's bounds, because it may
+take a second to compute a figure once."""
 _LEAST_RESAMPLES = 0.9
-"""The figure must exist for at least this share of the resamples: missing ones would bias the
-interval."""
+"""It must be possible to compute the figure for at least this share of the resamples. Too many
+missing values would bias the interval."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
 _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
@@ -130,7 +130,7 @@ def _interval(
     for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
         with suppress(*_RAISED):  # a resample may lack rows that the figure needs
             values.append(_number(figure([row for at in drawn for row in own[at]])))
-    if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
+    if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - there is no spread
         return None
     low, high = np.quantile(values, [0.025, 0.975]).tolist()
     return low, high

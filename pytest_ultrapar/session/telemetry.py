@@ -1,7 +1,7 @@
-"""Send OpenTelemetry spans and metrics of cases and requests: a plugin for this package's hooks.
+"""A plugin that sends OpenTelemetry spans and metrics of cases and requests.
 
-When a case has ended, the plugin reports the same facts as the tables, but never prompts or
-answers. The user's environment sets the destination (`OTEL_*`).
+It uses this package's hooks. When a case has ended, the plugin reports the same facts as the tables
+contain, but never prompts or answers. The user's environment (`OTEL_*`) sets the destination.
 
 Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, buckets).
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _SCOPE = "pytest_ultrapar"
 _FLUSH_S = 5.0
-"""How long a collector that does not answer may delay the end of the run."""
+"""How long a collector that does not answer may delay the end of the run, in seconds."""
 _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _TOKENS = [4.0**power for power in range(14)]
 
@@ -48,12 +48,13 @@ def check_installed() -> None:
     """Check before a run that all required packages exist and accept their settings.
 
     Raises:
-        ConfigError: The extra or an exporter that the environment names is not installed, or
-            OpenTelemetry refuses a variable.
+        ConfigError: The package's extra, or an exporter that the environment names, is not
+            installed, or OpenTelemetry refuses a variable.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         refuse("--ultrapar-otel needs the 'otel' extra: pip install 'pytest-ultrapar[otel]'")
-    # Each part reads its own variables, some during its import, and raises errors of any kind.
+    # Each part of OpenTelemetry reads its own variables, sometimes during its import, and may raise
+    # errors of any kind.
     try:
         for make in (_tracers, _meters):
             _, end = make(str)
@@ -67,7 +68,7 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """Makes a span for each case and for each of its requests, in the process that ran it.
+    """Makes a span for each case and for each of its requests, in the process that ran the case.
 
     Args:
         directory: The run's directory; its manifest is read when the first case ends.
@@ -85,8 +86,8 @@ class Telemetry:
         tracers, end_spans = _tracers(text)
         meters, end_metrics = _meters(text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
-        # CI programs pass a trace to the programs they start. Use only its id, which contains no
-        # key.
+        # CI systems pass a trace to the programs that they start. Use only its id, which contains
+        # no key.
         given = {"traceparent": os.environ.get("TRACEPARENT", "")}
         self._parent: Context = TraceContextTextMapPropagator().extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
@@ -109,14 +110,14 @@ class Telemetry:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note the item that the next records belong to.
+        """Remember the item to which the next records belong.
 
         Called on the main thread, for each item.
         """
         self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
-        """Keep a request of the current case. Called on the main thread."""
+        """Store a request of the current case. Called on the main thread."""
         self._attempts.append(record)
 
     def pytest_ultrapar_case(self, record: Grade) -> None:
@@ -146,7 +147,7 @@ class Telemetry:
                 "gen_ai.request.model": model,
             },
         )
-        # The conventions have no other values, so a skipped case gets no status.
+        # The conventions have only these values, so a skipped case gets no status.
         if record.test != "skipped":
             has_passed = record.test in {"passed", "xpassed", "xfailed"}
             span.set_attribute("test.case.result.status", "pass" if has_passed else "fail")
@@ -256,9 +257,9 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
 
 
 def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
-    """The user's provider of spans, or otherwise a provider that the environment defines.
+    """The user's provider of spans, or by default a provider that the environment defines.
 
-    The second value is a function that sends the remaining spans.
+    The second value of the result is a function that sends the remaining spans.
     """
     from opentelemetry import trace  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
@@ -266,7 +267,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
     found = trace.get_tracer_provider()
     if isinstance(found, TracerProvider):
-        # Others may use the provider after this plugin.
+        # Other code may still use the user's provider after this plugin has ended.
         return found, found.force_flush
     made = TracerProvider(resource=_resource(text), shutdown_on_exit=False)
     for exporter in _exporters("traces"):
@@ -275,7 +276,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
 
 def _meters(text: Callable[[str], str]) -> tuple[MeterProvider, Callable[[], object]]:
-    """Like `_tracers`, for metrics."""
+    """Like `_tracers`, with metrics instead of spans."""
     from opentelemetry import metrics  # noqa: PLC0415
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
@@ -302,11 +303,11 @@ def _resource(text: Callable[[str], str]) -> Resource:
 
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
-"""Names under which the OTLP exporters are installed, by protocol."""
+"""The names under which OTLP exporters are installed, by protocol."""
 
 
 def _exporters(signal: str) -> list[EntryPoint]:
-    """The exporters that `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` names; OTLP by default.
+    """The exporters in `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER`; OTLP by default.
 
     Raises:
         ConfigError: No exporter with that name, or for the requested protocol, is installed.

@@ -34,7 +34,7 @@ class WorkerSession:
         self._given = given
         self._prefetcher: Prefetcher | None = None
         self._outbox: Outbox | None = None
-        # The handler stays until the process ends: its remaining work is short and ends by itself.
+        # The handler stays until the process ends: the remaining work is short and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
 
@@ -46,8 +46,9 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and replace xdist's queue. Called once, in the worker's main thread."""
-        # Runs before the hook of `WorkerInteractor`, which reports to the controller. From then on,
-        # the controller sends positions and checks for an error message.
+        # This runs before the hook of `WorkerInteractor`, which reports the collection to the
+        # controller. After that report, the controller checks for an error message and sends
+        # positions.
         try:
             self._prepare(session.items)
         except UltraparError as error:
@@ -68,7 +69,7 @@ class WorkerSession:
         self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
         interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:
-            # xdist's own queue waits for the next test. Send held messages before that.
+            # xdist's own queue waits for the next test. Send the held messages before it does.
             get, outbox = interactor.torun.get, self._outbox
 
             def get_next() -> object:
@@ -82,8 +83,8 @@ class WorkerSession:
         dispatched: Future[None] = Future()
 
         async def connect() -> BrokerInterface:
-            # The broker starts when the controller has the keys. After that, this worker gets its
-            # first item.
+            # The broker starts when the controller holds the keys, and this worker gets its first
+            # item after that. So wait for that item.
             await asyncio.shield(asyncio.wrap_future(dispatched))
             return await connect_broker(given["socket"], given["token"], worker)
 
@@ -103,7 +104,7 @@ class WorkerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Send held messages while pytest still reports errors.
+        """At the end of the loop, send held messages while pytest still reports errors.
 
         Called in the worker's main thread.
         """
@@ -117,13 +118,14 @@ class WorkerSession:
         """End the engine before the worker reports its end. Called in the worker's main thread."""
         try:
             if self._outbox is not None:
-                # The loop may have ended early, and it takes seconds to end the engine.
+                # The loop may have ended early, and ending the engine takes seconds, so send
+                # messages first.
                 self._outbox.flush()
         finally:
             if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-                # xdist has copied `session.shouldstop` by now: the code before the `yield` in the
-                # wrapper of `WorkerInteractor` runs before any other plugin. It sends
-                # `workeroutput` after these hooks.
+                # By now, xdist has already copied `session.shouldstop`: in the wrapper of
+                # `WorkerInteractor`, the code before the `yield` runs before any other plugin.
+                # xdist sends `workeroutput` after these hooks.
                 session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
     @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
@@ -144,7 +146,7 @@ class PrefetchQueue:
         Args:
             prefetcher: Runs the items.
             dispatched: A future that is done when the first position has arrived.
-            outbox: The messages, which are flushed when there may be nothing to run for a while.
+            outbox: The messages. They are flushed when there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
         self._dispatched = dispatched
@@ -161,20 +163,20 @@ class PrefetchQueue:
             if not self._dispatched.done():
                 self._dispatched.set_result(None)
             return
-        # The class of the marker is in execnet's own namespace here, so it is recognised only as
-        # something that is not an int (`xdist.remote.Marker`).
+        # The marker's class (`xdist.remote.Marker`) is in execnet's own namespace here, so the
+        # marker can be recognised only because it is not an int.
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0
-        # xdist sends the same marker for "drain" and "stop now". It drains only workers with fewer
-        # than two items.
+        # xdist sends the same marker for "drain" and for "stop now". It drains only workers that
+        # have fewer than two items.
         if n_waiting + held >= _NOT_DRAINED:
             self._prefetcher.abandon()
         else:
             self._prefetcher.close()
 
     def get(self) -> object:
-        """Wait for the next position to run; the marker if there are no more."""
+        """Wait for the next position to run; return the marker if there are no more."""
         if not self._prefetcher.has_ready:
             self._outbox.flush()
         index = self._prefetcher.take()
@@ -185,8 +187,8 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
-    # Find it by its attributes: xdist's class is made in the module `__channelexec__` (the end of
-    # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
+    # Find it by its attributes: xdist makes the class in the module `__channelexec__` (at the end
+    # of `xdist/remote.py`), and an import of `xdist.remote` would make another class.
     plugins = config.pluginmanager.get_plugins()
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:

@@ -1,4 +1,4 @@
-"""Messages from a worker to the controller: one message and one event for many items."""
+"""Messages from a worker to the controller. Messages about many items are sent as one."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 _PACKED = "ultrapar_packed"
 _FORMAT = 4
-"""The format of marshal. All Python versions that may run on the two sides (`//python=`) can read
+"""The format of marshal. Every Python version that may run on either side (`//python=`) can read
 it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""How long messages are held: 50 messages a second cost next to nothing, and results are not
-noticeably late."""
+"""How long messages are held, in seconds. At 50 messages a second, they cost next to nothing, and
+results are not noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
 Message = tuple[str, dict[str, Any]]
-"""A message between xdist's two sides: an event and its arguments."""
+"""A message between xdist's worker and controller: an event and its arguments."""
 
 
 class Outbox:
-    """Replaces `WorkerInteractor.sendevent`; runs in the worker's main thread and its own thread.
+    """Replaces `WorkerInteractor.sendevent`; runs on the worker's main thread and its own thread.
 
     The messages of an item, up to the start of the next item, are sent as one piece. Pieces of
     several items are sent together, after at most 20 ms. A failure is sent immediately: it may end
@@ -47,21 +47,23 @@ class Outbox:
 
         Args:
             send: xdist's own `sendevent`.
-            starts: Called when an item starts, before the controller knows about it: the item may
+            starts: Called when an item starts, before the controller knows, because the item may
                 kill the worker.
         """
         self._send = send
         self._starts = starts
-        # Messages of the item that ran last, until the next one starts; main thread.
+        # Messages of the item that ran last, until the next item starts. Used only on the main
+        # thread.
         self._item: list[Message] = []
-        # Messages of earlier items. The lock guards them and the order in which they are sent.
+        # Messages of earlier items. The lock guards these messages, and the order in which they are
+        # sent.
         self._lock = threading.Lock()
         self._held: list[bytes] = []
         self._has_held = threading.Event()
         threading.Thread(target=self._send_late, name="ultrapar-outbox", daemon=True).start()
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
-        """Send a message, now or with later ones; all arrive in their order."""
+        """Send a message, now or together with later messages, but always in their order."""
         if name not in _HELD:
             self.flush()
             self._send(name, **kwargs)
@@ -79,7 +81,7 @@ class Outbox:
         self._send_packed()
 
     def _pack(self) -> None:
-        """Join the item's messages into one piece, or send them now if they cannot be packed."""
+        """Pack the item's messages into one piece; if they cannot be packed, send them now."""
         item, self._item = self._item, []
         packed = _packed(item) if item else None
         if packed is not None:
@@ -106,37 +108,38 @@ class Outbox:
 
 
 def note_of(directory: Path, worker: str) -> Path:
-    """The file in the run's directory in which a worker notes the item that it runs."""
+    """The file in the run's directory in which a worker records the item that it is running."""
     return directory / f"running-{worker}"
 
 
 def remove_notes(directory: Path) -> None:
-    """Remove the notes of all workers."""
+    """Remove the files in which workers recorded their items."""
     for path in directory.glob("running-*"):
         path.unlink(missing_ok=True)
 
 
 def note_at(path: Path) -> Callable[[int], None]:
-    """Return a function that notes the position of the item that this process runs.
+    """Return a function that records the position of the item that this process is running.
 
-    `noted_at` reads the note after the process has ended, for any reason. Writing a note sets 8
-    bytes of memory.
+    `noted_at` reads the position after the process has ended, for any reason. Recording a position
+    only sets 8 bytes of memory.
 
     Raises:
         ResultsError: The file cannot be written.
     """
     with cannot(f"write {path}"), path.open("w+b") as file:
-        # On a full disk, a file without a block would end the process at the first note.
+        # Write to the file now, so that it gets a block. Without one, recording the first item on a
+        # full disk would end the process.
         file.write(_NOTE.pack(_NOTHING))
         file.flush()
         return partial(_NOTE.pack_into, mmap(file.fileno(), _NOTE.size), 0)
 
 
 def noted_at(path: Path) -> int:
-    """The item that a process ran last; -1 if it ran no item."""
+    """The position of the item that a process ran last; -1 if it ran no item."""
     try:
         (index,) = _NOTE.unpack(read_file(path))
-    except (FileNotFoundError, StructError):  # it died before the first note
+    except (FileNotFoundError, StructError):  # it died before it recorded an item
         return _NOTHING
     return int(index)
 
@@ -144,7 +147,8 @@ def noted_at(path: Path) -> int:
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
     """Make a `WorkerController` pass on an `Outbox`'s messages. Call this before it has a channel.
 
-    xdist decodes messages in a thread for each worker, and the main thread waits for that thread.
+    xdist decodes messages in one thread for each worker, and the main thread waits for these
+    threads.
     """
     process = node.process_from_remote
 
@@ -163,7 +167,7 @@ def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
     def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
         for packed in messages:
-            # From this plugin's worker. JSON would turn tuples into lists.
+            # The data comes from this plugin's worker. JSON would turn tuples into lists.
             for name, arguments in marshal.loads(packed):  # noqa: S302
                 own = arguments
                 if name == "testreport":
@@ -183,7 +187,7 @@ def event(
     """Return a function that any thread may call, and that makes a `DSession` call `handle`.
 
     `handle` runs on the main thread: the call is queued as an event between the events of workers.
-    After it, xdist checks whether all tests have finished (`DSession.loop_once`).
+    After each event, xdist checks whether all tests have finished (`DSession.loop_once`).
     """
     setattr(dsession, f"worker_ultrapar_{name}", lambda arguments: handle(*arguments))
 
@@ -196,8 +200,8 @@ def event(
 def _packed(messages: list[Message]) -> bytes | None:
     """The messages in marshal's format; None if marshal cannot restore equal messages.
 
-    Marshal also accepts any object with a buffer, such as a numpy number as a score, and returns
-    its bytes. A check of each value beforehand costs three times as much.
+    Marshal also accepts any object with a buffer, such as a score that is a numpy number, but
+    restores only its bytes. To check each value beforehand would take three times as long.
     """
     try:
         packed = marshal.dumps(messages, _FORMAT)

@@ -1,4 +1,4 @@
-"""Check that all workers have the same tests, because xdist identifies tests by position."""
+"""Check that all workers have the same tests, because xdist identifies tests by their position."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LONGEST = 120
 def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     """Check that two workers have the same parameters for the test at each position.
 
-    Tests are compared by id. Values may differ between workers, for example a time. But the same
-    values in a different order come from parameters in a set, and are refused. Tests that only one
-    worker has are found when all workers have collected.
+    Tests are compared by id. Values, such as a time, may differ between workers. But if the same
+    values come in a different order, the parameters are from a set, and the run refuses them. Tests
+    that only one worker has are found when all workers have collected.
 
     Raises:
-        ConfigError: They differ; the message names the parameter and both values.
+        ConfigError: Parameters differ; the message names the parameter and both values.
     """
     pairs = [*zip(one, other, strict=False)]
     unlike = [pair for pair in pairs if pair[0].nodeid != pair[1].nodeid]
@@ -33,7 +33,7 @@ def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     for pair in unlike[:1]:
         before, after = ({**case.params, **case.content} for case in pair)
         names = [name for name in before if before[name] != after.get(name, before[name])]
-        # If only ids differ, show the parameters that are not plain values.
+        # If only the ids differ, show also the parameters that are not plain values.
         for name in [*names, *pair[0].content][: pair[0].test == pair[1].test]:
             mine, theirs = (_shown(case, name) for case in pair)
             refuse(_sentence(f"parameter {name!r} is {mine} in one and {theirs} in another"))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 SEATS_PER_WORKER = 100
-"""One process on one core sends about 600 requests/s, which keeps more than 100 seats busy if an
-answer takes 0.2 s."""
+"""The seats that one worker can keep busy: one process on one core sends about 600 requests/s,
+enough for more than 100 seats if an answer takes 0.2 s."""
 _MANY_SEATS = 1000
 _OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
 
@@ -23,7 +23,8 @@ def refuse(config: pytest.Config) -> None:
     """Refuse xdist options that this plugin's scheduler cannot honour.
 
     Raises:
-        ConfigError: The message names the option, its value and the allowed values.
+        ConfigError: Such an option is given; the message names it, its value and the allowed
+            values.
     """
     dist = config.getoption("dist")
     if dist not in {"no", "load"}:
@@ -47,11 +48,11 @@ def refuse(config: pytest.Config) -> None:
 
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
-    """The number of workers for `-n auto`: few, because seats, not workers, limit the requests."""
+    """The number of workers for `-n auto`: few, because seats, not workers, limit requests."""
     _, pool = run_config.settings(config)
     return min(n_cpus, enough_workers(pool.seats(pool.lanes) or _MANY_SEATS, n_cpus))
 
 
 def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
-    """The number of workers for this many requests in flight; all workers without a limit."""
+    """The number of workers for this many requests in flight; if unlimited, all workers."""
     return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

@@ -1,4 +1,4 @@
-"""`ultrapar check`: see which lanes of a pool answer, before thousands of cases cost money."""
+"""`ultrapar check`: see which lanes of a pool answer, before you pay for thousands of cases."""
 
 from __future__ import annotations
 

@@ -36,10 +36,11 @@ class LaneAnswer:
     Attributes:
         word: `ok`, `limited`, `unsure` or `failed`. A lane is `limited` if it is rate-limited now
             (429, or 503 with `Retry-After`) or a daily limit of the pool is used up. It is `unsure`
-            after a failure that may be temporary: a run would send the request again.
+            after a failure that may be temporary. After such a failure, a run sends the request
+            again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
-        label: The outcome, as named in `CLASSES`, or `not asked`; empty for `ok`.
+        label: The name of the outcome in `CLASSES`, or `not asked`; empty for `ok`.
         cause: The description of the failure from `CLASSES`, the same for all lanes with the same
             error; empty for `ok`.
         said: The message of the server or the network, without secrets; may be empty.
@@ -75,7 +76,8 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if seen.unsent is not None:
         cause = redact(str(seen.unsent))
         if seen.unsent.kind == DAILY_QUOTA:
-            # The pool's own count reached the limit, as in a run's broker. The lane is healthy.
+            # The plugin's own count has reached the daily limit, as can happen in a run. The lane
+            # itself is healthy.
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
         return LaneAnswer(lane, "failed", None, "not asked", f"could not send a request: {cause}")
     if failure is None:
@@ -104,7 +106,7 @@ def in_short(redacted: str) -> str:
 def _word(failure: Failure) -> Word:
     """Choose the word for a failure.
 
-    A lane that cannot be connected to is `failed`, because a run soon removes it.
+    If no connection to a lane can be made, the lane is `failed`, because a run soon removes it.
     """
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
@@ -115,7 +117,7 @@ def _word(failure: Failure) -> Word:
 
 
 def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
-    """Name the settings of the pool that may be wrong, unless the failure class names them."""
+    """Name the pool settings that may be wrong, unless the text of the failure class names them."""
     if failure.outcome in {"not_found", "malformed", "transport"}:
         parts = urlsplit(endpoint.url)
         asked = f"{parts.scheme}://{parts.netloc}{parts.path}"
@@ -142,7 +144,7 @@ def first_line(pool: Pool) -> str:
 
 
 def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
-    """The line about one lane: whether it answers, and how fast or why not.
+    """The line about one lane: how fast it answers, or why it does not.
 
     Args:
         answer: The result for the lane.
@@ -155,7 +157,7 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
 
 
 def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about all lanes together: how many answer, and the failures and limits they share.
+    """Lines about all lanes together: how many answer, and which failures and limits they share.
 
     Args:
         pool: The pool whose lanes were checked.
@@ -174,7 +176,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones, for the user to check."""
+    """Lines about limits in headers that differ from the declared limits, for the user to check."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -184,7 +186,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """Lines about limits that a run with the same models estimated, and the declared limits."""
+    """Lines about limits that a run with the same models estimated, next to the declared limits."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
@@ -198,7 +200,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """The limits that were found but not declared, and how to declare them; may be empty."""
+    """Text about limits that were found but not declared, and how to declare them; may be empty."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
@@ -209,7 +211,7 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
-    """A line: how many lanes are ok, how fast they are, and why the others are not."""
+    """A line that says how many lanes are ok, how fast they are, and why the others are not ok."""
     took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
     text = "SIMULATED: " if pool.is_simulated else ""
     text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
@@ -224,7 +226,7 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
 
 
 def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
-    """A line for each failure that at least `least` lanes share: the lanes and the cause."""
+    """A line for each failure that at least `least` lanes have: the lanes and the cause."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key(((one.word, one.label), one) for one in in_order if one.word != "ok")
     for (word, label), own in sorted(found.items()):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LARGEST_BYTES = 2 * 1024 * 1024
 """The largest allowed answer, which is more than a check needs. All lanes are checked at the same
-time: without this limit, servers that never stop sending could use 5 GB of memory for 300 lanes."""
+time. With 300 lanes, servers that never stop sending could otherwise fill 5 GB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Seen:
     """The result of the request to one lane.
 
     Attributes:
-        failure: The failure; None if the lane answers.
+        failure: The failure; None if the lane answered.
         latency_s: Seconds from sending the request to the end of the answer; None if nothing was
             sent.
         at_s: The time of the result, in monotonic seconds.
@@ -63,15 +63,15 @@ class Seen:
 class LaneRequests:
     """Sends requests on its own thread. Leaving its `with` block cancels unfinished requests.
 
-    Ctrl-C raises an exception on the main thread. If the event loop ran there, the exception could
-    interrupt any step, such as the closing of a connection.
+    Ctrl-C raises an exception on the main thread. If the event loop ran on that thread, the
+    exception could interrupt any step, such as closing a connection.
 
     Attributes:
         pool: The pool. Each of its lanes gets one request, within the pool's limits.
         endpoints: The endpoint of each lane.
         days: The daily limits.
         wait_s: How long to wait for servers that are unavailable, in seconds.
-        away: For each lane that waits for an unavailable server, the last error of that server.
+        away: For each lane that is waiting for an unavailable server, the server's last error.
     """
 
     pool: Pool
@@ -107,8 +107,8 @@ class LaneRequests:
             timeout_s: If no result arrives within this time, return None.
         """
         if not self._tasks:
-            # Do not send earlier: if an interrupt came just before the `with` block, no code would
-            # cancel the requests.
+            # Do not send anything earlier: after a Ctrl-C just before the `with` block, no code
+            # would cancel the requests.
             self._run(self._begin())
         try:
             return self._ended.get(timeout=timeout_s).result()
@@ -152,7 +152,7 @@ class LaneRequests:
             tokens = self._estimates.of_request(lane.lane_id, asked)
         until_s = self._clock.now_s() + self.wait_s
         seen: Seen | None = None
-        # The broker tries an unavailable server every second or two.
+        # The broker tries an unavailable server again every second or two.
         while seen is None or (
             seen.failure and seen.failure.outcome in AWAITED and seen.at_s < until_s
         ):
@@ -184,10 +184,10 @@ class LaneRequests:
 def _each_lane_alone(pool: Pool) -> Pool:
     """Return a pool in which lanes do not affect each other, but have the same limits.
 
-    In a run, the failure of one lane affects other lanes: for example, it can remove their key.
-    Here this must not happen, because the results would depend on the order of answers. Also, no
-    request may move to another lane. Limits have the same names as before, so they apply to all
-    lanes together.
+    In a run, the failure of one lane affects other lanes: for example, it can remove their key. In
+    a check this must not happen, because the results would depend on the order of answers. A
+    request must not move to another lane either. Limits keep their names, so they still apply to
+    all lanes together.
     """
     lanes = tuple(
         replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)

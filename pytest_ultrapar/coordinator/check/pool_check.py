@@ -70,7 +70,8 @@ def lane_answers(
         line: Shows why the check is waiting.
         days: The daily limits.
         wait_s: How long to wait for servers that are unavailable, in seconds.
-        timeout_s: Deadline of one request, if the pool's own deadline is longer.
+        timeout_s: The maximum deadline of one request. If the deadline in the pool is shorter, it
+            applies.
         option: Name of the option for `wait_s`, for messages.
 
     Raises:
@@ -127,7 +128,7 @@ class _Stdout:
 
 
 def check_pool(arguments: argparse.Namespace) -> bool:
-    """Check the pool that the command line names; return False if a lane failed or none is ok.
+    """Check the pool that the command line names; return False if a lane failed or no lane is ok.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -159,7 +160,7 @@ def check_pool(arguments: argparse.Namespace) -> bool:
 def _check_alone(
     pool: Pool, base_urls: Mapping[str, str], arguments: argparse.Namespace, line: WaitingLine
 ) -> bool:
-    """Check the lanes while no other run on this machine holds one of the keys."""
+    """Reserve the keys, so that no other run on this machine uses them, and check the lanes."""
     clock = MonotonicClock()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []
@@ -185,7 +186,7 @@ def _check_alone(
                 write_line(lane_line(answer, pool.lanes))
     except KeyboardInterrupt:
         line.end()
-        # The terminal has printed ^C.
+        # The terminal has just printed ^C.
         known = "" if found else "; no lane has a result"
         write_line(f"\nultrapar check: interrupted{known}")
         raise

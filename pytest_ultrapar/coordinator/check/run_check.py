@@ -31,16 +31,16 @@ def needed_lanes(
     cases: Sequence[Case],
     in_roles: Collection[str] = (),
 ) -> tuple[Lane, ...]:
-    """Return the lanes that at least one case, or a role in a case, may use.
+    """Return the lanes that at least one case may use, for its model or for a role.
 
-    Check all lanes of a model, even if other lanes could replace a dead one: otherwise a dead key
-    would make the run slower without any message.
+    The check covers all lanes of a model, even if other lanes could replace a dead one. Otherwise a
+    dead key would slow down the run without any message.
 
     Args:
         lanes: The lanes of the run.
         assignment: The assignment, which may restrict cases to some lanes of their model.
         cases: The cases that send requests.
-        in_roles: Models that have a role; the assignment does not restrict them.
+        in_roles: Models that have a role; the assignment does not restrict the lanes for roles.
     """
     bound_to = {
         case_id: group.lanes
@@ -65,7 +65,7 @@ def check_lanes(
     go_on: bool,
     wait_s: float,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
-    """Check the lanes that cases need; yield lines to print at the end, or after an interrupt.
+    """Check the lanes that cases need; at the end, or if interrupted, yield the lines to print.
 
     The check then waits until its own requests no longer count against the limits, because the
     run's broker does not know about them.

@@ -32,8 +32,8 @@ _FAMILIES = {
         "GEMINI_API_KEY GOOGLE_API_KEY GOOGLE_GENERATIVE_AI_API_KEY",
     ),
 }
-"""For each path that a provider's clients use, the variables that they read: for the address with
-`/v1`, for the address without it, and for the key. The variables of the provider's own SDK come
+"""For each path that a provider's clients use, three lists of variables: for the address with
+`/v1`, for the address without `/v1`, and for the key. The variables of the provider's own SDK come
 first. The others belong to LiteLLM, LangChain (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai
 (`GOOGLE_BASE_URL`) and the AI SDK."""
 
@@ -66,9 +66,10 @@ def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -
         told: Variables of the gateway, from `variables`.
         host: Host name in the gateway's address. Requests to it must not go through a proxy.
     """
-    # DeepEval's default of 88 s includes the wait for the limits; other SDKs wait 600 s.
+    # DeepEval's default timeout of 88 s includes the time that a request waits for the limits.
+    # Other SDKs wait 600 s.
     found = {"DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600", **own}
-    # promptfoo prefers this variable to an address.
+    # promptfoo would use this variable instead of the gateway's address.
     found.pop("OPENAI_API_HOST", None)
     for name in ("NO_PROXY", "no_proxy"):
         found[name] = ",".join(filter(None, (own.get(name), host)))
@@ -90,8 +91,8 @@ class ChildCommand:
     """A running command.
 
     Args:
-        command: The command and its arguments.
-        variables: Its whole environment.
+        command: The program and its arguments.
+        variables: The command's whole environment.
         ended: Called on a separate thread when the command has ended.
 
     Raises:
@@ -110,7 +111,7 @@ class ChildCommand:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Pass on a signal that this process received, unless the terminal sent it to both."""
+        """Pass on a signal to the command, unless the terminal has already sent it there."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 

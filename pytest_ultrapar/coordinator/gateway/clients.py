@@ -38,7 +38,7 @@ SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
 _LEFT = "its client disconnected, or was turned away, before the answer arrived"
 _MOST = 80
-"""The maximum number of characters that are stored of a text from a client."""
+"""The maximum number of characters to store of a client's text."""
 
 
 class _Model(msgspec.Struct):
@@ -124,7 +124,7 @@ class GatewayClients:
 
         Raises:
             InfraError: There is no answer.
-            ClientGoneError: The client had left; nothing was sent.
+            ClientGoneError: The client had already disconnected; nothing was sent.
         """
         case = self._case(asked)
         came: asyncio.Future[ClientAnswer] = asyncio.get_running_loop().create_future()
@@ -159,9 +159,10 @@ def _prompt(messages: Messages) -> str:
 
 
 async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
-    """Run the episode of one request: send it, pass the answer on, and wait until it is read."""
+    """Run the episode of a request: send it, pass on the answer, and wait until it is read."""
     if came.done():
-        # The client left, or got an error when the case was interrupted, so it no longer waits.
+        # The client no longer waits: it disconnected, or got an error when the case was
+        # interrupted.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
     # If the client disconnects, cancel its request but not its episode, which must be recorded.
@@ -196,12 +197,13 @@ async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) 
 def _fail(came: asyncio.Future[ClientAnswer], error: Exception) -> None:
     if not came.done():
         came.set_exception(error)
-        # Read the exception: the client may have disconnected, and asyncio would print a warning.
+        # Retrieve the exception here. If the client has disconnected, no other code does, and
+        # asyncio would print a warning.
         came.exception()
 
 
 def grade_of(ended: EpisodeEnded) -> Grade | None:
-    """Make the grade of a request, because no test grades it: an answer is `solved`.
+    """Make the grade of a request, which has no test: any answer counts as `solved`.
 
     Returns:
         None if the request was interrupted because the gateway ended.

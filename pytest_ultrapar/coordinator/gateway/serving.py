@@ -1,4 +1,4 @@
-"""A gateway from start to end: a run whose cases are its clients' requests."""
+"""A gateway from start to end. It is a run, and each request of a client is one of its cases."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ _SAID_S = 3
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command.
 
-    The command gets these signals, too. A second Ctrl-C cancels requests in flight, or ends the
-    process if the tables are being written.
+    The command gets these signals, too. A second Ctrl-C cancels the requests in flight. While the
+    tables are being written, it ends the process.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -151,7 +151,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                # Immediately after Ctrl-C, `CtrlC` handles the next one, so leave its handler.
+                # Soon after a Ctrl-C, `ctrl_c.remove` leaves its handler in place for the next one,
+                # so do not replace that handler.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
     return serving.code
@@ -221,8 +222,8 @@ class Serving:
             directory: The run's directory.
             listening: The socket for clients.
             arguments: The arguments of `ultrapar gateway`.
-            sharing: The limits that the gateway shares through a cluster's server; None: it shares
-                no limits.
+            sharing: The limits that the gateway shares through a cluster's server; None if it
+                shares no limits.
         """
         self._sharing = sharing
         self._pool = pool
@@ -348,7 +349,7 @@ class Serving:
     def run(self) -> None:
         """Print the address and serve until the command ends.
 
-        Without a command, serve until a signal arrives, or until the engine ends after an error.
+        Without a command, serve until a signal arrives, or until an error ends the engine.
         """
         if self._lost is None:
             self._announce()
@@ -369,7 +370,7 @@ class Serving:
         self._wait()
         self.code = self._child.end()
         if self._gateway.n_served:
-            # Give clients that end with the command time to disconnect.
+            # When the command ends, its clients end, too. Give them time to disconnect.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._child = None
@@ -391,7 +392,7 @@ class Serving:
             self._begin_to_drain()
 
     def drain(self) -> None:
-        """Send no more requests, and wait for answers to requests in flight."""
+        """Stop sending requests, and wait for the answers to requests in flight."""
         drained = self._begin_to_drain()
         if drained is not None and not wait([drained], _SOON_S).done:
             write_line("waiting for answers to requests in flight; press Ctrl-C again to end now")
@@ -486,7 +487,7 @@ class Serving:
         self._journal.sync()
 
     def _write_plan(self, cases: Sequence[Case]) -> Manifest:
-        """Write the manifest, with these planned cases, and return it."""
+        """Write the manifest with these planned cases, and return it."""
         pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,

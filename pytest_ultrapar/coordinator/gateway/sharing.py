@@ -45,18 +45,18 @@ class GatewaySharing:
 
     Attributes:
         address: Address of the server.
-        own: The gateway's name when the server divides limits. It is never the name of a run,
-            because within one run a small limit goes to only a few hosts. The gateway's clients
-            would then wait until these hosts have ended.
+        own: The name under which the gateway gets its share of the limits. It is never the name of
+            a run, because a small limit goes to only a few hosts of a run. The gateway's clients
+            might then have to wait until these hosts have ended.
     """
 
     def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
         """Check the server.
 
         Args:
-            url: URL of the server; None: use the URL in the environment.
-            run: The run with which the gateway shares the limits of the pool and of providers;
-                None: it does not share them.
+            url: URL of the server; None uses the URL in the environment.
+            run: The run with which the gateway shares the limits of the pool and of providers; None
+                if it does not share these.
             pool: The pool with the limits.
 
         Raises:
@@ -78,7 +78,7 @@ class GatewaySharing:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """Return the daily limits. Their counts are separate from counts without this server."""
+        """Return the daily limits, whose counts are separate from counts without this server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
@@ -112,5 +112,5 @@ class GatewaySharing:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """The group of all runs that share limits through this server: they may share keys."""
+        """The group of all runs that share limits through this server, so they may share keys."""
         return KeyGroup(self.address.digest, self.own)

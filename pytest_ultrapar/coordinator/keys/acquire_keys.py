@@ -38,8 +38,8 @@ _EARLIER = "an earlier run's requests"
 _STILL_COUNT = "with the same keys they still count against the limits"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
-"""With `fail`, still wait this long: two runs that start together may collide for an instant, and
-the broker of a killed run takes about 50 ms to end."""
+"""Even with `fail`, wait this long. Two runs that start together may collide for an instant, and
+after a run is killed, its broker takes about 50 ms to end."""
 
 
 def _pause(seconds: float) -> None:
@@ -60,7 +60,8 @@ def locked_keys(
     """Return the keys that a run must lock, by the names of their files.
 
     If a server has no key, the server itself is locked. A simulated provider that the run starts
-    needs no lock. One that already runs is locked by its URL, provider and key.
+    needs no lock. If a simulated provider is already running, each combination of URL, provider and
+    key is locked.
 
     Args:
         pool: The pool.
@@ -105,9 +106,9 @@ class KeptKeys:
     """The run's keys, from `keep_keys` to `give_back`.
 
     Attributes:
-        fds: File descriptors that the process that grants leases inherits. The keys stay locked
-            until that process ends.
-        waited_s: How long this run waited until it held the keys and could send, in seconds.
+        fds: File descriptors for the process that grants leases. It inherits them, and the keys
+            stay locked until it ends.
+        waited_s: How long this run waited before it held the keys and could send, in seconds.
         waited_for: The key and the other run that this run waited for; empty if it did not wait.
     """
 
@@ -126,7 +127,7 @@ class KeptKeys:
         self._locks.give_back({name: free_s(key.limits, now_s) for name, key in self._keys.items()})
 
     def give_back_unused(self) -> None:
-        """Release the keys as if they had never been used: nothing was sent. Idempotent."""
+        """Release the keys as if this run had never had them: nothing was sent. Idempotent."""
         self._locks.give_back({})
 
 
@@ -147,14 +148,14 @@ def keep_keys(
 
     Args:
         keys: The keys, by the names of their files.
-        run: The run's directory, which messages of other runs show; None for a check.
+        run: The run's directory, which other runs show in their messages; None for a check.
         how: Whether to wait for a run that holds a key.
         line: Shows which run this one is waiting for.
         clock: The machine's clock.
         pause: Waits for this many seconds.
         option: Name of the option for `how`, for messages.
-        group: The group that may hold the keys at the same time, because each member has its own
-            part of the limits.
+        group: The group whose members may hold the keys at the same time, because each of them has
+            its own part of the limits.
 
     Raises:
         ConfigError: Another run holds a key and `how` is `fail`, or keys cannot be locked on this
@@ -204,7 +205,7 @@ def wait_until_free(
 
     Args:
         free_at_s: The end of the wait, on this clock.
-        whose: A phrase that says whose requests these are, for messages.
+        whose: A phrase for messages that says whose requests the run is waiting for.
         line: Shows the wait, if it takes longer than a second.
         since_s: The start of the wait, on this clock.
         clock: The machine's clock.
@@ -224,8 +225,9 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=is_same)
     before_s = locks.before_s.get(name, 0.0)
     if before_s != 0.0:
-        # Members of a group do not communicate, so their first requests may coincide and fill a
-        # whole window. Therefore all earlier requests must have left every window.
+        # Members of a group do not communicate, so their first requests may come at the same time
+        # and use up a whole window. Therefore wait until all earlier requests have left every
+        # window.
         latest_s = _latest_s(key, clock)
         last_s = latest_s if before_s is None else min(before_s, latest_s)
         free_at_s = max(free_at_s, last_s + _windows_s(key))
@@ -233,7 +235,7 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
 
 
 def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
-    """Return the time until which a run must wait because of an earlier holder's requests.
+    """Return the time from which a run need not wait for the requests of an earlier holder.
 
     Args:
         key: The key and the run's limits.
@@ -246,8 +248,8 @@ def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = F
     if earlier.group and not is_same:
         latest_s += _windows_s(key)
     # A killed run may have sent requests until now. If the stored time is later than any time that
-    # could be written now, it comes from before the last boot. An earlier time has passed on both
-    # clocks.
+    # could be stored now, it was stored before the last boot, so use the latest possible time. If
+    # it is in the past, no wait is necessary, even if it was stored before the boot.
     return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
 
 

@@ -2,16 +2,17 @@
 
 The lock is `flock`, not a file with the text "in use". The kernel releases it when the last process
 that has the file open ends, even if that process is killed. These processes are the run's
-coordinator and its broker, so no other run starts while leases may still be granted. `fcntl.lockf`
-does not work here: such a lock cannot be shared with the broker, and it is released when any
-library opens and closes the same file.
+coordinator and its broker, so no other run gets the key while the broker may still grant leases.
+`fcntl.lockf` does not work here: its lock cannot be shared with the broker, and it is lost as soon
+as any library opens and closes the same file.
 
 **Groups.** Some runs, such as the shards of one run, share a key's limits without communicating.
 They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
 own and a shared lock on the key's file. A run writes to the key's file only while its lock on that
 file is exclusive. Therefore a run is a member if it has the shared lock and the key's file names
-its group: no run can write another group while that lock exists. If a run gets the exclusive lock,
-it is the only one, and it takes over the content of the files that ended members left.
+its group. While that lock exists, no run can write another group into the file. A run that gets the
+exclusive lock is the only holder. It takes over the content of the files that members left when
+they ended.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Holder(msgspec.Struct, frozen=True):
     Attributes:
         pid: Process id of the run's coordinator.
         run: The run's directory; empty for a check of lanes.
-        since: When the run took the key, for messages.
-        free_s: From this time on, the run's requests make no other run wait. In seconds on the
-            machine's monotonic clock. None until the run ends; it stays None if the run is killed.
-            In the key's file of a group, it is the value of the run that held the key before the
-            group.
+        since: When the run got the key, for messages.
+        free_s: From this time on, other runs need not wait for this run's requests; in seconds on
+            the machine's monotonic clock. None until the run ends; it stays None if the run is
+            killed. If a group holds the key, the key's file contains the value of the run that held
+            the key before the group.
         group: The id of the run's group; empty if it has no group.
         member: The member's name for messages, such as `shard 2/4`.
     """
@@ -84,7 +85,7 @@ class KeyGroup(NamedTuple):
 class KeyInUse:
     """A key that another run holds; `holder` is None if the key's file does not name the run.
 
-    If a group holds the key, `holder` is the member that took it first. That member may have ended.
+    If a group holds the key, `holder` is the member that got it first. That member may have ended.
     """
 
     name: str
@@ -94,9 +95,9 @@ class KeyInUse:
 def lock_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory of this user's lock files on this machine.
 
-    It is not below `TMPDIR` or `XDG_RUNTIME_DIR`. Their values differ between a login, a cron job
-    and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user logs out. Runs with
-    different directories would not see each other's locks.
+    It is never in `TMPDIR` or `XDG_RUNTIME_DIR`. The values of these variables differ between a
+    login, a cron job and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user
+    logs out. Runs that used different directories would not see each other's locks.
     """
     named = environ.get(DIRECTORY_VARIABLE)
     if named:
@@ -111,11 +112,11 @@ class KeyLocks:
 
     Attributes:
         fds: Descriptors of the files. A process that inherits them also holds the keys. A forked
-            process closes them, and a new process does not get them.
+            process closes them, and a new process gets them only if they are passed to it.
         group: The group that shares the keys; None if no other run shares them.
         earlier: The last holder of each key, by the name of the file. Keys without an earlier
-            holder are left out. In a group, this is the earlier member with the same name.
-            `give_back` writes it back if the key was not used.
+            holder are left out. In a group, the last holder is the earlier member with the same
+            name. If the key was not used, `give_back` writes the last holder back into the file.
         before_s: In a group, the `Holder.free_s` of the run that held the key before the group; 0
             if no run did.
     """
@@ -125,7 +126,7 @@ class KeyLocks:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self.group = group
-        # The file that names this run as the holder.
+        # For each key, the file that names this run as the holder.
         self._fd_of: dict[str, int] = {}
         self._shared: list[int] = []
         self._pid = os.getpid()
@@ -138,7 +139,7 @@ class KeyLocks:
         return (*self._fd_of.values(), *self._shared)
 
     def take(self, name: str, directory: Path) -> KeyInUse | None:
-        """Lock another key; if another run holds it, return that run."""
+        """Lock one more key; if another run holds it, return that run."""
         if self.group is not None:
             return self._join(name, directory, self.group)
         path = directory / name
@@ -172,8 +173,8 @@ class KeyLocks:
             fd = _open(path)
             if _lock(fd, path):
                 self._begin(fd, name, directory, group)
-                # Linux releases this lock before it takes the shared one, so another run may get
-                # the key in between.
+                # To change this lock into a shared one, Linux releases it first, so another run may
+                # get the key in between.
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
@@ -197,7 +198,7 @@ class KeyLocks:
         return None
 
     def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
-        """Write into the file of a free key that the group holds it."""
+        """Write into the file of a free key that the group now holds the key."""
         said = _read(fd)
         if said is not None and said.group == group.group_id:
             return
@@ -213,24 +214,25 @@ class KeyLocks:
         """Release the keys. Later calls, and calls in a forked process, have no effect.
 
         Args:
-            free_s: The time from which this run's requests make no other run wait, by the name of
-                the key's file. If a key is left out, its file looks as if this run had never had
-                the key.
+            free_s: For each key, by the name of its file, the time from which other runs need not
+                wait for this run's requests. If a key is left out, its file then looks as if this
+                run had never had the key.
         """
         if os.getpid() != self._pid:
-            # The forked child has closed the descriptors. Now these numbers may belong to files of
-            # the suite.
+            # This is a forked child, which has closed the descriptors. Their numbers may now belong
+            # to files of the suite.
             return
         for name, fd in self._fd_of.items():
             holder = self.earlier.get(name)
             if name in free_s:
                 holder = msgspec.structs.replace(self._holder, free_s=free_s[name])
             _write(fd, holder)
-        # Close the member's own file first: the next run that holds a key alone reads that file.
+        # Close the member's own file before the key's file: the next run that holds the key alone
+        # reads the member's file.
         for fd in self.fds:
             _open_fds.discard(fd)
-            # Do not use LOCK_UN: it would also end the lock of a broker that still has the file
-            # open.
+            # Do not use LOCK_UN: it would also release the lock for a broker that still has the
+            # file open.
             os.close(fd)
         self._fd_of.clear()
         self._shared.clear()
@@ -241,8 +243,8 @@ def take_all(
 ) -> KeyLocks | KeyInUse:
     """Lock all keys or none, without waiting.
 
-    All runs try the keys in the same order. Therefore, if two runs want some of the same keys, one
-    of them gets all of its keys.
+    All runs try the keys in the same order. Therefore, if two runs need some of the same keys, one
+    of the runs gets all of its keys.
 
     Args:
         directory: Directory of the files.
@@ -293,8 +295,8 @@ def _lock(fd: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # The system may clean its temporary directory. A lock on a removed file locks nothing, so
-    # report a failure; the next attempt creates a new file.
+    # The system may clean up its temporary directory. A lock on a removed file is useless, so treat
+    # it as a failure; the next attempt creates a new file.
     return _is_at(fd, path)
 
 
@@ -306,13 +308,13 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _kept(fd: int) -> int:
-    """Note that a descriptor stays open, so that its lock is kept; return the descriptor."""
+    """Register an open descriptor, so that forked processes close it, and return it."""
     _open_fds.add(fd)
     return fd
 
 
 def _members(name: str, directory: Path) -> list[Path]:
-    """The files of all current and earlier members of groups that hold, or held, a key."""
+    """The files of all group members that hold a key or have held it."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
 
 
@@ -352,6 +354,6 @@ def _close_inherited() -> None:
     _open_fds.clear()
 
 
-# A child process that the suite forks with multiprocessing may run longer than the run. It must not
-# keep the keys locked.
+# A child process that the suite forks with multiprocessing may outlive the run. It must not keep
+# the keys locked.
 os.register_at_fork(after_in_child=_close_inherited)
