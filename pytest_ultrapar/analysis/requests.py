@@ -36,7 +36,7 @@ class RequestColumns(NamedTuple):
 
     Attributes:
         lane: The index of the request's lane in `RequestLog.lanes`.
-        measured: Whether the makespan includes it.
+        measured: Whether the makespan includes the request.
         first: Whether it is the first request of its episode. The other requests of the episode
             follow it.
         served: Whether a model worked on it. This is false if the request was rate limited, for
@@ -157,7 +157,7 @@ class RequestLog:
 
         Args:
             episode: Any episode that has ended, even if it does not count.
-            measured: Whether the makespan includes it.
+            measured: Whether the makespan includes the episode.
         """
         begin = len(self)
         if episode.started_at_us < self.from_us:
