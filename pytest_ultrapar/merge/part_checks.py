@@ -222,7 +222,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
 
 
 def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
-    """Yield the differences of two pools that affect a common model's answers, one clause each."""
+    """Yield a clause for each difference of the pools that affects a common model's answers."""
     left, right = one.manifest, other.manifest
     for facts in (answer_settings, addresses):
         then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
