@@ -105,10 +105,10 @@ class ExchangeLog:
         """Record one exchange.
 
         Args:
-            turn: Number of the client's call, from 0.
-            api: Name of the API in the registry.
+            turn: The number of the client's call, counted from 0.
+            api: The name of the API in the registry.
             path: The requested path, as in `Exchange`.
-            status: HTTP status; None: no answer arrived.
+            status: The HTTP status; None if no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
             came: The answer's body, after HTTP content encoding was removed. For a stream, this is
                 all of its events.
@@ -329,13 +329,13 @@ def matters(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """Remove the lane's name for the model from a body that begins with it, like our own bodies."""
+    """Remove the lane's name for the model if the body begins with it, as our own bodies do."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """Reduce a body to a form that is the same for equal requests, no matter to which lane.
+    """Reduce a body to a form that is the same for equal requests to any lane.
 
     If the body is JSON, this form has no `model`, `stream` and `stream_options`, and its keys are
     sorted. Otherwise, it is the body itself. Two bodies can be compared only if both contain their

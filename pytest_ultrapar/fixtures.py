@@ -12,7 +12,7 @@ from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
-    """Stands for `llm` and `case` in the body of a test, where they cannot be used."""
+    """Takes the place of `llm` and `case` in the body of a test, where they cannot be used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -34,7 +34,7 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] 
     the first of them is the default.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         mode: The mode in force: `serial`, `rotate`, `phase` or `ultra`.
 
     Returns:
@@ -93,7 +93,7 @@ def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
 
 
 def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
-    """Return facts about a suite's data by name, such as the digest of a file or a version.
+    """Return facts about a suite's data by name, such as versions and digests of task files.
 
     Called once before collection, in the main thread of the controller. The manifest contains the
     results of all implementations. A run can be resumed or reused only if all these facts are still
@@ -129,7 +129,7 @@ def pytest_ultrapar_figures(
     kept in this case.
 
     Args:
-        config: pytest's.
+        config: pytest's configuration.
         rows: The rows of `results`. Each row maps column names to values, and is read-only.
 
     Returns:

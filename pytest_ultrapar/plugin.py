@@ -133,7 +133,7 @@ def _coordinate(config: pytest.Config) -> None:
     """Check all input before anything starts. Then register a plugin for the plan, list or run."""
     from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
-    # Do this before the imports below, because they create enough objects for many collections.
+    # Do this before the imports below: they create enough objects for many garbage collections.
     garbage_collection.collect_rarely(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 

@@ -374,8 +374,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         messages: The messages of the conversation, if exchanges are not recorded.
         exchanges: The requests and answers, if they are recorded.
         host: In a merged run: the host that ran the episode, if the host has a name.
-        began_us: When the interrupted try whose answers the episode got had its first lease, in
-            microseconds since the epoch. 0 if there was no such try.
+        began_us: When the first lease was granted in the interrupted try whose answers the episode
+            got, in microseconds since the epoch. 0 if there was no such try.
         n_unused: How many answers of that try were not used, because the episode sent different
             requests.
     """
@@ -461,14 +461,14 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
 
     Attributes:
         worker: The id of the worker; or `controller` or `broker`.
-        wall_s: How many seconds at least one episode was open.
+        wall_s: For how many seconds at least one episode was open.
         cpu_s: The CPU time of the whole process during these seconds.
         waited_s: How long threads of the process were ready to run but had no CPU, in seconds,
             added up over threads.
         n_beats: How often the event loop set a timer for a fixed time.
         late_s: How late the event loop was for these timers, in seconds, added up over all beats.
         latest_s: The longest of these delays.
-        stalls: How many seconds the event loop was blocked, by place in the suite's code.
+        stalls: For how many seconds the event loop was blocked, by place in the suite's code.
     """
 
     worker: str

@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of this machine; this takes 0.2 s, mostly waiting."""
+    """Return pytest-benchmark's description of this machine; other programs take 0.2 s for this."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of the current commit; this waits 0.04 s for git."""
+    """Return pytest-benchmark's description of the current commit; git takes 0.04 s for this."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 

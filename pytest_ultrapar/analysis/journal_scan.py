@@ -185,8 +185,8 @@ class JournalScan:
             ResultsError: The claims of this host cannot be read.
         """
         self.cases = [*claimed_of(self._run_dir, self.cases)]
-        # Keep only the case numbers: this host may have sent requests for cases that other hosts
-        # took over later.
+        # From now on, the other cases count as unplanned. This host may have sent requests for them
+        # before another host took them over.
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:

@@ -33,9 +33,9 @@ class CaseRow(NamedTuple):
     """A case with its final grade.
 
     Attributes:
-        timed: Whether the case is included in the makespan and the latency. It is, if it was
-            answered in the measured session and is not in the serial sample. The times of other
-            rows may be meaningless.
+        timed: Whether the case is included in the makespan and the latency: it was answered in the
+            measured session, and is not in the serial sample. The times of other rows may be
+            meaningless.
         started_at: When the case got its first lease, in UTC.
         scores: The case's scores by name; empty unless the case was graded.
         cost: The case's cost in the currency of its run; None if unknown.

@@ -98,7 +98,7 @@ class Occupancy:
         )
 
     def _states(self, own: RequestColumns) -> Floats:
-        """Return what state a model's requests and episodes were in while not in flight.
+        """Return how long a model's requests and episodes were in each state except in flight.
 
         There is a row for each state, in the order of the fields of `_Slices` from `rate` on. A row
         contains the seconds spent in this state in each slice.
@@ -139,7 +139,7 @@ class Occupancy:
         return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
-        """Return why a limit was idle, and for how many seconds, as if all its seats were idle."""
+        """Return how long a limit was idle for each reason: idle seat-seconds over its seats."""
         own = self._limits[part.limit]
         seats = self._seats(part)
         states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))

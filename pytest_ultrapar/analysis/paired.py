@@ -167,7 +167,7 @@ def rate_difference(
 
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
-    """Return the exact two-sided p-value: how likely chance makes gains and losses this uneven.
+    """Return the exact two-sided p-value: the probability of gains and losses at least this uneven.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -305,11 +305,10 @@ def clustered_mean_interval(
 ) -> Interval:
     """Return an interval like `mean_interval`, but allow for dependent cases.
 
-    If any cluster has several cases, two intervals are computed, and the result extends to the
-    outer one of their ends on each side. One is the interval of all values. The other is the
-    interval over the clusters, where the value of a cluster is how far its cases together move the
-    mean. So the interval does not become narrower if the cases of a cluster happen to cancel each
-    other out.
+    If any cluster has several cases, two intervals are computed. On each side, the result has the
+    end that is further out. One is the interval of all values. The other is the interval over the
+    clusters, where the value of a cluster is how far its cases together move the mean. So the
+    interval does not become narrower if the cases of a cluster happen to cancel each other out.
 
     Args:
         values: For each case, its cluster and its value.

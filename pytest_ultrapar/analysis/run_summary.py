@@ -375,7 +375,7 @@ class Ends:
         self.n_interrupted = 0
 
     def add(self, cases: Iterable[Case], histories: Mapping[str, CaseHistory]) -> None:
-        """Count some more cases, in the planned order, with the histories of all cases."""
+        """Count some more cases, given in the planned order, with their histories."""
         notes = [*self.notes]
         nothing = CaseHistory()
         for case in cases:

@@ -108,9 +108,9 @@ def speedup_interval(
     cases, in 4 to 7 % with 30, and in 4 to 5 % with 100. With 3 cases, it misses in 22 %.
     Therefore, if there are fewer than 8 cases, Student's interval of the logarithm at 99 % is used
     instead. It uses the first derivatives of the rates, and assumes that times vary by at least 10
-    % of their mean. This interval is wide: with 7 cases that vary by 30 to 60 %, its factor is 1.5
-    to 2.3, and with 3 cases it is 4 to 17. It misses in 0 to 3 % of the samples, even if times vary
-    by their mean or more.
+    % of their mean. This interval is wide. With 7 cases that vary by 30 to 60 %, it spans a factor
+    of 1.5 to 2.3. With 3 cases, it spans a factor of 4 to 17. It misses in 0 to 3 % of the samples,
+    even if times vary by their mean or more.
 
     The bootstrap's percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to
     the normal distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
@@ -244,7 +244,7 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """Return the span from the first send to the last end of measured episodes; None without."""
+    """Return the span from the first send to the last end of measured episodes, if any."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
@@ -329,9 +329,9 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 Basis = Literal["at_most", "estimated", "sampled", "full"]
 """Where the serial time comes from: the run's own service times, a serial sample, or a serial run.
 
-From service times follows only the mean number of requests in flight. This mean is an upper bound
-for the speed-up, because other requests in flight may make service times longer. Earlier versions
-called this source "estimated" instead of "at_most".
+Service times only show the mean number of requests in flight. This mean is an upper bound for the
+speed-up, because other requests in flight may make service times longer. Earlier versions called
+this source "estimated" instead of "at_most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 

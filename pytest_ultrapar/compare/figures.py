@@ -206,7 +206,7 @@ def _too_few(metric: str) -> str:
 
 
 def left_out(metric: str, n: int, n_left_out: int) -> str:
-    """A sentence about the cells that a figure leaves out; empty if it includes all cells.
+    """Return a sentence about the cells that a figure leaves out; empty if it includes all.
 
     Args:
         metric: The name of the figure.

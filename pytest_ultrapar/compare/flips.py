@@ -23,8 +23,8 @@ GAINED = "solved now, not before"
 NO_GRADE_NOW = "no grade now"
 NO_GRADE_BEFORE = "no grade before"
 TURNS = (LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE)
-"""The possible changes. The most interesting come first: cases with another grade, and then cases
-that have no grade in one run."""
+"""The possible changes. The most interesting ones come first: cases whose grade changed, and then
+cases that have no grade in one of the runs."""
 _LONGEST_NAME = 300
 _LONGEST_ERROR = 4_000
 

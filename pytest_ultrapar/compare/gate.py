@@ -135,7 +135,7 @@ def judge(
     Args:
         rules: The rules. If this is empty, the default rules are used, which need a baseline.
         run: The run to judge.
-        baseline: The run with which to compare it; None without a baseline.
+        baseline: The run to compare with; None without a baseline.
         undecided: Whether the run passes or fails if rules are undecided and no rule failed.
 
     Raises:
@@ -275,7 +275,7 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Estimate how many cases it takes until the end of the interval only just reaches the bound.
+    """Estimate how many cases it takes to bring the end of the interval to the bound.
 
     The estimate assumes that the figure stays the same, and that the width of an interval is
     inversely proportional to the square root of the number of cases.
@@ -333,7 +333,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """An order to judge a run: directories and rules; without rules, the default rules are used."""
+    """A request to another process to judge a run. Without rules, it uses the default rules."""
 
     run: str
     baseline: str | None

@@ -104,7 +104,7 @@ def _outcome(look: ComparedFigure | None) -> str:
 
 
 def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
-    """Return a table cell: a change, its interval, whether this interval excludes 0, a colour."""
+    """Return a table cell: change, interval, whether the interval excludes 0, and colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
     # For a rate, one shade is five percentage points.

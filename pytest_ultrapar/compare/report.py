@@ -80,7 +80,7 @@ def comparison_sections(
 
     Args:
         base: The baseline.
-        comparisons: At least one other run, compared with the baseline.
+        comparisons: The comparisons of other runs with the baseline, at least one.
         every_look: Whether to include scores whose change may be due to chance.
     """
     yield _verdict(base, comparisons)

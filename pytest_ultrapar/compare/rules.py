@@ -34,7 +34,7 @@ class Metric:
         says: A description of the metric for the help text.
         filters: The names of the filters that are allowed. None allows all filters. An empty tuple
             allows no filter, because the metric is about the whole run.
-        paired: Whether the metric needs a baseline with any form of bound.
+        paired: Whether the metric needs a baseline, no matter which form the bound has.
         estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise, it
             is a count.
         of_speed: Whether the metric measures the speed of the run, so that a slow client changes

@@ -155,7 +155,7 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
 
 
 def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
-    """Return how many cases the missing shards have, including deselected ones; None if unknown."""
+    """Return how many cases the missing shards have before deselection; None if unknown."""
     if manifest.generated is None or not missing_shards(parts):
         return None
     # Count each shard once, because all hosts of a shard plan the same cases.
@@ -270,7 +270,8 @@ class ResultRank(NamedTuple):
 
     Attributes:
         rank: `MEASURED`, `FINAL` for another final outcome, or `INFRA`.
-        at_us: When the case was graded by the host's wall clock, in microseconds since the epoch.
+        at_us: When the case was graded, by the wall clock of its host, in microseconds since the
+            epoch.
         part: The number of the part, from 0.
     """
 
@@ -346,7 +347,7 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
     """Add up the status of a lane over all parts. It is removed only if all parts removed it."""
-    # If one host removed the lane, other hosts may have used it further.
+    # If one host removed the lane, other hosts may have continued to use it.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]
     shown = next((lane for lane in best or worst if lane.reason), (best or worst)[0])

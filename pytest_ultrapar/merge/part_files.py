@@ -109,7 +109,7 @@ def standings(
 
 
 def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, ResultRank]:
-    """Return the ranks in one run. The last grade counts, but `infra` never replaces another."""
+    """Return the ranks in one run. The last grade counts, but not `infra` after another grade."""
     found: dict[str, ResultRank] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):

@@ -64,6 +64,6 @@ class _Asking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Compute the figures. Called when pytest has loaded the conftests, before any session."""
+        """Compute the figures. pytest calls this after loading conftests, before any session."""
         self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
         return 0

@@ -33,8 +33,8 @@ class ClusterProgress:
     Attributes:
         n_hosts: How many hosts are in the run, including this one.
         n_cases: How many cases the run has.
-        n_done: How many cases any of the hosts has finished.
-        n_open: How many cases are in progress on any host.
+        n_done: How many cases have been finished, on all hosts together.
+        n_open: How many cases are in progress, on all hosts together.
         unclaimed: How many cases no host has claimed yet, by model.
         in_groups: Whether groups decide the order of cases, so that models may wait for each other.
         n_claimed: How many cases this host has claimed so far.
@@ -171,7 +171,7 @@ def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[La
 
 
 def closed_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Name the closed limits if they are the reason that nothing can be sent; otherwise return "".
+    """Name the closed limits if nothing can be sent because of them; otherwise return "".
 
     Args:
         whole: The known state of the run.

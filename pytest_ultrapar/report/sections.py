@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANY_WIDTH = 10_000
-"""So wide that no column is left out: users can read or pipe a line that is too long, but they
+"""A width at which no column is left out. Users can read or pipe a line that is too long, but they
 cannot see a column that is missing."""
 MOST_OF_A_COMMENT = 65_536
 """The maximum length of a comment on GitHub: a number of characters, used here as a number of

@@ -334,8 +334,8 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
-    # Name these, too: the empty seats of a removed lane or of a lowered limit look as if the client
-    # had been slow.
+    # `idle` also names removed lanes or lowered limits, because their empty seats look as if the
+    # client had been slow.
     names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
@@ -601,7 +601,7 @@ def speedup_line(summary: RunSummary) -> str:
 
 
 def stretch_words(summary: RunSummary) -> str:
-    """Say how much longer answers took with more requests in flight; empty if not any longer."""
+    """Say how much longer answers took with more requests in flight; empty if they did not."""
     found = summary.stretch
     if found is None or not found.is_seen:
         return ""

@@ -27,7 +27,7 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
         tokens_in: The total input tokens of the requests; None if no answer stated them.
         tokens_out: The total output tokens; None if no answer stated them.
         test: The node id of its test function, as in `Case.test`.
-        role: The model's role; empty for the case's own model.
+        role: The role in which the model is used; empty for the case's own model.
     """
 
     case_id: str
@@ -98,7 +98,7 @@ class Expected(msgspec.Struct, frozen=True):
         basis: Where the expectation comes from.
         test: The node id of the test function from whose earlier episode the expectation was made,
             if any.
-        role: The model's role; empty for the case's own model.
+        role: The role in which the model is used; empty for the case's own model.
     """
 
     case_id: str

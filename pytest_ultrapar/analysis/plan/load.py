@@ -128,10 +128,10 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """Return how many entries (one per process) belong to groups that can run at the same time.
+    """Return the largest number of entries (one per process) whose groups can run at the same time.
 
-    The largest such number is returned. By Dilworth's theorem, it is the number of entries minus
-    the size of a largest matching between entries and entries that come after them.
+    By Dilworth's theorem, this is the number of entries minus the size of a largest matching
+    between entries and entries that come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -163,7 +163,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: The limit's name.
-        kind: The word of the number.
+        kind: The kind of the number, such as `qps`.
         per_s: The number of seats, or the number of requests per second; > 0.
         burst: How many additional requests a rate allows. Any window may contain as many requests
             as the limit's number, rounded up, and they may all be sent at its first moment.
@@ -221,7 +221,7 @@ class LimitLoad:
     Attributes:
         limit: The limit's name.
         level: The level of the pool at which the limit was declared.
-        kind: The word of the number.
+        kind: The kind of the number, such as `qps`.
         allows: The number itself: how many seats, or how many requests or tokens per window.
         requests: The number of requests to which it applies.
         share: The share of these requests among all requests of the run, 0 to 1.

@@ -136,7 +136,7 @@ def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers,
 def group_similar(
     lanes: Sequence[Lane], parts: Sequence[Resource], lane_of: Numbers, part_of: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Return the class of each lane and of each resource. A class contains interchangeable ones.
+    """Return the class of each lane and of each resource; members of a class are interchangeable.
 
     This is colour refinement: begin with the properties of each lane and resource, and separate
     members of a class that meet different classes, until nothing changes. It is enough to look for
@@ -277,7 +277,7 @@ class _Model:
         self._begins = np.array([0])
 
     def groups(self, is_rate: NDArray[np.bool_]) -> Floats:
-        """Return how much each group would load each resource if it used only this lane or that."""
+        """Return each group's load on each resource, for each lane that the whole group may use."""
         n = np.add.reduceat(self._n, self._begins)[:, None]
         seconds = np.add.reduceat(self._n * self._service_s, self._begins)[:, None]
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths

@@ -25,8 +25,8 @@ class Service(msgspec.Struct, frozen=True):
 
     Attributes:
         mean_s: How long they take on average, in seconds, >= 0.
-        is_assumed: Whether the mean was neither measured nor set. If so, it never makes the run
-            refuse a pool.
+        is_assumed: Whether the mean was neither measured nor set. If so, the run refuses nothing
+            because of it.
     """
 
     mean_s: float
@@ -38,7 +38,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     Attributes:
         limits: The names of all limits that have these figures.
-        seats: How many seats the limits allow that apply only to these lanes.
+        seats: How many seats are allowed by limits that apply only to these lanes.
         rate: How many requests per second the rates of the lanes allow.
         service: The service of the model with the longest mean, among the models of the lanes.
     """
@@ -113,7 +113,7 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 WASTE_ABOVE = 3.0
 """If there are more seats than this for each seat that the rates keep busy, seats are wasted. The
-keys of the quick start have 1.7 seats for each, and need all of them."""
+keys of the quick start have 1.7 seats for each such seat, and need all of them."""
 _SHOWN = 3
 
 

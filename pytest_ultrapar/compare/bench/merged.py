@@ -134,7 +134,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """By case id, whether each case was completed (0 or 1), and its share of the makespan."""
+    """Return by case id whether each case was completed (0 or 1), and its share of the makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -189,7 +189,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """The measured speed-ups by suite and model, which replace the estimates."""
+    """Return the measured speed-ups by suite and model, which replace the estimates."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:

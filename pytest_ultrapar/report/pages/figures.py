@@ -303,7 +303,9 @@ def _stripped(lanes: Coded) -> Coded:
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """Return the sorted values of each dimension that has 2 to `MOST_VALUES`, and of all cases.
+    """Return the sorted values of dimensions with 2 to `MOST_VALUES` values.
+
+    The first entry stands for all cases as one dimension, with an empty name and one value.
 
     Args:
         found: The dimensions, and the values of each one in the cases.
@@ -337,7 +339,7 @@ def _dimension(
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
-    """Make a dimension; `at` contains the indexes of each row's model and of its value."""
+    """Make a dimension; `at` contains the index of each row's model, and of its value."""
     n, (model_at, value_at) = len(values), at
     place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
     squares = [*map(square, grouped(place, n_models * n))]

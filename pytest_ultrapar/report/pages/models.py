@@ -53,7 +53,7 @@ class ComparedWithBest(msgspec.Struct, frozen=True):
         n_lost: How many cases only the best model solved.
         low: The lower end of the 95 % interval of `difference`; None if all cases depend on each
             other.
-        high: The upper end of this interval; None in the same cases.
+        high: The upper end of this interval; None if `low` is None.
     """
 
     model: str
@@ -76,7 +76,7 @@ class PassAt(msgspec.Struct, frozen=True):
         n: How many cells are included. These are the cells with at least `k` graded repetitions.
         value: The mean of the figure over these cells.
         low: The lower end of the 95 % interval; None if unknown.
-        high: The upper end of this interval; None in the same cases.
+        high: The upper end of this interval; None if `low` is None.
     """
 
     model: str

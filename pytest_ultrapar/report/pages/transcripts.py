@@ -186,6 +186,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Return the texts, each beginning with the name of the role if it belongs to one."""
+    """Return the texts; if the request was to a role, its name is put before the text."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
