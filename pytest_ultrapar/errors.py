@@ -108,7 +108,7 @@ class ResultsError(UltraparError):
 
 @contextmanager
 def unusable(where: str = "") -> Iterator[None]:
-    """Turn errors of the block into refusals of the user's input. Use this as a context manager.
+    """Report errors in a `with` block as errors in the user's input.
 
     Args:
         where: The option or place that named the input. The message begins with this.

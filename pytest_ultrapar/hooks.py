@@ -39,8 +39,8 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] 
 
     Returns:
         The names, each of which is one word. A name that takes an argument looks like `batch:N`.
-        The hook that returned this name checks the argument; if it raises `ConfigError`, the run
-        ends with exit code 4.
+        The run does not check the argument, so check it in `pytest_ultrapar_assign`. If that hook
+        raises `ConfigError`, the run ends with exit code 4.
     """
 
 
@@ -68,7 +68,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
         lanes: All lanes of the pool that serve one of the selected models.
         cases: All cases that are about to run, in pytest's order.
         pool: The whole pool, with its limits (see `pool.seats(lanes)`), and its models by provider.
-        policy: The policy in force, such as `even` or `batch:3`, even if it is the default.
+        policy: The policy in force, such as `batch:3`: the user's choice or the default.
         mode: The mode in force: `phase` or `ultra`.
     """
 
@@ -124,9 +124,9 @@ def pytest_ultrapar_figures(
 
     Called in the main thread of the controller when the tables are written, and when a run is
     regraded or merged. So pytest must load the conftest at startup. The summary, `report.md` and
-    the HTML report show the figures, and a gate's rules call them `figure.NAME`. The run fails if
-    an implementation raises an exception or returns anything other than figures. The tables are
-    kept in this case.
+    the HTML report show the figures, and a gate's rules call them `figure.NAME`. If an
+    implementation raises an exception or returns anything other than figures, the run fails, but
+    the tables are kept.
 
     Args:
         config: pytest's configuration.

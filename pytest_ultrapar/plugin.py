@@ -1,4 +1,4 @@
-"""The pytest plugin: options, marks, hooks and fixtures. It registers more plugins for a pool."""
+"""The pytest plugin: options, marks, hooks and fixtures. With a pool, it registers more plugins."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
     """Start no workers for a plan.
 
-    By then, xdist has already read `-n`, because its hook is marked `tryfirst` (as of version
-    3.8.0).
+    When this hook is called, xdist has already read `-n`, because xdist's own hook is marked
+    `tryfirst` (as of version 3.8.0).
     """
     if not options.plans(config):
         return

@@ -17,8 +17,8 @@ _K = TypeVar("_K", bound=Hashable)
 Long = Annotated[int, "int64"]
 """A whole number whose column has 64 bits. The columns of other whole numbers have 32 bits."""
 Microseconds = Annotated[int, "timestamp"]
-"""Microseconds since the epoch, UTC. The name of such a field ends with `_us`. The name of its
-column, which is a timestamp, does not have this ending."""
+"""Microseconds since the epoch, UTC. The name of such a field ends with `_us`. The column made from
+it is a timestamp and has the same name without this ending."""
 NO_COLUMN = "no column"
 NoColumn = Annotated[T, NO_COLUMN]
 """A field that is only in the journal."""
@@ -43,8 +43,8 @@ Scalar = str | int | float | bool | None
 
 _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
-"""Names by which summaries can be grouped, in addition to parameters. If a parameter has the name
-of one of the last four, the parameter is used."""
+"""Names by which summaries can be grouped, in addition to parameters. If a parameter has one of the
+last four names, the parameter takes precedence."""
 LABEL, META = "label.", "meta."
 """The prefixes of the columns for labels from `grade`, and of the columns for metadata from
 marks."""
@@ -158,11 +158,11 @@ def function_of(nodeid: str) -> str:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One HTTP request on one lane. It contains most columns of a row of `attempts`.
+    """One HTTP request on one lane. Its fields are most of the columns of `attempts`.
 
     `store.tables.ATTEMPTS_COLUMNS` lists the columns: some fields here are `NoColumn`, and some
-    columns come from other records. All `t_*_s` are monotonic seconds of the host. The columns have
-    the order of the fields. This order is part of the format, so add new fields at the end.
+    columns come from other records. All `t_*_s` are monotonic seconds of the host. The columns are
+    in the order of the fields. This order is part of the format, so add new fields at the end.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0, including requests to roles.
@@ -355,7 +355,7 @@ class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defa
 
 
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
-    """The record of an ended episode. Grading, replay and the tables read only this record of it.
+    """The record of an ended episode. Grading, replay and the tables read no other record of it.
 
     Attributes:
         case_id: The id of the case.
@@ -374,8 +374,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         messages: The messages of the conversation, if exchanges are not recorded.
         exchanges: The requests and answers, if they are recorded.
         host: In a merged run: the host that ran the episode, if the host has a name.
-        began_us: When the first lease was granted in the interrupted try whose answers the episode
-            got, in microseconds since the epoch. 0 if there was no such try.
+        began_us: If the episode got the answers of an interrupted try: when that try got its first
+            lease, in microseconds since the epoch. Otherwise 0.
         n_unused: How many answers of that try were not used, because the episode sent different
             requests.
     """

@@ -92,7 +92,9 @@ class ServerLog:
     limits: tuple[Limit, ...] = ()
 
     def max_in_flight(self, **names: str | None) -> int:
-        """Return how many requests held a seat at the same time, at most. The value is exact.
+        """Return the largest number of requests that held a seat at the same time.
+
+        The value is exact.
 
         If one request ends at the moment when another arrives, the end counts first. A request
         without an end holds its seat until the end of the log. Refused requests are not included,
@@ -110,12 +112,12 @@ class ServerLog:
         return most
 
     def max_in_window(self, window_s: float, **names: str | None) -> int:
-        """Return how many requests arrived in any window of this length, at most.
+        """Return the largest number of requests that arrived in any window of this length.
 
         Refused requests are included. A window includes its beginning, but not its end. So two
         arrivals that are exactly `window_s` apart are never in the same window. If a request
         arrived while the server had no CPU time, it is counted only in windows that contain all of
-        that time. It was certainly sent within these windows.
+        that time. Only these windows certainly contain the moment when it was sent.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]

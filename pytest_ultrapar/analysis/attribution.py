@@ -75,8 +75,8 @@ _REASONS = Parts.__struct_fields__[1:-2]
 class LimitParts(msgspec.Struct, frozen=True):
     """How the makespan splits up under one number of one limit, such as its `qps`.
 
-    The parts are computed over all lanes of the limit. The limit is listed if it is the most used
-    one for some lane.
+    The parts are computed over all lanes of the limit. `Attribution.limits` contains the limit only
+    if it is the most used one of some lane.
 
     Attributes:
         limit: The limit's name.

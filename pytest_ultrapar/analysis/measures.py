@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CaseMeasure(NamedTuple):
-    """One graded case, to compare answers. Figures of cells use only its first fields.
+    """One graded case, for comparisons of answers. Figures of cells use only its first fields.
 
     Attributes:
         case_id: The case's id; in figures of cells, any unique text.

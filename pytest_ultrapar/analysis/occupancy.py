@@ -139,7 +139,7 @@ class Occupancy:
         return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
-        """Return how long a limit was idle for each reason: idle seat-seconds over its seats."""
+        """Return how long a limit was idle for each reason: idle seat-seconds / seats."""
         own = self._limits[part.limit]
         seats = self._seats(part)
         states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))

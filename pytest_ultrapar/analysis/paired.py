@@ -63,10 +63,10 @@ def mean_interval(
 
     Grades are often equal. If more than half of the values are equal, their spread tells nothing
     about rare other values: for example, 60 cases without a failure do not prove that 30 more would
-    succeed. In this case, if `ends` is given, one more value is added at each end, and the result
-    is Student's interval of all these values. In a simulation, the values of 3 % of the cases
-    dropped by 1. The interval without `ends` missed this in 70 of 100 samples of 10 cases, and in
-    40 of 100 samples of 30.
+    succeed. If `ends` is given, one more value is then added at each end, and the result is
+    Student's interval of all these values. In a simulation, the values of 3 % of the cases dropped
+    by 1. The interval without `ends` missed this in 70 of 100 samples of 10 cases, and in 40 of 100
+    samples of 30.
 
     Args:
         values: The differences of pairs, or any other sample, in any order.
@@ -303,12 +303,12 @@ def clustered_mean_interval(
     ends: Interval | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """Return an interval like `mean_interval`, but allow for dependent cases.
+    """Return an interval as `mean_interval` does, but allow for dependent cases.
 
-    If any cluster has several cases, two intervals are computed. On each side, the result has the
-    end that is further out. One is the interval of all values. The other is the interval over the
-    clusters, where the value of a cluster is how far its cases together move the mean. So the
-    interval does not become narrower if the cases of a cluster happen to cancel each other out.
+    If any cluster has several cases, two intervals are computed. The first is the interval of all
+    values. The second is the interval over the clusters, where the value of a cluster is how far
+    its cases together move the mean. On each side, the result uses the end that is further out. So
+    it does not become narrower if the cases of a cluster happen to cancel each other out.
 
     Args:
         values: For each case, its cluster and its value.

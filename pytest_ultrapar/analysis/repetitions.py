@@ -219,7 +219,7 @@ def solved_change(
     The interval is computed as if the pairs were independent, and then widened if they are not.
 
     Args:
-        pairs: The pairs, at least one. Both cases of each pair must be rated.
+        pairs: One or more pairs. Both cases of each pair must be rated.
         clusters: The cluster of each pair; if None, `clusters_of` computes it.
         confidence: The confidence of the interval, 0 to 1.
     """
@@ -273,8 +273,9 @@ def interval_over_clusters(
 
     The interval is too narrow in two situations. In the first, 9 of 10 repetitions are solved in 8
     of 10 cells, and 0 in the other 2 cells. The interval then contains the true value in 90 %. In
-    the second, the share is very small: even twice as many cells would contain less than one such
-    cell on average. For a share of 0.008 and 20 cells, the interval contains it in 85 %.
+    the second, the share is so small that even twice as many cells would contain, on average, less
+    than one cell with the rarer outcome. For a share of 0.008 and 20 cells, the interval contains
+    it in 85 %.
 
     Args:
         clusters: The weight (a number of cases or cells) and the value of each cluster.
@@ -398,7 +399,7 @@ class CellShare(NamedTuple):
 
     Attributes:
         value: The mean of the figure over the included cells.
-        n: How many cells are included, at least one.
+        n: How many cells are included; at least one.
         n_left_out: How many cells are left out because they have too few graded repetitions.
         interval: The interval in which to expect `value` for other cells of this kind, or for the
             same cell if there is only one. If a mark names clusters, it is the interval for new
@@ -523,7 +524,7 @@ class CellChange(NamedTuple):
         base: The baseline's figure, over the cells that are in both runs and have enough graded
             repetitions.
         new: The new run's figure over the same cells.
-        n: How many cells these are, at least one.
+        n: How many cells these are; at least one.
         n_left_out: How many cells are left out because they have too few graded repetitions in one
             of the runs.
         interval: The interval of `new - base`.

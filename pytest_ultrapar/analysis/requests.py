@@ -259,7 +259,7 @@ class LimitAudit(_Figures, frozen=True):
 def audit(
     log: RequestLog, limits: Iterable[Limit], *, error_s: float = 0.0
 ) -> tuple[LimitAudit, ...]:
-    """Audit each limit that has requests, and then the keys that have no limit of their own.
+    """Audit each limit that has requests, and then each key that has requests but no limit.
 
     Limits are in the given order. If the pool lists a key more than once, it counts as one key.
 
@@ -288,7 +288,7 @@ def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Lim
 
 
 def peak_in_flight(log: RequestLog) -> int:
-    """Return how many requests were in flight at the same time, at most; 0 without requests."""
+    """Return the largest number of requests in flight at the same time; 0 without requests."""
     import numpy as np  # noqa: PLC0415 - as above
 
     columns = log.columns()

@@ -123,7 +123,7 @@ def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
     """Return the run that represents a bench: the run with the most requests in flight.
 
     Args:
-        runs: The runs, at least one.
+        runs: One or more runs.
     """
     return min(runs, key=lambda run: _MOST_AT_ONCE.index(run.mode))
 

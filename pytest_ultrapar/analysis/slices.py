@@ -98,7 +98,7 @@ class Slices:
         return cases
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
-        """Do the same as `repetitions.cells_of` for one slice; empty for a case alone in a cell."""
+        """Do the same as `cells_of` for one slice; empty for a case that is alone in its cell."""
         found, begin = {}, self._number * self._size
         names = self._questions[begin : begin + len(cases)].tolist()
         for case, name in zip(cases, names, strict=True):

@@ -1,8 +1,8 @@
 """Find out whether answers took longer with more requests in flight. All functions are pure.
 
 A server that batches requests answers each of them more slowly under load, and so do servers that
-share a machine. In this case, the sum of the response times is not how long a serial run would
-take. A run shows this effect if few requests were in flight at some times and many at others.
+share a machine. The sum of the response times is then not the time that a serial run would take. A
+run shows this effect if few requests were in flight at some times and many at others.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Slowdown(msgspec.Struct, frozen=True):
             the geometric mean with `few`.
         low: The lower bound of `factor` at 95 %.
         high: The upper bound of `factor` at 95 %.
-        alone: The upper bound, at 95 %, of the ratio of the response times to those with one
-            request in flight. None if the run had few requests in flight for too short a time.
+        alone: The factor by which answers took longer than with one request in flight: the upper
+            bound at 95 %. None if the run had few requests in flight for too short a time.
     """
 
     few: float
@@ -138,7 +138,7 @@ def stretch(log: RequestLog) -> Slowdown | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """Return for each moment how long requests had been in flight until then, in total."""
+    """Return for each moment the total time that requests had been in flight until then."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))

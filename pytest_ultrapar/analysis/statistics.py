@@ -108,16 +108,16 @@ def speedup_interval(
     cases, in 4 to 7 % with 30, and in 4 to 5 % with 100. With 3 cases, it misses in 22 %.
     Therefore, if there are fewer than 8 cases, Student's interval of the logarithm at 99 % is used
     instead. It uses the first derivatives of the rates, and assumes that times vary by at least 10
-    % of their mean. This interval is wide. With 7 cases that vary by 30 to 60 %, it spans a factor
-    of 1.5 to 2.3. With 3 cases, it spans a factor of 4 to 17. It misses in 0 to 3 % of the samples,
-    even if times vary by their mean or more.
+    % of their mean. This interval is wide. With 7 cases that vary by 30 to 60 %, each end is a
+    factor of 1.5 to 2.3 away from the speed-up. With 3 cases, the factor is 4 to 17. The interval
+    misses in 0 to 3 % of the samples, even if times vary by their mean or more.
 
     The bootstrap's percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to
     the normal distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
 
     Args:
-        strata: The strata, at least one. Each is given as parts, or as an array with the numbers of
-            a part in each row.
+        strata: One or more strata. Each is given as parts, or as an array with the numbers of a
+            part in each row.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -385,9 +385,9 @@ class RunStatistics(msgspec.Struct, frozen=True):
             excludes requests to roles.
         tokens_in: The input tokens of these requests; None if no answer stated them.
         scores: The mean of each score over the graded cases, by name.
-        speedup_interval: The bounds of `speedup` at 95 % or more, from the function
-            `speedup_interval`. None in mode `serial` and with fewer than 3 cases. The lower bound
-            is 0 if `speedup` itself is only an upper bound.
+        speedup_interval: The bounds of `speedup` from the function `speedup_interval`, with a
+            confidence of at least 95 %. None in mode `serial` and with fewer than 3 cases. The
+            lower bound is 0 if `speedup` itself is only an upper bound.
         sample: The figures of the serial sample if `basis` is "sampled"; otherwise None.
         cost: The cost of those graded episodes whose cost is known, in the manifest's currency.
             None if no cost is known.

@@ -1,4 +1,4 @@
-"""Compute the figure for a rule or for a row of a table: in one run, or its change between two.
+"""Compute figures for rules and table rows: the value in one run, or the change between two.
 
 All functions are pure.
 """
@@ -76,7 +76,7 @@ class Figure(NamedTuple):
     Attributes:
         value: The figure in the metric's unit. A relative change is a share.
         n: The number of cases, or of pairs of cases, that the figure includes.
-        interval: The interval at the requested confidence (for the speed-up, at 95 % or more). None
+        interval: The interval at the requested confidence (for the speed-up, at least 95 %). None
             if the figure is a count of the run itself, because a count has no sampling error.
         base: The baseline's figure; None without a baseline.
         new: The figure of the run itself.
@@ -290,7 +290,7 @@ _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change in a rule's figure, either relative or as a difference, as the rule says.
+    """Compute the change in a rule's figure: a difference or a relative change, as the rule says.
 
     Args:
         rule: A rule that names the figure and selects cases. It must not be `same_answers`.

@@ -269,7 +269,7 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
     if figure.alike and not failed:
-        # No case changed, so the figure itself decides. `same_answers` also passes in this case.
+        # No case changed, so the figure itself decides: `same_answers` also passes then.
         passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     return "FAIL" if failed else "pass" if passed else "undecided"
 
@@ -333,7 +333,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A request to another process to judge a run. Without rules, it uses the default rules."""
+    """A request to another process to judge a run. If it has no rules, the default rules apply."""
 
     run: str
     baseline: str | None

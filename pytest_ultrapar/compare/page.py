@@ -40,8 +40,8 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
 
     Args:
         base: The baseline.
-        comparisons: The comparisons of other runs with the baseline, at least one. The page shows
-            the changes and the flipped cases of the last one.
+        comparisons: One or more comparisons of other runs with the baseline. The page shows the
+            changes and the flipped cases of the last one.
 
     Raises:
         ConfigError: A table of a run cannot be read.

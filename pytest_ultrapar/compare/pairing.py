@@ -37,7 +37,7 @@ class Pairing:
         left_out: Sentences about the cases that the comparison leaves out.
         questions: Sentences about differences that can change the prompt of a case.
         conditions: Sentences about differences that can change the speed of a case.
-        n_kept: How many of the baseline's cases are also in the other run, without cases that
+        n_kept: How many of the baseline's cases are also in the other run, not counting cases that
             either run skipped.
         n_base: How many cases the baseline did not skip. If the other run is a sample, only cases
             in the sample are counted.

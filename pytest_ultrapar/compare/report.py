@@ -80,7 +80,7 @@ def comparison_sections(
 
     Args:
         base: The baseline.
-        comparisons: The comparisons of other runs with the baseline, at least one.
+        comparisons: One or more comparisons of other runs with the baseline.
         every_look: Whether to include scores whose change may be due to chance.
     """
     yield _verdict(base, comparisons)
@@ -100,8 +100,8 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
     Args:
         base: The baseline.
-        comparisons: The comparisons of other runs with the baseline, at least one. The solve rates
-            are from the last one.
+        comparisons: One or more comparisons of other runs with the baseline. The solve rates are
+            from the last one.
         width: The width of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]

@@ -1,9 +1,9 @@
 """Check that runs are parts of one run, and make the manifest of the merged run, without I/O.
 
-There are three kinds of parts. They may be shards K/N with the same N, or the hosts of one cluster
-run. Or the user divided a run by hand: then all parts have the same suite, seed and pool. Each
-shard has a part of each limit, so the limits of shards are added together. The manifests of hosts
-and of parts divided by hand contain the undivided limits.
+Parts are shards K/N with the same N, the hosts of one cluster run, or runs that the user divided by
+hand. Parts divided by hand have the same suite, seed and pool. Each shard has a part of each limit,
+so the limits of shards are added together. The manifests of hosts and of parts divided by hand
+contain the undivided limits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
 
     Args:
         parts: The runs.
-        allow: Whether settings of the pools that affect answers may differ (see `asked_otherwise`).
+        allow: Whether the pools may differ in settings that affect answers (see `asked_otherwise`).
 
     Returns:
         The differences that were found and allowed, one clause each.
@@ -281,7 +281,7 @@ class ResultRank(NamedTuple):
 
 
 def standing(grade: Grade, part: int) -> ResultRank:
-    """Return the rank of a case's grade: measurements come first and `infra` last, then by time."""
+    """Rank a case's grade by its kind (measurements first, `infra` last), and then by its time."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
     return ResultRank(rank, grade.at_us, part)
 

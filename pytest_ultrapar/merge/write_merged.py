@@ -1,9 +1,8 @@
 """Make one run directory from several: build it in a staging folder, and move it into place.
 
-Records are copied one by one, so a journal may be larger than the memory. The name of its host is
-added to each record, and its times are converted to a common clock. If several parts ran a case,
-only one result counts. The requests of the other parts stay in the journal as requests that were
-sent and paid for.
+Records are copied one by one, so a journal need not fit in memory. Each record gets the name of its
+host, and its times are converted to a common clock. If several parts ran a case, only one result
+counts. The requests of the other parts stay in the journal as requests that were sent and paid for.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def merge(
         names: The directories or ids of the runs.
         out: The directory for the merged run. It must not exist, or must be empty.
         now: The current time, with a time zone, from which the id of the run is made.
-        allow_differences: Whether settings of the parts' pools that affect answers may differ.
+        allow_differences: Whether the parts' pools may differ in settings that affect answers.
 
     Raises:
         ConfigError: The runs are not parts of one run, one of them is still running, or `out`
@@ -133,7 +132,7 @@ def merge(
 
 @contextmanager
 def _staged(out: Path) -> Iterator[Path]:
-    """Make a staging folder in `out`; after an error, make `out` as it was before."""
+    """Make a staging folder in `out`; after an error, restore `out`."""
     was_there = out.is_dir()
     stage = out / STAGE
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):

@@ -310,7 +310,7 @@ _TURNS = ("lanes", "models", "lanes", "failures")
 
 
 def room(view: LiveView, n_lines: int) -> Room:
-    """Divide `n_lines` among parts: no part gets more than it needs, or only its heading."""
+    """Divide `n_lines`: no part gets more than it needs, and no part gets only a heading."""
     wanted = {
         name: len(rows) + 1
         for name, rows in zip(Room._fields, (view.lanes, view.models, view.failures), strict=True)

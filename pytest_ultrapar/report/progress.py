@@ -47,11 +47,11 @@ class ProgressState:
         whole: The progress of all hosts together; None for a run on one host.
         whole_at_s: When `whole` was observed, in monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: A phrase that names the servers for which the run waits, or says why it sends
-            nothing. Empty if neither applies.
+        waits: A phrase that names the servers that the run waits for, or says why it sends nothing.
+            Empty if neither applies.
         whole_seen: Recent observations, like `seen`. Each contains the time in monotonic seconds,
             and how many cases all hosts have finished.
-        begun: For each model of which a case was claimed: the time of the first claim, in monotonic
+        begun: For each model with a claimed case: the time of the first claim, in monotonic
             seconds, and how many of its cases were unclaimed then.
     """
 
@@ -258,7 +258,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Return the seconds until the next line in a log. A day has 310 lines, 150 in the first hour.
+    """Return the seconds until the next line in a log: 150 lines in the first hour, 310 in a day.
 
     Args:
         waited_s: How many seconds ago the first step began.

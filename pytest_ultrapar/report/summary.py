@@ -49,11 +49,11 @@ _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
 LAST_TRY = "; the last try: "
 _FAILURES = OF_LANE - ANSWERED
-"""The outcomes of which the lane, and not the request, is the cause."""
+"""The outcomes that are caused by the lane, not by the request."""
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield lines that are safe for a terminal: on failing lanes (removed ones first), then totals.
+    """Yield lines on failing lanes (removed ones first), and then totals; safe for a terminal.
 
     If several lanes were removed for the same reason, such as all lanes of a key, they share a
     line.
@@ -294,7 +294,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
-    """Name the limits and other causes for which requests waited longest; empty without long waits.
+    """Name the limits or other causes that delayed requests most; empty if no wait was long.
 
     Args:
         lanes: The final state of each lane.
@@ -413,7 +413,7 @@ def summary_sections(
     Args:
         summary: The summary that the compaction made.
         lanes: The final state of each lane.
-        directory: The directory of the results, as it is to be shown.
+        directory: The directory of the results, as text to show.
         goes_on: Whether the run is still in progress.
     """
     simulated = [SIMULATED] if summary.simulated else []

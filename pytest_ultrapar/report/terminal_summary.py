@@ -196,7 +196,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
-    """Yield the sets of tables to try, largest first: a table per test, or tests as columns."""
+    """Yield the sets of tables to try, largest first: all cases and each test, then one table."""
     tests = summary.tests
     every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
     if 1 < len(tests) == summary.n_tests:
@@ -314,7 +314,7 @@ def _line(name: str) -> str:
 
 
 def _heads(values: Sequence[str], room: int) -> tuple[list[str], list[str]]:
-    """Split headings into two lines, as many as fit; a cell has 4 characters, a name about 20."""
+    """Split as many headings as fit into two lines: a cell has 4 characters, a name about 20."""
     fair = room // len(values) - len(GAP) if values else 0
     width = max(_NARROWEST_HEAD, min(_WIDEST_HEAD, fair))
     above, below = [], []

@@ -34,8 +34,9 @@ class Screen(Protocol):
 class WaitingLine:
     """Prints a line at the start of a wait and, on a terminal, redraws it every ten seconds.
 
-    In a log, new lines are printed instead. The time between them doubles each time, so a day has
-    13 lines. Use it as a context manager: it clears the line at the end, and reports a Ctrl-C.
+    In a log, new lines are printed instead. The time between them doubles each time, so a wait of a
+    day takes 13 lines. Use it as a context manager: it clears the line at the end, and reports a
+    Ctrl-C.
     """
 
     def __init__(self, reporter: Screen | None) -> None:

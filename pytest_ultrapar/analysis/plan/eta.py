@@ -120,7 +120,7 @@ class Used(msgspec.Struct, frozen=True):
     Attributes:
         now_s: The moment, in monotonic seconds.
         requests: For each lane, how many leases were granted.
-        busy_s: For each lane, how many seconds these leases lasted, in total.
+        busy_s: For each lane, how long these leases lasted together, in seconds.
     """
 
     now_s: float
@@ -402,7 +402,7 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """Return how much the limits were used since that time, 0 to 1; all of them are equally slow.
+    """Return how much these equally slow limits were used since that time, 0 to 1.
 
     Even the use of seats is measured by the number of requests, and not by time. The reason is that
     the first requests determine the estimated time of a request, and often take longer than later

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""How many requests per second one process of the original scripts sends to one key; at most one
-per worker.
+"""How many requests per second one process of the original scripts sends to one key, but never more
+than one per worker.
 
 Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
 processes.

@@ -377,7 +377,7 @@ def make_plan(
     Args:
         pool: The pool as declared.
         lanes: All lanes of the run, without the lanes of models that get no requests.
-        expected: The run's episodes, at least one, in the order in which they are sent. Each is
+        expected: The run's episodes (at least one), in the order in which they are sent. Each is
             followed by its requests to roles.
         earlier: The run from which the expectations were made. It has no episodes if the
             expectations come only from hints.
@@ -495,7 +495,7 @@ def _as_known(
     """Return a makespan with an interval that comes from the load on the binding limits.
 
     If no limit binds, the interval comes from the whole load. Any of the binding limits may turn
-    out to be the slowest, so each end of the interval is the highest one of all of them.
+    out to be the slowest, so each end of the interval is the highest among these limits.
     """
     parts = {
         (

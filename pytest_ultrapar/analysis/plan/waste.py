@@ -50,7 +50,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> float:
-        """How many seats can be busy on average, at most."""
+        """The largest number of seats that can be busy on average."""
         return self.rate * self.service.mean_s
 
     @property

@@ -184,7 +184,7 @@ def _was_begun(directory: Path) -> bool:
 
 
 def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
-    """Remove directories of runs that never began. If no run is left, remove a new `directory`."""
+    """Remove directories of runs that never began, and `directory` if it is new and now empty."""
     for mode in modes:
         if not _was_begun(directory / mode):
             shutil.rmtree(directory / mode, ignore_errors=True)

@@ -92,8 +92,8 @@ class Speedup(NamedTuple):
 
     Attributes:
         factor: The run's cases per second, divided by the serial run's.
-        interval: The interval of the factor at 95 % or more, from `speedup_interval`. None with
-            fewer than 3 cases.
+        interval: The interval of the factor from `speedup_interval`, with a confidence of at least
+            95 %. None with fewer than 3 cases.
         serial_s: How long the cases that the run completed take one after another, in seconds.
         n_serial: How many cases the serial run completed.
     """
@@ -113,7 +113,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
     Args:
         serial: The serial run.
         other: The other run.
-        chosen: Returns whether a kind of case is among them.
+        chosen: Returns whether to include the cases of a kind.
     """
     slow, fast = _shares(serial, chosen), _shares(other, chosen)
     nothing = (0, 0.0)

@@ -38,8 +38,7 @@ def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
     """Return lines on the modes' times and speed-ups, and on whether their answers are the same.
 
     Args:
-        runs: The runs, at least one. All have the same cases, and at least one run completed a
-            case.
+        runs: One or more runs. All have the same cases, and at least one of them completed a case.
         width: The width of the terminal, in characters.
     """
     first = runs[0]

@@ -92,7 +92,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
-    """Return the runs in a folder and in its benches, newest first, except for symbolic links.
+    """Return the runs in a folder and in its benches, newest first; symbolic links are skipped.
 
     Args:
         folder: A folder of runs, or the directory of a bench.
@@ -216,7 +216,7 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Return the total size of all files below a directory, in bytes, without files that vanish."""
+    """Return the total size in bytes of all files below a directory, ignoring files that vanish."""
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

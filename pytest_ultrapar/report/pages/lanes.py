@@ -264,7 +264,7 @@ def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """Return for each edge how many seconds have passed since each earlier time, in total."""
+    """Add up, for each edge, the seconds that have passed since each earlier time."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

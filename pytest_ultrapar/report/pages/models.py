@@ -28,7 +28,7 @@ class ModelCost(msgspec.Struct, frozen=True):
     """How much the cases of a model cost, solved or not.
 
     Attributes:
-        cost: The total cost of the model's cases of known cost, in the run's currency.
+        cost: The total cost of the model's cases with a known cost, in the run's currency.
         n_unknown: How many cases sent requests whose cost is unknown.
         n_solved: How many of the model's cases are solved, including cases of unknown cost.
     """
@@ -40,7 +40,7 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """The cost of all cases, per solved case; None without solved cases."""
+        """The cost of all cases, divided by the number of solved cases; None if that is 0."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
@@ -92,7 +92,7 @@ def model_costs(
     model_at: Numbers,
     shown: Mapping[str, str],
 ) -> list[ModelCost]:
-    """Return the cost of each model's cases. Models of which no cost is known are left out.
+    """Return the cost of each model's cases. Models without a known cost are left out.
 
     Args:
         results: Rows of `results`, with the column `cost`.

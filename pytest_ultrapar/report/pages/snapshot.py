@@ -1,4 +1,4 @@
-"""Make tables for a run whose own tables are missing or outdated: it is in progress or was killed.
+"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
 
 They are made from a temporary copy of the run's files, and are removed together with the copy.
 """

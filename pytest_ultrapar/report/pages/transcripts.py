@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
 """The number of cases in the first batch. Cases are read in batches, because the tables of a run
-may be larger than the memory."""
+may not fit in memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
 """The approximate size of later batches, in characters, estimated from the previous batch. Batches
 are large, because all tables are read for each of them."""
@@ -66,7 +66,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """Pack the scores, conversations and attempts of the cases, in order, until the page is full.
+    """Pack scores, conversations and attempts, case by case, until the page is full.
 
     Args:
         run_dir: The run's directory.
