@@ -2,13 +2,13 @@
 
 All functions are pure.
 
-If a makespan is longer than its lower bound, some limit was not fully used all the time. To find
-out why, this module cuts the run into slices of equal length. In each slice, it assigns the idle
-seats of a limit to the requests and episodes that could have used them. These are requests that
-waited for a rate or a seat, requests in back-off, and episodes between two turns or before their
-start. The ones that were closest to being sent come first. Any seats that are still idle are put
-down to the end of the run, when too few episodes are left. The parts of the whole run are the mean
-of the binding limits' parts, weighted by each limit's share of the bound.
+If a makespan is longer than its lower bound, some limit was not always fully used. To find out why,
+this module cuts the run into slices of equal length. In each slice, it assigns the idle seats of a
+limit to the requests and episodes that could have used them. These are requests that waited for a
+rate or a seat, requests in back-off, and episodes between two turns or before their start. The ones
+that were closest to being sent come first. Any seats that are still idle are attributed to the end
+of the run, when too few episodes are left. The parts of the whole run are the mean of the binding
+limits' parts, weighted by each limit's share of the bound.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> ComparedFigure:
-    """Compare the mean of a score over the pairs that have it in both runs; at least one must."""
+    """Compare the mean of a score over the one or more pairs that have it in both runs."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]

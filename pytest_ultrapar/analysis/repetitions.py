@@ -169,7 +169,7 @@ def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Sh
 def mean_interval_of(
     rows: Sequence[Repetition], values: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return an interval for a mean over rows that allows for dependent rows.
+    """Return an interval for a mean over rows, allowing for dependent rows.
 
     Args:
         rows: The rows with a value; may be empty if each row is a cluster of its own.
@@ -201,7 +201,7 @@ def mean_interval_of(
 
 
 class SolvedChange(NamedTuple):
-    """How many pairs are solved in only one of their cases, and an interval for the change."""
+    """How many pairs have only one solved case, and an interval for the change."""
 
     n_gained: int
     n_lost: int
@@ -272,10 +272,10 @@ def interval_over_clusters(
     - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
 
     The interval is too narrow in two situations. In the first, 9 of 10 repetitions are solved in 8
-    of 10 cells, and 0 in the other 2 cells. The interval then contains the true value in 90 %. In
-    the second, the share is so small that even twice as many cells would contain, on average, less
-    than one cell with the rarer outcome. For a share of 0.008 and 20 cells, the interval contains
-    it in 85 %.
+    of 10 cells, and 0 in the other 2 cells. The interval then contains the true value in 90 % of
+    the runs. In the second, the share is so small that even twice as many cells would contain, on
+    average, less than one cell with the rarer outcome. For a share of 0.008 and 20 cells, the
+    interval contains it in 85 %.
 
     Args:
         clusters: The weight (a number of cases or cells) and the value of each cluster.

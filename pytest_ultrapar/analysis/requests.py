@@ -346,8 +346,8 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
     """Return the largest sum of amounts in any window of this length. Times must be sorted.
 
-    It is 0 if the length is negative, because nothing is certain if clocks differ by more than a
-    window.
+    The sum is 0 if the length is negative, because nothing is certain if clocks differ by more than
+    a window.
     """
     import numpy as np  # noqa: PLC0415 - as above
 

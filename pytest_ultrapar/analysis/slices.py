@@ -1,8 +1,8 @@
 """Read a very large run in slices of cases.
 
-In this way, making its tables takes no more memory than for a small run. A slice consists of
-successive cases of the plan. One pass over the journal collects the figures of the whole run, and
-the position of each record, at 24 bytes per record.
+Making its tables then takes no more memory than for a small run. A slice consists of successive
+cases of the plan. One pass over the journal collects the figures of the whole run, and the position
+of each record, at 24 bytes per record.
 """
 
 from __future__ import annotations

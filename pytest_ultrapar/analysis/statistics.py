@@ -41,7 +41,7 @@ def critical_t(n: int, confidence: float) -> float:
 
 
 Z_95 = critical_z(0.95)
-"""A 95 % interval extends this many standard deviations to each side, which is 1.96."""
+"""A 95 % interval extends this many standard deviations (1.96) to each side."""
 RESOLUTION_S = 1e-6
 """Figures never use a time shorter than this, in seconds."""
 

@@ -82,6 +82,6 @@ class Uses:
 
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:
-    """Return the shown text for each test: its name, or its node id if the name is not unique."""
+    """Return the text to show for each test: its name, or its node id if the name is not unique."""
     alike = by_key((test.partition("::")[2], test) for test in dict.fromkeys(tests))
     return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}

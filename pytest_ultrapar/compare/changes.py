@@ -1,4 +1,4 @@
-"""Compute how the solve rate, or the first score, changed by model and by value of a parameter.
+"""Compute how the solve rate, or the first score, changed for models and parameter values.
 
 All functions are pure.
 """

@@ -25,7 +25,7 @@ _STRETCH_S = 10.0
 
 SAME_CLOCK_S = 5.0
 """If the anchors of two segments from one machine differ by less than this, they belong to the same
-monotonic clock. After a reboot they differ by more. If a wall clock is set, it usually changes by
+monotonic clock. After a reboot they differ by more. Setting a wall clock usually changes them by
 less."""
 
 

@@ -308,7 +308,7 @@ class _Clocks:
 
 
 def _stamps(source: Source) -> list[Stamp]:
-    """Return the clock stamps of a part; empty if it was resumed, because of a possible reboot."""
+    """Return the clock stamps of a part; empty if it was resumed, possibly after a reboot."""
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 

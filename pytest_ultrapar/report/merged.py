@@ -33,7 +33,7 @@ def merged_section(merged: Merged) -> Section:
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Yield sentences on the parts that are safe for a terminal; the most severe come first."""
+    """Yield sentences on the parts, safe for a terminal; the most severe come first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:

@@ -268,7 +268,8 @@ _CURES = {
 }
 """For each part of the run after the last answer: the cause and the remedy if it takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Shorter parts get no such sentence, because a change to the suite would save little time."""
+"""Shorter parts get no sentence with a remedy, because a change to the suite would save little
+time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
@@ -298,8 +299,8 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
 
     Args:
         lanes: The final state of each lane.
-        audit: The run's limits. Limits of one provider that are equal count as one cause. It has
-            the same name as in the bound.
+        audit: The run's limits. Equal limits of one provider count as one cause, which has the same
+            name as in the bound.
     """
     names = _alike(audit)
     waited_s: dict[str, float] = {}

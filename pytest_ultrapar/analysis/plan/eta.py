@@ -4,9 +4,9 @@ As in a plan, the remaining requests are a load on the limits (`load.limit_loads
 end is the time when the slowest limit has served its load, if the limit continues to be used as it
 was recently.
 
-The coordinator computes this twice a second while cases are running. The estimator of survival is
-implemented here instead of taken from scipy, because loading scipy would delay the first cases by
-up to a second and take 50 MB.
+The coordinator computes this twice a second while cases are running. The survival estimator is
+implemented here, not taken from scipy, because loading scipy would delay the first cases by up to a
+second and take 50 MB.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class UseSamples(msgspec.Struct, frozen=True):
         return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> UseSamples:
-        """Return the samples with a later one, if it is due, and without those that are too old."""
+        """Return the samples with a later one added if it is due, and with old ones dropped."""
         if not any(lane.granted for lane in status.lanes):
             return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
@@ -173,7 +173,7 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> Used:
-        """The sample with which the measurement of the pace begins."""
+        """The sample from which the pace is measured."""
         return self.used[0]
 
 
@@ -238,8 +238,8 @@ class _Left(NamedTuple):
     Attributes:
         requests: How many requests have not been sent yet.
         service_s: How long a request takes on average, in seconds.
-        in_flight_s: How long the requests in flight will still take, in seconds, added up.
-        longest_s: How many seconds the open episode with the most work left will still take.
+        in_flight_s: How many more seconds the requests in flight take in total.
+        longest_s: How many more seconds the open episode with the most work left takes.
         episode_s: How long all requests of an episode take together on average, in seconds.
     """
 

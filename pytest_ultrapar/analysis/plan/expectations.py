@@ -1,4 +1,4 @@
-"""The requests to expect from each episode of a planned run, and what this is based on."""
+"""The requests to expect from each episode of a planned run, and the basis of this expectation."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Hint(msgspec.Struct, frozen=True):
         turns: The mean number of requests in an episode, >= 1.
         latency: The latency of one request, in seconds.
         is_assumed: Whether the latency is only assumed, because it was not set.
-        tokens_in: The tokens of all prompts of an episode on average; None if not set.
-        tokens_out: The tokens of all answers of an episode on average; None if not set.
+        tokens_in: How many tokens all prompts of an episode have on average; None if not set.
+        tokens_out: How many tokens all answers of an episode have on average; None if not set.
     """
 
     turns: float
@@ -96,8 +96,8 @@ class Expected(msgspec.Struct, frozen=True):
         services_s: For each request, the seconds from sending to the answer, in order; there is at
             least one.
         basis: Where the expectation comes from.
-        test: The node id of the test function from whose earlier episode the expectation was made,
-            if any.
+        test: If the expectation was made from an earlier episode: the node id of that episode's
+            test function.
         role: The role in which the model is used; empty for the case's own model.
     """
 

@@ -38,8 +38,8 @@ class KeyLoad:
 
     Attributes:
         name: `provider/key`. If the pool lists the key more than once, it contains all the names.
-        processes: The names of all processes that may use the key, in the order in which their
-            first cases come.
+        processes: The names of all processes that may use the key, in the order of their first
+            cases.
         most_at_once: How many of these processes may run at the same time under the assignment.
         qps: The largest number of requests per second that processes could send at the same time if
             the key had no rate limit.
@@ -286,7 +286,7 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """Return the limits that are slowest, within a tolerance; `loads` comes from `limit_loads`."""
+    """Return the slowest limits, within a tolerance; `loads` comes from `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )

@@ -124,7 +124,7 @@ def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: se
 
 
 def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers, Numbers]:
-    """Return all pairs of a lane and a resource on its path, as an array of positions for each."""
+    """Return all pairs of a lane and a resource on its path, as two arrays of positions."""
     of_limit = defaultdict[str, list[int]](list)
     for at, part in enumerate(parts):
         of_limit[part.limit].append(at)
@@ -283,7 +283,7 @@ class _Model:
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths
 
     def split(self, send: Floats, second: Floats) -> tuple[float, bool]:
-        """Return the lowest cost of all requests at these prices, and whether this split groups."""
+        """Return the lowest cost of all requests at these prices, and whether a group was split."""
         costs = (self._paths @ send)[:, None] + np.outer(self._paths @ second, self._service_s)
         least = costs.min(axis=0)
         # If costs are equal apart from rounding errors, take the first lane. Otherwise groups would

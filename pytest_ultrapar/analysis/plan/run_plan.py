@@ -51,7 +51,7 @@ class Amount:
     high: float
 
     def scaled(self, value: float) -> Amount:
-        """Return a proportional amount with the given value, and its interval."""
+        """Return an amount with the given value, whose interval is scaled in proportion."""
         if self.value <= 0:
             return Amount(value, value, value)
         return Amount(value, value * self.low / self.value, value * self.high / self.value)
@@ -197,8 +197,8 @@ def cost(
 
 REFUSED_ABOVE = 10.0
 """The largest accepted number of seats for each seat that the rates keep busy. Latencies vary and
-requests are sent in bursts, so it makes sense to have a few times as many seats. Even more seats
-are wasted. If there are ten times as many, one of the numbers is wrong."""
+requests are sent in bursts, so it makes sense to have a few times as many seats. Any seats beyond
+that are wasted. If there are ten times as many, one of the numbers is wrong."""
 
 
 def contradictions(
@@ -327,7 +327,7 @@ class RunPlan:
 
     Attributes:
         mode: The run's mode.
-        calls: How many requests the run will send.
+        calls: How many requests the run sends.
         tokens_in: The tokens of all prompts; None if they are unknown for any case.
         tokens_out: The tokens of all answers; None if they are unknown for any case.
         service_s: How many seconds all requests take together, one after another.
@@ -376,7 +376,7 @@ def make_plan(
 
     Args:
         pool: The pool as declared.
-        lanes: All lanes of the run, without the lanes of models that get no requests.
+        lanes: All lanes of the run, except the lanes of models that get no requests.
         expected: The run's episodes (at least one), in the order in which they are sent. Each is
             followed by its requests to roles.
         earlier: The run from which the expectations were made. It has no episodes if the

@@ -82,8 +82,8 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
         has_pool: Whether `--pool` was given.
 
     Raises:
-        ConfigError: The suite is not the first argument, or an option is not possible with
-            `ultrapar bench`.
+        ConfigError: The suite is not the first argument, or `ultrapar bench` does not allow an
+            option.
     """
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"

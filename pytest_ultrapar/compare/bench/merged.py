@@ -149,7 +149,7 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
 """The modes from which a serial run can be estimated, best first. The fewer requests in flight a
-mode has, the better is the estimate."""
+mode has, the better the estimate."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
