@@ -1,4 +1,4 @@
-"""Store all requests and answers of an episode in the journal, without storing any part twice.
+"""Store all requests and answers of an episode in the journal, without storing anything twice.
 
 Every turn sends the whole conversation again. So the journal stores only the part of a request's
 body that differs from an earlier body of the episode. Two numbers give the lengths of the common
@@ -39,7 +39,7 @@ _MOST_QUOTES = 100_000
 block the event loop for over 0.02 s."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""With how many earlier bodies each new body is compared. One is not enough, because requests to
+"""How many earlier bodies each new body is compared with. One is not enough, because requests to
 the case's own model and to a judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
