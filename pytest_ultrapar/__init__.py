@@ -44,8 +44,9 @@ __all__ = [
     "prefetch",
 ]
 
-# Import these at first use. Every pytest run imports this package, even without a pool. Processes
-# such as the broker and the simulated provider do not need pytest, whose import takes 0.09 s.
+# Import these only when they are first used, because every pytest run imports this package, even
+# without a pool. Also, processes such as the broker and the simulated provider do not need pytest,
+# and importing pytest takes 0.09 s.
 _LATE = {
     "Assignment": "pytest_ultrapar.broker.assignment",
     "CaseInfo": "pytest_ultrapar.session.prefetch",

@@ -1,4 +1,4 @@
-"""The `ultrapar` command: one subcommand for each module listed here."""
+"""The `ultrapar` command, with one subcommand for each module in `SUBCOMMANDS`."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ SUBCOMMANDS = (
     "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
-"""Modules that implement `Subcommand`. Every call of `ultrapar` imports all of them, for `--help`.
-So keep their imports light, and put heavy imports into `run`."""
+"""The modules that implement `Subcommand`. Every call of `ultrapar` imports all of them, because
+`--help` describes them. So keep their imports light, and put heavy imports into `run`."""
 
 _OF_PYTEST = {
     "plan": "--ultrapar-plan",
     "resume": "--ultrapar-resume latest",
     "run": "--ultrapar-pool pool.toml",
 }
-"""Words that users may try as subcommands, and the pytest option to use instead. Only pytest knows
-the cases."""
+"""Words that users may try as subcommands, and the pytest options to use instead. They are not
+subcommands, because only pytest knows the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
-"""The exit code that shells report if a process writes to a pipe that has no reader."""
+"""The exit code that shells report if a process writes to a pipe that no process reads."""
 _DESCRIPTION = """\
 Tools for pytest-ultrapar. Run evaluations with pytest:
 
@@ -73,16 +73,16 @@ class Subcommand(Protocol):
 
         Raises:
             UltraparError: The command prints one line on stderr and ends with exit code 4.
-            OSError: As above. Any other exception has the same effect, but is reported as an
+            OSError: The same. Any other exception also has this effect, but is reported as an
                 internal error.
         """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `ultrapar` and return its exit code; called by the console script.
+    """Run `ultrapar` and return its exit code. The console script calls this.
 
-    The exit code is 4 if any input or output cannot be used, because 1 means that a rule or a lane
-    failed.
+    The exit code is 4 if any input or output cannot be used. It is not 1, because 1 means that a
+    rule or a lane failed.
     """
     if sys.stdout is None:
         return _not_written("stdout is closed")
@@ -92,18 +92,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             try:
                 return _run(argv)
             finally:
-                # Otherwise the interpreter flushes after the exit code is settled.
+                # If this were left to the interpreter, it would be too late to change the exit
+                # code.
                 stdout.flush()
     except _NotWrittenError as failed:
         _drop_output()
         if isinstance(failed.error, BrokenPipeError):
-            # The reader has read enough and has closed the pipe, as `head` does.
+            # The reader has read enough and has closed the pipe. `head` does this, for example.
             return _NOBODY_READS
         return _not_written(f"cannot write to stdout: {failed.error.strerror}")
 
 
 class _NotWrittenError(Exception):
-    """Stdout cannot be written to. An `OSError` would not do: it could come from a file."""
+    """Stdout cannot be written to. An `OSError` could also come from a file, so it is not used."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -111,7 +112,7 @@ class _NotWrittenError(Exception):
 
 
 class _Stdout:
-    """A text stream whose write errors can be distinguished from all other errors."""
+    """A text stream with write errors that can be distinguished from all other errors."""
 
     def __init__(self, wrapped: TextIO) -> None:
         self._wrapped = wrapped
@@ -183,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"pytest-ultrapar {version('pytest-ultrapar')}"
     )
-    # argparse uses the class of this parser for subcommands.
+    # argparse also uses the class of this parser for the subcommands.
     subparsers = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     for name in SUBCOMMANDS:
         subcommand: Subcommand = import_module(name)
@@ -201,12 +202,12 @@ def _parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """End with exit code 4 for bad input. In pytest, argparse's 2 means "interrupted"."""
+        """End with exit code 4, not with argparse's 2, which means "interrupted" in pytest."""
         self.print_usage(sys.stderr)
         self.exit(EXIT_UNUSABLE, f"{self.prog}: error: {message}\n")
 
     def refuse(self, rest: Sequence[str]) -> NoReturn:
-        """End as `error` does, and list the options."""
+        """End as `error` does, but also list the options that exist."""
         own = [action.option_strings[-1] for action in self._actions if action.option_strings]
         known = ", ".join(option for option in own if option != "--help")
         self.error(f"unrecognized arguments: {' '.join(rest)}; the options are {known}")

@@ -34,7 +34,8 @@ def refuse(message: str) -> NoReturn:
         ConfigError: Always.
     """
     __tracebackhide__ = True
-    # Use "from None": a chained traceback would show the user's text, which may contain a secret.
+    # "from None" is needed: a chained traceback would show the user's text, which may contain a
+    # secret.
     raise ConfigError(message) from None
 
 
@@ -43,11 +44,11 @@ class BrokerGoneError(UltraparError, ConnectionError):
 
 
 class InfraError(UltraparError):
-    """A request got no answer, and the model is not the cause.
+    """A request got no answer, and the model is not the reason.
 
     Attributes:
-        kind: One word, such as `rate`, `timeout`, `transport`.
-        role: The role that the request was for; empty for the case's own model.
+        kind: The kind of failure in one word, such as `rate`, `timeout` or `transport`.
+        role: The role to which the request was sent; empty for the case's own model.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -57,7 +58,7 @@ class InfraError(UltraparError):
 
     @property
     def told_kind(self) -> str:
-        """The text for the column `kind` in `results`: the role, if there is one, then the kind."""
+        """The text for the column `kind` in `results`: the role, if any, and then the kind."""
         return f"{self.role}: {self.kind}" if self.role else self.kind
 
 
@@ -74,7 +75,7 @@ class NoLaneError(InfraError):
 
 
 class PromptRefused(UltraparError):  # noqa: N818 - an answer of the model, not an error
-    """The provider refuses this prompt: a result of the case, not a failure of the run.
+    """The provider refuses this prompt. This is a result of the case, not a failure of the run.
 
     Attributes:
         kind: `context_length` or `content_filter`.
@@ -89,14 +90,14 @@ class BadRequestError(UltraparError):
     """The API rejects the request as malformed (400, 422), so the case has the outcome `error`.
 
     Attributes:
-        kind: One word for the results' `kind` column.
+        kind: One word for the column `kind` of the results.
     """
 
     kind = "bad_request"
 
 
 class ReplayMissError(BadRequestError):
-    """A replay has no stored answer for a request, and must not send the request."""
+    """A replay has no stored answer for a request, and is not allowed to send the request."""
 
     kind = "replay_miss"
 
@@ -107,10 +108,10 @@ class ResultsError(UltraparError):
 
 @contextmanager
 def unusable(where: str = "") -> Iterator[None]:
-    """Refuse input that cannot be read.
+    """Report errors in a `with` block as errors in the user's input.
 
     Args:
-        where: The option or place that named the input, as a prefix of the message.
+        where: The option or place that named the input. The message begins with this.
 
     Raises:
         ConfigError: The block raised `ConfigError` or `ResultsError`.

@@ -1,12 +1,12 @@
-"""Store an episode's requests and answers in the journal: complete, but each part only once.
+"""Store all requests and answers of an episode in the journal, without storing anything twice.
 
-Every turn sends the whole conversation again. The journal therefore stores only the part of a
-request's body that differs from an earlier body of the episode. Two numbers give the lengths of the
-common beginning and end, in bytes. Bodies are not decoded, so each can be restored exactly as it
-was sent, whether it is JSON or not.
+Every turn sends the whole conversation again. So the journal stores only the part of a request's
+body that differs from an earlier body of the episode. Two numbers give the lengths of the common
+beginning and the common end, in bytes. Bodies are not decoded, so each of them can be restored
+exactly as it was sent, even if it is not JSON.
 
 Long strings (images, files, documents) are stored as parts: files of the run, named after their
-content. A body contains only the names of its parts and remains valid JSON.
+content. A body then contains only the names of its parts, and is still valid JSON.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
-"""The prefix of a part's name in a JSON string. It begins with a NUL, as JSON writes it; models and
-suites do not use that. If a body contains the prefix anyway, the whole body becomes a part."""
+"""The prefix of a part's name in a JSON string. It begins with NUL, written as in JSON, because
+models and suites do not use this character. If a body contains the prefix anyway, the whole body
+becomes a part."""
 LARGE_BYTES = 16 * 1024
-"""A string of at least this length becomes a part. Shorter bodies are not searched for long
-strings."""
+"""Strings of at least this length become parts. A body that is shorter than this is not searched
+for long strings."""
 INLINE_BYTES = 256 * 1024
-"""A longer body without long strings becomes a part, because a reader that looks for the end of a
-record must read the whole record."""
+"""If a body is longer than this even without its long strings, the whole body becomes a part. The
+reason is that a reader that looks for the end of a record must read the whole record."""
 _MOST_QUOTES = 100_000
-"""A body with more quotes is not searched for long strings: the search would block the loop for
-over 0.02 s."""
+"""A body with more quotes than this is not searched for long strings, because the search would
+block the event loop for over 0.02 s."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""How many earlier bodies each new body is compared with: requests to the case's own model and to a
-judge may alternate."""
+"""How many earlier bodies each new body is compared with. One is not enough, because requests to
+the case's own model and to a judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-# An unclosed string must also match. Otherwise the search would run to the end of the body from
-# each quote in the string.
+# A string that is not closed must also match. Otherwise, the search would run to the end of the
+# body again from each quote in that string.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
-# Headers for versions and previews of an API. All other headers identify the client or belong to
-# the connection.
+# These headers select versions and previews of an API. All other headers identify the client or
+# belong to the connection.
 _CHANGES_ANSWER = re.compile(r".+-(beta|version)")
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -59,8 +60,8 @@ class Said(NamedTuple):
 
     Attributes:
         exchange: The record in the journal.
-        sent: The request's body, with the content of its parts.
-        came: The answer's body, with the content of its parts; empty if there was no answer.
+        sent: The request's body, in which the names of parts are replaced with their content.
+        came: The answer's body, in the same form; empty if there was no answer.
     """
 
     exchange: Exchange
@@ -74,10 +75,10 @@ class Said(NamedTuple):
 
 
 class ExchangeLog:
-    """Collects the exchanges of one episode; `noted` is the list for the journal.
+    """Collects the exchanges of one episode. The list for the journal is `noted`.
 
     Args:
-        keep: Stores a part and returns its name (`part_name`).
+        keep: Stores a part, and returns its name (from `part_name`).
         redact: Removes secrets from texts in which the journal cannot find them.
     """
 
@@ -101,21 +102,21 @@ class ExchangeLog:
         headers: Mapping[str, str] = _NO_HEADERS,
         role: str = "",
     ) -> None:
-        """Note one exchange.
+        """Record one exchange.
 
         Args:
-            turn: Number of the client's call, from 0.
-            api: Name of the API in the registry.
+            turn: The number of the client's call, counted from 0.
+            api: The name of the API in the registry.
             path: The requested path, as in `Exchange`.
-            status: HTTP status; None: no answer arrived.
+            status: The HTTP status; None if no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
-            came: The answer's body without its HTTP content encoding; for a stream, all of its
-                events.
-            whole: For a stream, one body made from its events. If this body contains a secret, it
-                is stored instead of the events: a secret that is split between events would not be
-                found.
+            came: The answer's body, after HTTP content encoding was removed. For a stream, this is
+                all of its events.
+            whole: For a stream, a single body made from its events. If this body contains a secret,
+                it is stored instead of the events, because a secret that is split between events
+                would not be found.
             query: The query string.
-            headers: Headers of the request. The headers that change the answer are stored.
+            headers: The headers of the request. Only headers that can change the answer are stored.
             role: As in `Exchange`.
         """
         body, base, first, last = self._sent(sent)
@@ -148,7 +149,7 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """The part of a body that differs from an earlier one, or None if it is too long."""
+        """Return the part of a body that differs from an earlier body; None if it is too long."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -174,13 +175,13 @@ class ExchangeLog:
         return plain.decode()
 
     def _packed(self, came: bytes) -> str:
-        # Events differ only by a word, so they compress well: 125 kB of 500 events become 5 kB in
-        # 0.5 ms.
+        # Events differ from each other only by a word, so they compress well: 500 events of 125 kB
+        # in total become 5 kB in 0.5 ms.
         packed = base64.b64encode(zlib.compress(self._redact(came), 1))
         return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
 
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
-        """Note exchanges after applying `change` to each body, but not to the content of parts."""
+        """Record exchanges with `change` applied to each body, but not to the content of parts."""
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
             text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
@@ -218,7 +219,7 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
-    """The request bodies in the order noted, with the names of parts instead of their content.
+    """Return request bodies in recorded order, with the names of parts instead of their content.
 
     Raises:
         ValueError: An exchange refers to a missing body.
@@ -238,14 +239,15 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
 
 
 def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
-    """A body with the names of parts instead of its long strings, if it has any.
+    """Replace the long strings of a body with the names of parts, if it has any.
 
     Args:
         body: The body, which is usually JSON.
         keep: Stores a part and returns its name.
 
     Returns:
-        None if the whole body must be a part: it is not text, or contains the prefix of parts.
+        The new body. None if the whole body must be a part, because it is not text or already
+        contains the prefix of parts.
     """
     if not body.isascii():
         try:
@@ -267,7 +269,7 @@ def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | N
 
 
 def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
-    """A body with the content of its parts instead of their names.
+    """Replace the names of parts in a body with the content of the parts.
 
     Args:
         body: A body from `skeletons`, or the body of an answer.
@@ -284,18 +286,19 @@ def new_messages(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """The messages of a request that the previous request of the conversation did not contain.
+    """Return the messages of a request that were not in the conversation's previous request.
 
     Args:
         asked: All messages of the request.
-        before: All messages of the previous request. If that request belongs to another
-            conversation, all messages are new.
-        noted: The messages so far, including answers.
+        before: All messages of the previous request. If it belongs to another conversation, all
+            messages are new.
+        noted: The messages that were recorded so far, including answers.
         shaped: Makes a `TurnMessage` from a message.
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
     new = [shaped(one) for one in asked[known:]]
-    # Callers append the last answer to their own list. That answer was noted when it arrived.
+    # Skip the last answer, which callers append to their own list of messages. It was already
+    # recorded when it arrived.
     is_heard = known and new and noted
     if is_heard and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
         del new[0]
@@ -303,7 +306,7 @@ def new_messages(
 
 
 def part_name(content: bytes) -> str:
-    """The name of a part: SHA-256 of its content, in hexadecimal."""
+    """Return the name of a part: the SHA-256 of its content, in hexadecimal."""
     return sha256(content).hexdigest()
 
 
@@ -317,16 +320,16 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
 
 
 def matters(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a request that change the answer.
+    """Return those headers of a request that can change the answer.
 
     Args:
-        headers: All headers, with names in lower case.
+        headers: All headers of the request, with names in lower case.
     """
     return {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """Remove the lane's name for the model from a body that begins with it. Our own bodies do."""
+    """Remove the lane's name for the model if the body begins with it, as our own bodies do."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
@@ -334,9 +337,9 @@ def without_model(body: bytes, name: str) -> bytes:
 def canonical(body: bytes) -> bytes:
     """Reduce a body to a form that is the same for equal requests to any lane.
 
-    For JSON: the body without `model`, `stream` and `stream_options`, with its keys sorted.
-    Otherwise: the body itself. Before you compare two bodies, store long strings in the same way in
-    both: in the body, or as parts.
+    If the body is JSON, this form has no `model`, `stream` and `stream_options`, and its keys are
+    sorted. Otherwise, it is the body itself. Two bodies can be compared only if both contain their
+    long strings, or if both contain the names of parts instead.
     """
     try:
         asked = msgspec.json.decode(body)
@@ -351,10 +354,10 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 
 
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
-    """The lengths of the common prefix and the common suffix of `body` and `base`, in bytes.
+    """Return the lengths of the common prefix and the common suffix of two bodies, in bytes.
 
-    Cut only next to a quote or a space, so that no cut splits a character or a secret. A secret
-    that is split would not be found.
+    The cuts are only next to a quote or a space, so that no cut splits a character or a secret. A
+    secret that is split would not be found.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
     at = len(body) - n_last(base, body, min(len(base), len(body)) - first)
@@ -363,7 +366,7 @@ def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
 
 
 def n_first(one: bytes, other: bytes) -> int:
-    """The length of the common prefix of two bodies, in bytes."""
+    """Return the length of the common prefix of two bodies, in bytes."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -375,7 +378,7 @@ def n_first(one: bytes, other: bytes) -> int:
 
 
 def n_last(one: bytes, other: bytes, most: int) -> int:
-    """The length of the common suffix of two bodies, in bytes, up to `most`."""
+    """Return the length of the common suffix of two bodies, in bytes, but at most `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -12,7 +12,7 @@ from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
-    """Replaces `llm` and `case` in a test body, where they cannot be used."""
+    """Takes the place of `llm` and `case` in the body of a test, where they cannot be used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -25,17 +25,17 @@ class _OutOfReach:
 
 
 def _llm(model: str) -> object:
-    """In an async test or a prefetched function: the client, `await llm.chat("...") -> Reply`."""
+    """The client in an async test or a prefetched function: `await llm.chat("...") -> Reply`."""
     return _OutOfReach("llm")
 
 
-# This attribute distinguishes the fixture from a suite's own fixture with the same name.
+# With this attribute, the fixture can be distinguished from a suite's own fixture of the same name.
 _llm.__ultrapar__ = "llm"  # type: ignore[attr-defined]
 llm = pytest.fixture(name="llm")(_llm)
 
 
 def _model(request: pytest.FixtureRequest) -> str:
-    """The model's name, parametrised over the pool's models (see --ultrapar-model)."""
+    """The name of the case's model; cases are made for each model (see --ultrapar-model)."""
     param = getattr(request, "param", None)
     if not isinstance(param, str):
         msg = f"the fixture 'model' needs {NEEDED}"
@@ -57,12 +57,12 @@ model = pytest.fixture(name="model")(_model)
 
 @pytest.fixture
 def case() -> object:
-    """In a prefetched function: the case's id, seed, repetition, parameters and markers."""
+    """The case in a prefetched function: its id, seed, repetition, parameters and marks."""
     return _OutOfReach("case")
 
 
 def _grade() -> Grader:
-    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`.
+    """Record a measurement, as in `grade(True, steps=3)` or `grade(False, "why")`.
 
     The call never fails the test.
     """
@@ -75,6 +75,6 @@ grade = pytest.fixture(name="grade")(_grade)
 
 @pytest.fixture
 def ultrapar_repeat(request: pytest.FixtureRequest) -> int:
-    """The repetition number of the case, from 0 (see --ultrapar-repeats)."""
+    """The number of the case's repetition, counted from 0 (see --ultrapar-repeats)."""
     param = getattr(request, "param", 0)
     return param if isinstance(param, int) else 0

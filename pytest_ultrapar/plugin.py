@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _planned_workers_key = pytest.StashKey[int]()
-"""The number of workers in the planned run; the plan itself starts no workers."""
+"""The number of workers that the planned run would have. The plan itself starts no workers."""
 
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare options."""
+    """Declare the plugin's options."""
     options.add_options(parser)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare hooks."""
+    """Declare the plugin's hooks."""
     pluginmanager.add_hookspecs(hooks)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Load the rest of this package without assertion rewriting, after the command line is read."""
+    """Load the rest of this package without assertion rewriting, once the command line is read."""
     own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
-        # These modules need the type of the real clock. Import them first, because a conftest may
-        # freeze the clock.
+        # Import these modules before any conftest, because a conftest may freeze the clock, and
+        # they need the type of the real clock.
         from pytest_ultrapar.coordinator.keys import key_lock_file  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
@@ -53,7 +53,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f`: `xdist.looponfail` loops in this hook, before plugins are configured."""
+    """Refuse `-f` here: `xdist.looponfail` loops in this hook, before plugins are configured."""
     if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
@@ -70,7 +70,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
     """Start no workers for a plan.
 
-    xdist's hook, which is marked `tryfirst` (as of 3.8.0), has already read `-n`.
+    When this hook is called, xdist has already read `-n`, because xdist's own hook is marked
+    `tryfirst` (as of version 3.8.0).
     """
     if not options.plans(config):
         return
@@ -88,7 +89,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins that this process needs; without a pool, only a few."""
+    """Register the plugins that this process needs. Without a pool, these are only a few."""
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
@@ -129,7 +130,7 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check all input before anything starts. Then register the plan, the list or the run."""
+    """Check all input before anything starts. Then register a plugin for the plan, list or run."""
     from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Do this before the imports below: they create enough objects for many garbage collections.
@@ -182,7 +183,7 @@ def _coordinate(config: pytest.Config) -> None:
 
 
 def _cut(config: pytest.Config) -> None:
-    """If the run is a shard, keep only the tests of that shard."""
+    """If the run is a shard, register a plugin that keeps only the shard's tests."""
     from pytest_ultrapar.session import run_config  # noqa: PLC0415 - needed with a pool only
 
     shard = run_config.settings(config)[0].shard
@@ -233,14 +234,14 @@ def _n_workers(config: pytest.Config) -> int:
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    # The condition under which xdist has a `DSession` (`xdist.plugin._is_distribution_mode`).
+    # xdist creates its `DSession` under the same condition (`xdist.plugin._is_distribution_mode`).
     dist, tx = config.getoption("dist", "no"), config.getoption("tx", None)
     return bool(dist != "no" and tx) and config.pluginmanager.hasplugin("xdist")
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return few workers for `-n auto`: seats, not processes, limit the requests in flight.
+    """Return few workers for `-n auto`, because requests are limited by seats and not by processes.
 
     Called before pytest_configure.
     """
@@ -254,7 +255,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Parametrize cases over the selected models (outermost) and repetitions (innermost)."""
+    """Parametrize cases over the selected models (outer loop) and repetitions (inner loop)."""
     if not options.is_active(metafunc.config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
@@ -270,7 +271,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases of other suites and cases that options exclude, after all other plugins."""
+    """Deselect cases that options exclude, and cases that take their answers from other suites.
+
+    This is done after all other plugins have modified the items.
+    """
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415
@@ -285,7 +289,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """The names of the shipped policies, which come first."""
+    """Return the names of the shipped policies, which come before all others."""
     from pytest_ultrapar.coordinator import policies  # noqa: PLC0415 - needed with a pool only
 
     return policies.shipped(mode)

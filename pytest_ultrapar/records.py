@@ -1,7 +1,7 @@
 """The typed records of a run. Engines and graders write them, and all other parts read them.
 
 The journal consists of these records. Most columns of the tables are made from their fields and
-have the same names, types and meanings (`store.tables`). Each field is defined once, here.
+have the same names, types and meanings (`store.tables`). Each field is defined here, and only here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 T = TypeVar("T")
 _K = TypeVar("_K", bound=Hashable)
 Long = Annotated[int, "int64"]
-"""A whole number whose column has 64 bits; others have 32."""
+"""A whole number whose column has 64 bits. The columns of other whole numbers have 32 bits."""
 Microseconds = Annotated[int, "timestamp"]
-"""Microseconds since the epoch, UTC. The name of such a field ends in `_us`; its column is a
-timestamp without that ending."""
+"""Microseconds since the epoch, UTC. The name of such a field ends with `_us`. The column made from
+it is a timestamp and has the same name without this ending."""
 NO_COLUMN = "no column"
 NoColumn = Annotated[T, NO_COLUMN]
 """A field that is only in the journal."""
@@ -26,29 +26,34 @@ NoColumn = Annotated[T, NO_COLUMN]
 Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
 """The result of a case as a measurement. `scored` means that the case is graded only by scores."""
 RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
-"""The outcomes that a solved rate includes."""
+"""The outcomes that are included in a solve rate."""
 GRADED: frozenset[Outcome] = RATED | {"scored"}
-"""The outcomes that scores and coverage include. The others measure nothing about the model."""
+"""The outcomes that are included in scores and coverage. The other outcomes say nothing about the
+model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
-"""How an episode ended; `interrupted` episodes run again on resume."""
+"""How an episode ended. Episodes that were `interrupted` run again when the run is resumed."""
 
 Replayed = Literal["match", "ambiguous", "resumed"]
-"""How a stored answer was found. `match`: no other answer fits. `ambiguous`: the first of several
-different answers. `resumed`: an answer of this run, from before the episode was interrupted."""
+"""How a stored answer was found. `match`: only one answer fits the request. `ambiguous`: it is the
+first of several different answers that fit. `resumed`: it is an answer of this run, from before the
+episode was interrupted."""
 
 Scalar = str | int | float | bool | None
 
 _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
-"""Names that summaries can group by, in addition to parameters. A parameter with the same name
-overrides any of the last four."""
+"""Names by which summaries can be grouped, in addition to parameters. If a parameter has one of the
+last four names, the parameter takes precedence."""
 LABEL, META = "label.", "meta."
-"""The prefixes of columns for `grade`'s labels and the metadata of marks."""
+"""The prefixes of the columns for labels from `grade`, and of the columns for metadata from
+marks."""
 ASYNC_TEST = "async test"
-"""The tag of the stored result of an async test. Other episodes store a value instead."""
+"""The tag that marks a stored result as the result of an async test. Other episodes store a value
+instead."""
 ASKED_FOR = "label"
-"""The parameter of a gateway's cases: the label that the client gave the case."""
+"""The name of the parameter that a gateway's cases have. Its value is the client label of the
+case."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 
@@ -56,7 +61,7 @@ class Case(msgspec.Struct, frozen=True):
     """One pytest item of the benchmark, as the first worker collected it.
 
     Attributes:
-        index: Position in pytest's collection, the same in every worker.
+        index: The position of the case in pytest's collection, which is the same in every worker.
         case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
             models and seed.
         nodeid: pytest's id of the item.
@@ -65,16 +70,17 @@ class Case(msgspec.Struct, frozen=True):
         repeat: The number of the repetition, counted from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
         seed: The case's seed, derived from the run's seed and the case id; 0 to 2^63 - 1.
-        skipped: Why a mark prevents the episode from starting; None if no mark does.
+        skipped: Why a mark prevents the episode from starting; None if no mark prevents this.
         cluster: The case cluster, as text: the values of the parameters that the mark's `cluster`
-            names, and the repetition. None if no mark names any: then the case depends only on
-            the repetitions of its cell.
-        content: A digest of each parameter that has no plain value, by the parameter's name.
-            Empty for runs of earlier versions.
+            names, and the repetition. None if no mark names any parameters. The case then depends
+            only on the repetitions of its cell.
+        content: A digest of the value of each parameter that is not a simple value, by the
+            parameter's name. Empty for runs of earlier versions.
         marks: The names of the test's marks, separated by commas.
-        stage: 0, or one more than the stage of the cases whose answers this case needs.
-        said: Metadata and labels by column name: `meta.<name>` from its marks and, if the run
-            is read from its tables, `label.<name>` from its grade.
+        stage: 0, or one more than the stage of those cases whose answers this case needs.
+        said: Metadata and labels by column name. `meta.<name>` comes from the marks of the test. If
+            the run is read from its tables, there is also `label.<name>`, which comes from the
+            grade.
     """
 
     index: int
@@ -94,7 +100,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def test(self) -> str:
-        """Node id of the test function, without parameters."""
+        """The node id of the test function, without parameters."""
         return function_of(self.nodeid)
 
     @property
@@ -111,12 +117,12 @@ class Case(msgspec.Struct, frozen=True):
     def param_id(self) -> str:
         """The id of the suite's own parameters, without model and repetition; may be empty."""
         ids = f"-{self.nodeid[len(self.test) + 1 : -1]}-"
-        # The text is as pytest writes it: the model comes first and the repetition last.
+        # In the ids that pytest makes, the model comes first and the repetition comes last.
         model = self.model.encode("unicode_escape").decode()
         return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
 
     def value_of(self, name: str) -> str:
-        """The case's value, as text, for a name by which summaries group; may be empty."""
+        """Return the case's value, as text, for a name that groups summaries; may be empty."""
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.facts.get(name, ""))
@@ -125,12 +131,12 @@ class Case(msgspec.Struct, frozen=True):
     def facts(self) -> dict[str, Scalar]:
         """The parameters, metadata and labels.
 
-        The names cannot clash, because no parameter's name contains a dot.
+        Their names cannot clash, because the name of a parameter never contains a dot.
         """
         return self.params | self.said
 
     def labelled(self, labels: Mapping[str, str]) -> Case:
-        """A copy of the case with the labels from its grade, by name."""
+        """Return a copy of the case with the labels from its grade, which are given by name."""
         if not labels:
             return self
         said = self.said | {f"{LABEL}{name}": text for name, text in labels.items()}
@@ -138,7 +144,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
-    """Group the values by key. Keys keep the order of their first occurrence."""
+    """Group the values by key. The keys stay in the order in which they first occur."""
     found: dict[_K, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -146,17 +152,17 @@ def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
 
 
 def function_of(nodeid: str) -> str:
-    """Node id of an item's test function: the item's id without parameters."""
+    """Return the node id of an item's test function, which is the item's id without parameters."""
     path, _, name = nodeid.partition("::")
     return f"{path}::{name.split('[')[0]}"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One HTTP request on one lane: most columns of a row of `attempts`.
+    """One HTTP request on one lane. Its fields are most of the columns of `attempts`.
 
-    The list of columns is `store.tables.ATTEMPTS_COLUMNS`: some fields here are `NoColumn`, and
-    some columns come from other records. All `t_*_s` are monotonic seconds of the host. Columns
-    have the order of the fields, which is part of the format: add new fields at the end.
+    `store.tables.ATTEMPTS_COLUMNS` lists the columns: some fields here are `NoColumn`, and some
+    columns come from other records. All `t_*_s` are monotonic seconds of the host. The columns are
+    in the order of the fields. This order is part of the format, so add new fields at the end.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0, including requests to roles.
@@ -172,11 +178,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         t_end_s: When the answer was complete or the request failed.
         status: The HTTP status.
         outcome: `ok`, or a failure class.
-        retry_after_s: The wait that the server asked for.
+        retry_after_s: How long the server asked the client to wait.
         tokens_in: The number of tokens in the prompt.
         tokens_out: The number of tokens in the answer.
-        in_flight_at_send: How many requests were in flight on this lane when it was sent, including
-            itself.
+        in_flight_at_send: How many requests were in flight on this lane when this request was sent,
+            including itself.
         maybe_billed: Whether the provider may have charged for the request although no answer
             arrived.
         seat_wait_s: How long it waited for a seat before it got the lease.
@@ -184,12 +190,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             lease.
         cached_tokens: How many tokens of the prompt the provider had cached.
         cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
-        replayed: None if the request was sent. `match`, `ambiguous`: the request got the only
-            matching answer of the replayed run, or the first of several. Provider, instance, key,
-            status and tokens are from that run, but the times are from this run. `resumed`: the
-            request got an answer of this run again after a crash; the request that was sent has its
-            own row, which contains the cost.
-        role: The role, such as `judge`; empty for the case's own model.
+        replayed: None if the request was sent. `match`: the request got the only matching answer of
+            the replayed run. `ambiguous`: it got the first of several. In both cases, provider,
+            instance, key, status and tokens are from that run, but the times are from this run.
+            `resumed`: after a crash, the request got its stored answer from this run again. The
+            request that was sent has its own row, which contains the cost.
+        role: The role to which the request was sent, such as `judge`; empty for the case's own
+            model.
     """
 
     turn: int
@@ -219,7 +226,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a conversation. A turn stores only messages that are new since the last turn.
+    """One message of a conversation. A turn stores only messages that are new in this turn.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0.
@@ -239,7 +246,8 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         answer_id: For an answer: the id that the provider gave it.
         served_model: For an answer: the model that answered, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
-        pool_role: The role, as in column `role` of `attempts`; empty for the case's own model.
+        pool_role: The role to which the request was sent, as in the column `role` of `attempts`;
+            empty for the case's own model.
     """
 
     turn: int
@@ -265,20 +273,22 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request of an episode and its answer, as `exchanges` packs and unpacks them.
 
     Attributes:
-        turn: Number of the client's call, from 0.
-        api: Name of the API in the registry.
-        path: The requested path as the API's `serves` lists it, without any lane's name for the
-            model. Empty for `llm.chat()`. Journals of earlier versions contain the lane's own path.
-        status: HTTP status; None: no answer arrived.
-        sent: The part of the request's body that the body of `base` does not contain, as text.
-        base: Number of an earlier exchange of the episode, from 0, whose body contains the rest;
-            None if `sent` is the whole body.
-        first: How many bytes from the beginning of the base's body come before `sent`.
-        last: How many bytes from the end of the base's body come after `sent`.
-        came: The answer's body as text; for a stream, compressed (zlib) and in base64.
+        turn: The number of the client's call, counted from 0.
+        api: The name of the API in the registry.
+        path: The requested path in the form in which the API's `serves` lists it, without any
+            lane's name for the model. Empty for `llm.chat()`. Journals of earlier versions contain
+            the lane's own path.
+        status: The HTTP status; None if no answer arrived.
+        sent: The part of the request's body that is not in the body of `base`, as text.
+        base: The number, counted from 0, of an earlier exchange of the episode whose request body
+            contains the rest. None if `sent` is the whole body.
+        first: How many bytes at the beginning of the base's body come before `sent`.
+        last: How many bytes at the end of the base's body come after `sent`.
+        came: The answer's body as text. The body of a stream is compressed with zlib and encoded as
+            base64.
         is_stream: Whether the answer is a stream.
-        query: The query string, encoded, without the lane's key and version.
-        headers: The headers of the request that change the answer, names in lower case.
+        query: The encoded query string, without the lane's key and version.
+        headers: The headers of the request that can change the answer, with names in lower case.
         role: As in `Attempt`.
     """
 
@@ -298,12 +308,12 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_VALUE = msgspec.Raw()
-"""Stands for a missing value. None is not possible, because msgspec can leave JSON undecoded in a
-`Raw`, but not in a `Raw | None`."""
+"""Stands for a missing value. It cannot be None, because msgspec can leave JSON undecoded in a
+field of type `Raw`, but not in a field of type `Raw | None`."""
 
 
 class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
-    """An episode got its first lease."""
+    """The record of an episode that got its first lease."""
 
     case_id: str
     worker: str
@@ -311,11 +321,12 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
 
 
 class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
-    """An `EpisodeProgress` without its exchanges, which stay undecoded.
+    """An `EpisodeProgress` without its exchanges, which are not decoded.
 
     Attributes:
-        case_id: The case.
-        worker: As in `EpisodeEnded`; with the case and `started_at_us` it names the episode.
+        case_id: The id of the case.
+        worker: As in `EpisodeEnded`. Together with the case and `started_at_us`, it identifies the
+            episode.
         started_at_us: As in `EpisodeEnded`.
     """
 
@@ -325,14 +336,14 @@ class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
 
 
 class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defaults=True):
-    """The progress of an episode since its previous record; unused once the episode has ended.
+    """The progress of an episode since its previous record. Unused once the episode has ended.
 
     Attributes:
-        at_us: When it was written, microseconds since the epoch (UTC).
-        n_before: Number of exchanges in the episode's previous records.
-        attempts: Requests that were answered or failed since the previous record.
-        exchanges: Exchanges that ended since the previous record. Their `base` is counted from the
-            first exchange of the episode.
+        at_us: When the record was written, in microseconds since the epoch (UTC).
+        n_before: How many exchanges the episode's previous records contain.
+        attempts: The requests that were answered or failed since the previous record.
+        exchanges: The exchanges that ended since the previous record. Their `base` is counted from
+            the first exchange of the episode.
         began_us: As in `EpisodeEnded`.
     """
 
@@ -344,28 +355,29 @@ class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defa
 
 
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
-    """An episode has ended. Grading, replay and the tables read no other record of it.
+    """The record of an ended episode. Grading, replay and the tables read no other record of it.
 
     Attributes:
         case_id: The id of the case.
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
-        kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
-            `ValueError`, ...
-        detail: A message or traceback, for display.
-        value: The value that the prefetched function returned, as JSON; `NO_VALUE` unless
-            `returned`.
+        kind: For an episode that ended `refused`, `infra` or `error`: one word, such as `timeout`,
+            `context_length` or `ValueError`.
+        detail: A message or a traceback, to be shown to users.
+        value: The value that the prefetched function returned, as JSON. `NO_VALUE` unless the
+            episode ended `returned`.
         stdout: The output that the episode printed, at most 64 KiB.
-        log: Its log records as text, at most 64 KiB.
-        backoff_s: Seconds that it waited between attempts by the run's own choice, not because the
-            server asked for a wait.
-        started_at_us: Time of the first lease, microseconds since the epoch (UTC).
-        duration_s: Seconds from the first lease to the end.
-        messages: The messages, if exchanges are not recorded.
+        log: The log records of the episode as text, at most 64 KiB.
+        backoff_s: How many seconds the episode waited between attempts because the run chose to,
+            and not because the server asked for it.
+        started_at_us: When the episode got its first lease, in microseconds since the epoch (UTC).
+        duration_s: How many seconds the episode took from the first lease to its end.
+        messages: The messages of the conversation, if exchanges are not recorded.
         exchanges: The requests and answers, if they are recorded.
-        host: In a merged run: the host that ran it, if it has a name.
-        began_us: Time of the first lease of the interrupted try whose answers it got; 0 if there
-            was no such try.
-        n_unused: Answers of that try that it did not use, because it sent other requests.
+        host: In a merged run: the host that ran the episode, if the host has a name.
+        began_us: If the episode got the answers of an interrupted try: when that try got its first
+            lease, in microseconds since the epoch. Otherwise 0.
+        n_unused: How many answers of that try were not used, because the episode sent different
+            requests.
     """
 
     case_id: str
@@ -392,17 +404,17 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     def unasked(
         cls, now_us: int, case_id: str, worker: str, ending: Ending, *, kind: str, detail: str
     ) -> EpisodeEnded:
-        """Make the record of a case that ends now, without a request."""
+        """Make the record of an episode that ends now, without having sent a request."""
         return cls(case_id, worker, ending, now_us, now_us, 0.0, kind=kind, detail=detail)
 
     @property
     def sent(self) -> list[Attempt]:
-        """Its requests, except for those that got a stored answer."""
+        """The episode's requests, except for requests that got a stored answer."""
         return [one for one in self.attempts if one.replayed is None]
 
     @property
     def own_attempts(self) -> list[Attempt]:
-        """Its requests to the case's own model, not to roles."""
+        """The episode's requests to the case's own model, without requests to roles."""
         return [attempt for attempt in self.attempts if not attempt.role]
 
     @property
@@ -419,14 +431,14 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The outcome of the case as a measurement.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: A more exact word for the outcome: why the case is `infra`, why the provider refused
-            it, what ended its grader, or which exception an `error` raised.
-        scores: Numbers by name; bool counts as a number. Never NaN or infinite.
+        kind: A word that is more exact than the outcome: why the case is `infra`, why the provider
+            refused it, what ended its grader, or which exception caused the `error`.
+        scores: The scores by name. A bool counts as a number. No score is NaN or infinite.
         error: The error message, or the beginning of a traceback. Journals of earlier versions
             contain the reason here.
         host: As in `EpisodeEnded`.
         reason: The `reason` argument of `grade`.
-        labels: The `labels` argument of `grade`: texts by name.
+        labels: The `labels` argument of `grade`, which maps names to texts.
     """
 
     case_id: str
@@ -443,19 +455,20 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 
 
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
-    """How busy an engine was while it had episodes open; written once, at its end.
+    """How busy an engine was while it had open episodes. It is written once, when the engine ends.
 
-    The controller and the broker write one, too, but count no beats.
+    The controller and the broker also write such a record, but they count no beats.
 
     Attributes:
-        worker: Its id; `controller` or `broker`.
-        wall_s: Seconds in which an episode was open.
-        cpu_s: CPU time of the whole process in these seconds.
-        waited_s: Time that its threads were ready to run but had no CPU, summed over threads.
-        n_beats: How often the loop set a timer for a fixed time.
-        late_s: Delay of the loop behind these timers, summed over all beats.
+        worker: The id of the worker; or `controller` or `broker`.
+        wall_s: For how many seconds at least one episode was open.
+        cpu_s: The CPU time of the whole process during these seconds.
+        waited_s: How long threads of the process were ready to run but had no CPU, in seconds,
+            added up over threads.
+        n_beats: How often the event loop set a timer for a fixed time.
+        late_s: How late the event loop was for these timers, in seconds, added up over all beats.
         latest_s: The longest of these delays.
-        stalls: Seconds that the loop was blocked, by the place in the suite's code.
+        stalls: For how many seconds the event loop was blocked, by place in the suite's code.
     """
 
     worker: str
@@ -469,4 +482,4 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
 
 
 JournalRecord = EpisodeStarted | EpisodeProgressHead | EpisodeEnded | Grade | EngineSpent
-"""The records in a journal. Readers decode only the head of an `EpisodeProgress`."""
+"""The types of records in a journal. Readers decode only the head of an `EpisodeProgress`."""

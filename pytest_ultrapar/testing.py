@@ -1,15 +1,15 @@
-"""Help for your tests: read the simulated provider's log to check what a client claims.
+"""Help for your tests: check what a client claims, using the log of the simulated provider.
 
     log = read_server_log(run_directory / "server.log")
     assert log.count(429) == 0
     assert log.max_in_flight(key="key0") <= 5
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
 
-The server's log contains the times at which each request arrived and was answered, measured with
-one clock for all clients. The log is complete, even if clients failed.
+The log of the simulated provider's server shows when each request arrived and when it was answered.
+One clock is used for all clients. The log is complete, even if clients failed.
 
-`BrokerPlay` runs the broker in virtual time, for behaviour that would take too long to observe with
-a server.
+`BrokerPlay` runs the broker in virtual time. Use it to test behaviour that would take too long to
+observe with a server.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _NAMES = ("provider", "key", "model", "instance")
 
 
 class ServerRequest(msgspec.Struct, frozen=True):
-    """One request in the server's log. Names are None if the request failed before they were known.
+    """A request in the server's log. Names are None if the request failed before they were known.
 
     Attributes:
-        request_id: From 1, in order of arrival.
-        t_arrival_s: When it had arrived completely, in monotonic seconds of the machine.
-        t_end_s: When its answer was sent or its client had left; None if the server was stopped
-            before that.
-        status: HTTP status of the answer; None if there was no answer.
-        provider: Name of the provider in the request's path.
-        key: Name of the key whose token it carried.
-        model: Name of the model in the pool.
-        instance: Name of the instance in the request.
-        disconnected: Whether the client left before the answer.
-        admitted: Whether it held a seat. A request that was refused (429, 401, ...) never held a
-            seat.
-        fault: The fault from the faults file, by the entry's name or by kind and number
-            (`error 1`); None without a fault.
-        tokens_in: Tokens of its prompt, as the server counts; None if no model answered.
-        tokens_out: Tokens of its answers, including unfinished ones.
-        t_since_s: The earliest time at which it may have arrived, if the server had no CPU time
-            before `t_arrival_s`; otherwise None.
+        request_id: The number of the request in order of arrival, counted from 1.
+        t_arrival_s: When the request had arrived completely, in monotonic seconds of the machine.
+        t_end_s: When its answer had been sent or its client had left. None if the server was
+            stopped before that.
+        status: The HTTP status of the answer; None if there was no answer.
+        provider: The name of the provider in the request's path.
+        key: The name of the key whose secret it contained.
+        model: The name of the model in the pool.
+        instance: The name of the instance in the request.
+        disconnected: Whether the client left before it got the answer.
+        admitted: Whether the request held a seat. A request that was refused (with 429 or 401, for
+            example) never held one.
+        fault: The fault from the faults file that the request met: the entry's name, or its kind
+            and number, such as `error 1`. None without a fault.
+        tokens_in: The tokens of its prompt, as counted by the server; None if no model answered.
+        tokens_out: The tokens of its answers, including unfinished answers.
+        t_since_s: If the server had no CPU time before `t_arrival_s`: the earliest time at which
+            the request may have arrived. Otherwise None.
     """
 
     request_id: int
@@ -80,11 +80,11 @@ class ServerRequest(msgspec.Struct, frozen=True):
 class ServerLog:
     """All requests that a server saw.
 
-    If a method takes names (of a `provider`, `key`, `model`, `instance`), it counts the requests
-    that match all of them; without names, all requests.
+    Some methods take names (`provider`, `key`, `model` or `instance`). They count only the requests
+    that match all given names. Without names, they count all requests.
 
     Attributes:
-        requests: One row per arrival, in order of arrival.
+        requests: The requests, in order of arrival.
         limits: The limits that the server enforced.
     """
 
@@ -92,11 +92,13 @@ class ServerLog:
     limits: tuple[Limit, ...] = ()
 
     def max_in_flight(self, **names: str | None) -> int:
-        """The largest number of requests that held a seat at the same time. The value is exact.
+        """Return the largest number of requests that held a seat at the same time.
 
-        If a request ends at the moment another arrives, the end counts first. A request without an
-        end holds its seat until the end of the log. Refused requests are not included, so check
-        `count(429) == 0`, too.
+        The value is exact.
+
+        If one request ends at the moment when another arrives, the end counts first. A request
+        without an end holds its seat until the end of the log. Refused requests are not included,
+        so also check that `count(429) == 0`.
         """
         found = [
             row for row in self._where(names) if row.admitted and row.t_arrival_s != row.t_end_s
@@ -110,11 +112,12 @@ class ServerLog:
         return most
 
     def max_in_window(self, window_s: float, **names: str | None) -> int:
-        """The largest number of arrivals in any window of that length, including refused requests.
+        """Return the largest number of requests that arrived in any window of this length.
 
-        A window includes its beginning, but not its end: two arrivals that are `window_s` apart are
-        never in the same window. A request that arrived while the server had no CPU time is counted
-        only in windows that contain all of that time, because it was certainly sent within them.
+        Refused requests are included. A window includes its beginning, but not its end. So two
+        arrivals that are exactly `window_s` apart are never in the same window. If a request
+        arrived while the server had no CPU time, it is counted only in windows that contain all of
+        that time. Only these windows certainly contain the moment when it was sent.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]
@@ -127,14 +130,14 @@ class ServerLog:
 
     @property
     def phase_s(self) -> float:
-        """Seconds from the first arrival to the last answer; 0 if nothing was answered."""
+        """How many seconds passed from the first arrival to the last answer; 0 without answers."""
         answered_s = [
             row.t_end_s for row in self.requests if row.t_end_s is not None and not row.disconnected
         ]
         return max(answered_s) - self.requests[0].t_arrival_s if answered_s else 0.0
 
     def count(self, status: int) -> int:
-        """The number of requests that were answered with that status."""
+        """Return how many requests were answered with this status."""
         return sum(row.status == status for row in self.requests)
 
     def _where(self, names: Mapping[str, str | None]) -> list[ServerRequest]:
@@ -145,13 +148,13 @@ class ServerLog:
 
 
 def read_server_log(path: Path) -> ServerLog:
-    """Read the log of a server, which may still be running.
+    """Read the log of a simulated provider's server, even if the server is still running.
 
     An incomplete last line is left out.
 
     Raises:
-        ResultsError: The file cannot be read or is not such a log. A file to which the server has
-            not written its first line is not a log either.
+        ResultsError: The file cannot be read or is not such a log. This includes a file to which
+            the server has not yet written its first line.
     """
     with cannot(f"read the server's log {path}"):
         content = read_file(path)

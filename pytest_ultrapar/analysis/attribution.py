@@ -1,14 +1,14 @@
-"""The use of a run's time: the bound, and the reasons why the run took longer.
+"""How a run spent its time, and why it took longer than its lower bound.
 
 All functions are pure.
 
-A makespan is longer than its lower bound because a limit was not always used fully. To find out
-why, this module cuts the run into slices of equal length. In each slice, a limit's idle seats are
-divided among the requests and episodes that could have used them. These are requests that waited
-for a rate or a seat, requests in back-off, and episodes between two turns or before their start.
-Those that were closest to being sent come first. Idle seats that remain count as the end of the
-run, when too few episodes are left. The parts of the run are a mean of the binding limits' parts,
-weighted by the limits' shares of the bound.
+If a makespan is longer than its lower bound, some limit was not always fully used. To find out why,
+this module cuts the run into slices of equal length. In each slice, it assigns the idle seats of a
+limit to the requests and episodes that could have used them. These are requests that waited for a
+rate or a seat, requests in back-off, and episodes between two turns or before their start. The ones
+that were closest to being sent come first. Any seats that are still idle are attributed to the end
+of the run, when too few episodes are left. The parts of the whole run are the mean of the binding
+limits' parts, weighted by each limit's share of the bound.
 """
 
 from __future__ import annotations
@@ -30,28 +30,30 @@ if TYPE_CHECKING:
 
 
 _Name = tuple[str, str]
-"""A limit's name and the word of one of its numbers."""
+"""A limit's name, and the kind of one of its numbers, such as `qps`."""
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """The parts of a makespan in seconds; their sum is the makespan.
+    """The parts of a makespan, in seconds. They add up to the makespan.
 
     Attributes:
-        used_s: How long the requests would have taken at full use of the limit; for a run, the
-            bound.
-        rate_wait_s: Idle while requests waited because of a rate or a pause.
-        seat_wait_s: Idle while requests waited for a seat elsewhere on their path.
-        backoff_s: Idle while requests waited before the next attempt.
-        rules_s: Idle while rules of the mode or the assignment kept episodes from starting there.
-        client_s: Idle while the client delayed requests or episodes: leases in transit, requests
-            about to be sent, episodes between two turns.
-        startup_s: Idle before the first full use.
-        tail_s: Idle because too few episodes were left.
-        misrouted_s: Only for a run: the time used by requests that a lane with lower prices could
-            have served. It delayed requests that had no other lane. For a limit it is 0, because
-            `used_s` includes this time. Its name in files is `detour_s`.
-        other_s: The rest. It arises because the bound treats requests of nearly the same length as
-            equal.
+        used_s: How long the requests would have taken if the limit had always been fully used. For
+            a run, this is the bound.
+        rate_wait_s: Idle time while requests waited because of a rate or a pause.
+        seat_wait_s: Idle time while requests waited for a seat of another limit on their path.
+        backoff_s: Idle time while requests waited before their next attempt.
+        rules_s: Idle time while rules of the mode or the assignment kept episodes from starting on
+            this limit's lanes.
+        client_s: Idle time while the client delayed requests or episodes: leases were in transit,
+            requests were about to be sent, or episodes were between two turns.
+        startup_s: Idle time before the limit was fully used for the first time.
+        tail_s: Idle time because too few episodes were left.
+        misrouted_s: The time used by requests that a lane with lower prices could have served.
+            These requests delayed others that had no alternative lane. Only a run has this part;
+            for a limit it is 0, because `used_s` includes the time. In files, the field is named
+            `detour_s`.
+        other_s: The remainder. It exists because the bound treats requests of nearly the same
+            length as equal.
     """
 
     used_s: float
@@ -71,13 +73,16 @@ _REASONS = Parts.__struct_fields__[1:-2]
 
 
 class LimitParts(msgspec.Struct, frozen=True):
-    """The parts of the makespan for one number of one limit, over all lanes that it bounds most.
+    """How the makespan splits up under one number of one limit, such as its `qps`.
+
+    The parts are computed over all lanes of the limit. `Attribution.limits` contains the limit only
+    if it is the most used one of some lane.
 
     Attributes:
         limit: The limit's name.
         kind: `workers`, `qps` or `rpm`.
-        lanes: The ids of the lanes on which no other limit was used more.
-        share: Its share of the bound, from 0 to 1; 0 if the limit does not bind.
+        lanes: The ids of the lanes on which this limit was the most used one.
+        share: The limit's share of the bound, from 0 to 1. It is 0 if the limit does not bind.
     """
 
     limit: str
@@ -88,11 +93,12 @@ class LimitParts(msgspec.Struct, frozen=True):
 
 
 class Attribution(msgspec.Struct, frozen=True):
-    """The parts of a run's makespan.
+    """How a run's makespan splits up, for the whole run and for each limit.
 
     Attributes:
         run: The parts for the whole run.
-        limits: The parts for each limit that bounds a lane most, the most used one first.
+        limits: The parts for each limit that is the most used one of some lane. The most used limit
+            comes first.
     """
 
     makespan_s: float
@@ -109,14 +115,14 @@ def attribute(
     end_s: float,
     restricted: bool,
 ) -> Attribution:
-    """Divide the makespan from `start_s` to `end_s` into its parts.
+    """Split the makespan from `start_s` to `end_s` into its parts.
 
     Args:
         log: All requests of the run; only the measured ones are used.
         limits: The limits of the log's lanes.
         bound: The bound from `run_bound`.
         start_s: The time of the first send, in monotonic seconds.
-        end_s: When the last episode ended, > start_s.
+        end_s: When the last episode ended, in monotonic seconds; later than `start_s`.
         restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
     from pytest_ultrapar.analysis.occupancy import Occupancy  # noqa: PLC0415 - with numpy
@@ -149,7 +155,8 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
     idle_s = occupancy.makespan_s - used_s
     reasons = occupancy.reasons(part, parts)
     whole = sum(reasons)
-    # A rate that was used in bursts may have been in use for longer than the bound requires.
+    # Scale the reasons, because they may not add up to the idle time. For example, a rate that was
+    # used in bursts may have been in use for longer than the bound requires.
     scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
     shares = [scale * reason for reason in reasons]
     known = dict(zip(_REASONS, shares, strict=True))
@@ -157,15 +164,16 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""The share of the bound that may be due to its classes, which use the time of their shortest
-request."""
+"""A difference up to this share of the bound is not counted as misrouted. The bound groups requests
+in classes and uses the shortest time of each class, and this causes small differences."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
-    """Return the mean over the binding limits, weighted by their shares.
+    """Return the parts for the whole run: the binding limits' mean, weighted by their shares.
 
-    These limits were in use for longer than the bound if requests took a lane although another lane
-    of their model had lower prices. At these prices, all requests together cost at least the bound.
+    If requests took a lane although another lane of their model had lower prices, these limits were
+    in use for longer than the bound. At these prices, all requests together cost at least the
+    bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
@@ -180,7 +188,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 def _last_episode(
     occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
 ) -> Parts:
-    """Return the parts if the longest episode sets the bound; they are the last episode's waits."""
+    """Return the parts if the longest episode sets the bound: the waits of the last episode."""
     waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Write and read `benchmark.json` in pytest-benchmark's own schema."""
+"""Make the content of `benchmark.json`, in pytest-benchmark's own schema."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _OPTIONS = {
 
 @cache
 def machine_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of this machine; waits 0.2 s for other programs."""
+    """Return pytest-benchmark's description of this machine; other programs take 0.2 s for this."""
     info: dict[str, Any] = pytest_benchmark_generate_machine_info()  # type: ignore[no-untyped-call]
     return info
 
 
 @cache
 def commit_info() -> dict[str, Any]:
-    """Return pytest-benchmark's description of the current commit; waits 0.04 s for git."""
+    """Return pytest-benchmark's description of the current commit; git takes 0.04 s for this."""
     info: dict[str, Any] = get_commit_info()  # type: ignore[no-untyped-call]
     return info
 
@@ -65,18 +65,19 @@ def benchmark_json(
     performance: Performance,
     now: datetime,
 ) -> dict[str, Any] | None:
-    """Return the whole file as plain values; None if no episode was completed.
+    """Return the content of the file as plain values, or None if no episode was completed.
 
-    In that case there is no file, because a sample must not be empty. The entries are
-    `<suite>[<mode>]`, `<suite>[<mode>-<model>]` and `<suite>/latency[<mode>]`. In modes other than
-    serial, there are also `<suite>[serial]` and `<suite>[serial-<model>]`, from a serial sample or
-    from the sum of the run's own service times. The names do not depend on a worker, a lane, a host
-    or the rest of the selection, so they stay comparable. Except for latencies, an entry has one
-    round, whose value is the seconds per case. So the ratio of any two entries is the ratio of
-    their rates.
+    Without a completed episode there is no file, because pytest-benchmark does not allow empty
+    samples. The entries are `<suite>[<mode>]`, `<suite>[<mode>-<model>]` and
+    `<suite>/latency[<mode>]`. In modes other than serial, there are also `<suite>[serial]` and
+    `<suite>[serial-<model>]`. Their times come from a serial sample or from the sum of the run's
+    own service times. The names do not depend on a worker, a lane, a host or the rest of the
+    selection, so entries of different runs can be compared. Except for latencies, each entry has
+    one round, and its value is the number of seconds per case. So dividing the values of two
+    entries compares their rates.
 
     The figures of the whole run are in the field `ultrapar`, which `run_speeds` reads. If the run
-    has one suite, they are also in the entry of all its cases.
+    has only one suite, they are also in the entry for all cases of that suite.
 
     Args:
         measures: The measures of the cases with a final grade.
@@ -84,7 +85,7 @@ def benchmark_json(
         n_planned: The number of planned cases by suite and model.
         statistics: The statistics of all cases.
         performance: The run's performance.
-        now: The time of the file, with a time zone.
+        now: The time to record in the file, with a time zone.
     """
     mode = manifest.mode
     suites, models = (sorted({key[place] for key in n_planned}) for place in (0, 1))
@@ -132,19 +133,19 @@ def benchmark_json(
 
 
 def note_tables_s(file: dict[str, Any], tables_s: float | None) -> None:
-    """Add the time of the tables to a whole file; it is not known before the file is made."""
+    """Add the time that the tables took; it is known only after the rest of the file is made."""
     for told in (file["ultrapar"]["runs"][0], file["benchmarks"][0]["extra_info"]):
         if "tables_s" in told:
             told["tables_s"] = tables_s
 
 
 def is_of(scope: Scope, suite: str, model: str) -> bool:
-    """Whether a case of this suite and model belongs to a scope."""
+    """Whether cases of this suite and model belong to the scope."""
     return scope[0] in {None, suite} and scope[1] in {None, model}
 
 
 def in_scope(scope: Scope) -> Callable[[Kind], bool]:
-    """Return `is_of` as a function of kinds of cases."""
+    """Return a function that tests with `is_of` whether a kind of case is in the scope."""
     return lambda kind: is_of(scope, kind.suite, kind.model)
 
 
@@ -174,7 +175,7 @@ def _entries(
 
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
-    """Return the field `repetitions`, by figure; empty if cells have no repetitions."""
+    """Return the field `repetitions`: figures by name; empty if cells have no repetitions."""
     n = n_repetitions(measures.cells())
     rows = [*measures.repeated()] if n > 1 else []
     found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
@@ -184,7 +185,7 @@ def _repetitions(measures: Measures) -> dict[str, Any]:
 
 
 def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator[Entry]:
-    """Yield the entry of a serial run, as estimated from a run in another mode."""
+    """Yield the entry that a serial run would have, as estimated from a run in another mode."""
     sample = statistics.sample
     if sample is not None:
         n, serial_s = sample.n, sample.duration_s
@@ -203,7 +204,7 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
 
 
 def _group(suite: str, model: str | None) -> str:
-    """Return the name of a group of comparable entries: the same cases in different modes."""
+    """Return the name of a group of comparable entries: the same cases run in different modes."""
     if suite.endswith(LATENCY_SUFFIX):
         return CASE_LATENCY
     return f"seconds per case: {suite}{f', {model}' if model is not None else ''}"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compact one run and print the names of the written files.
+    """Compact one run, and print the names of the files that were written.
 
     Returns:
-        0, or 4 after a message on standard error.
+        0 after success; 4 after an error, with a message on standard error.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",

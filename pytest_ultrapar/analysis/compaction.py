@@ -1,8 +1,8 @@
 """Make the tables, the benchmark JSON and the summary of a run from its journal.
 
-The journal is the only source. The other files can be made again at any time, by another version or
-after a crash. So everything that this module writes comes from the journal, the manifest or the
-planned cases.
+The journal is the only source. The other files can be made again from it at any time, even by
+another version or after a crash. So everything that this module writes comes from the journal, the
+manifest or the planned cases.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 50_000
-"""The maximum number of cases that are compacted at once, at 5 KB each. Larger runs are compacted
-in slices."""
+"""The maximum number of cases that are compacted at once. Each of them takes 5 KB of memory. Larger
+runs are compacted in slices."""
 SLICE = 10_000
-"""The number of cases in a slice. A slice's memory is freed, but most of it stays with the
-process."""
+"""The number of cases in a slice. The memory of a slice is freed after use, but most of it is not
+returned to the operating system."""
 
 
 def compact(
@@ -76,18 +76,19 @@ def compact(
 ) -> RunSummary:
     """Write the tables, the benchmark JSON and the summary of a run, and return the summary.
 
-    The journal is only read. Each file replaces an earlier one as a whole or not at all. So you can
-    stop this at any time, repeat it, and get the same rows.
+    The journal is not changed. Each file is replaced as a whole or not at all. So you can stop a
+    compaction at any time and repeat it, and you get the same rows.
 
     Args:
         run_dir: The directory of a finished or an interrupted run, with a manifest and planned
             cases.
-        written: Called with the number of cases in the tables and the number of all cases.
-        begun: The records that were read during the run.
+        written: Called with the number of cases written to the tables so far, and the number of all
+            cases.
+        begun: The records that were already read during the run, if any.
 
     Raises:
-        ResultsError: A file cannot be read, or a table, read back, contains different rows than
-            were written.
+        ResultsError: A file cannot be read, or the rows read back from a table differ from the rows
+            that were written.
     """
     with _alone(run_dir):
         return _compact(run_dir, written, begun)
@@ -143,7 +144,8 @@ def _compact(
             note_tables_s(benchmark, made.tables_s)
             write_whole(path, msgspec.json.encode(benchmark))
         elif not manifest.resumed:
-            # If a resumed run had nothing left to do, the file is from an earlier session.
+            # Keep the file of a resumed run that had nothing left to do: it is from an earlier
+            # session.
             path.unlink(missing_ok=True)
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
@@ -192,14 +194,15 @@ def _compact(
             # The earlier session's measurement is still valid.
             summary = _keep_speed(summary, earlier)
         if earlier is not None and earlier.digests == summary.digests:
-            # The rows are the same, and only the suite can compute these figures.
+            # Keep these figures, because only the suite can compute them, and the rows are the
+            # same.
             summary = msgspec.structs.replace(summary, figures=earlier.figures)
     write_summary(run_dir, summary)
     return summary
 
 
 def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
-    """Read the whole journal to its end."""
+    """Return the records of the whole journal, using those that were already read if possible."""
     if begun is not None:
         begun.read_new()
         if begun.fits(read_manifest(run_dir)):
@@ -223,11 +226,11 @@ def _go_through(
     beside: ThreadPoolExecutor,
     written: Callable[[int, int], None],
 ) -> tuple[Measures, RequestLog, Ends, Future[None]]:
-    """Write the rows of each slice while its figures are computed.
+    """Write the rows of each slice, and compute its figures at the same time.
 
     Returns:
-        The figures, requests and ends of all slices together, and the future that writes the last
-        slice.
+        The measures, the requests and the counts of how cases ended, over all slices, and the
+        future that writes the last slice.
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
@@ -236,8 +239,8 @@ def _go_through(
             written(min(n_before + n, taken.n_cases), taken.n_cases)
 
         ended = taken.ended()
-        # Compressing, reading back and syncing release the interpreter lock, so that the figures
-        # are computed at the same time. Both threads use these rows.
+        # Compressing, reading back and syncing release the GIL, so the figures can be computed at
+        # the same time. Both threads use these rows.
         spent = taken.tables.spent(ended)
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
         requests = taken.figures(ended, spent, measures)
@@ -246,7 +249,7 @@ def _go_through(
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
-            # Free them for the next slice.
+            # Free this memory before the next slice is loaded.
             del ended, spent, requests
     return measures, log, ends, writing
 
@@ -255,7 +258,7 @@ _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """Return the new summary with the speed and the limits of the earlier one. Pure."""
+    """Return the new summary with the speed and the limits of the earlier summary. Pure."""
     speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
     return msgspec.structs.replace(
         summary,
@@ -276,12 +279,13 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Only compactions write these files, so all of them are left over, even if another
-            # process has the same process id now.
+            # Only compactions write these files, and this one holds the lock. So all of them are
+            # left over, even if a running process now has the process id in a name.
             for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)
-            # Keep the temporary files of live sessions: one may be about to publish a manifest.
+            # Keep the temporary files of live sessions, because a session may be about to publish a
+            # manifest.
             sweep_temporaries(run_dir)
             yield
         finally:

@@ -2,10 +2,11 @@
 
     python -m pytest_ultrapar.analysis.compaction_child RUN [MODULE]
 
-It starts with the run. While the run needs most of the CPU, it prepares for the end: first it
-imports modules, and then it reads the journal as it grows. Until the run waits for it, it leaves
-the CPU to other processes (`CpuYield`, `Reader`). This module imports little, because the other
-modules take 75 ms of CPU. On a busy machine, this would delay the first request.
+The process is started at the beginning of the run. While the run needs most of the CPU, the process
+prepares for the end: it imports modules first, and then reads the journal as it grows. It leaves
+the CPU to other processes until the run waits for it (`CpuYield`, `Reader`). This module imports
+little at the top, because importing the other modules takes 75 ms of CPU time. On a busy machine,
+this would delay the first request.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.journal_scan import JournalScan
 
 FOLLOW = b"follow"
-"""The line that says that the run is planned and its journal begins."""
+"""The line that tells this process that the run is planned and that its journal begins."""
 _SAY_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.1
 _LOADED = (
@@ -40,30 +41,32 @@ _LOADED = (
     "pytest_ultrapar.analysis.plan.lower_bound",
     "scipy.special",
 )
-"""Modules that the end of the run needs. After the run has begun to wait, modules are loaded only
-when they are used."""
+"""Modules that are needed at the end of the run. Once the run waits, modules are no longer loaded
+in advance, but only when they are used."""
 _STEP_S = 0.002
-"""How long the process works before it checks again whether others want the CPU; a check takes 10
-us."""
+"""How long the process works before it checks again whether other processes want the CPU. A check
+takes 10 us."""
 _OTHERS_SHARE = 0.2
-"""Even on an idle machine, a step has no CPU for this share of its time, because of interrupts and
-file access."""
+"""Even on an idle machine, interrupts and file access keep a step off the CPU for up to this share
+of its time."""
 _BREAK = 10
-"""The length of a break, in steps: on a busy core, this process gets an eleventh of the time."""
+"""The length of a break, as a multiple of the step before it. On a busy core, this process
+therefore gets an eleventh of the time."""
 _LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
 
 def main() -> int:
-    """Compact the run in the command line, then call `at_end` of the module in the command line.
+    """Compact the run that the command line names, then call `at_end` of the named module.
 
-    After the line `follow` on the standard input, begin to read the journal as it grows. After the
-    next line, print the progress as JSON ([written cases, all cases]), and at the end the summary
-    that the parent waits for. Later work, such as a page, begins after one more line. If the input
-    ends before these lines, do not compact.
+    When the line `follow` arrives on standard input, begin to read the journal as it grows. When
+    the next line arrives, compact the run: print the progress as JSON (`[written cases, all
+    cases]`) and finally the summary that the parent waits for. After one more line, begin later
+    work, such as an HTML report. If standard input is closed before the line that starts the
+    compaction, do not compact.
 
     Returns:
-        0, or 4 after a message on standard error.
+        0 after success; 4 after an error, with a message on standard error.
     """
     run_dir, *afterwards = sys.argv[1:]
     begun = work_ahead(run_dir, CpuYield(line_from_parent), afterwards)
@@ -78,7 +81,8 @@ def main() -> int:
         summary = compact(Path(run_dir), _Saying(), begun)
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
         sys.stdout.buffer.flush()
-        # The parent may first add figures to the summary. An empty line means that it has ended.
+        # Wait for the parent, because it may first add figures to the summary. An empty line means
+        # that the parent has ended.
         while afterwards and line_from_parent(_LOOK_EVERY_S) is None:
             pass
         for module in afterwards:
@@ -90,13 +94,13 @@ def main() -> int:
 
 
 class _Saying:
-    """Reports the progress to the waiting process, at most twice a second."""
+    """Reports the progress to the parent process, at most twice a second."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
 
     def __call__(self, done: int, total: int) -> None:
-        """Report the number of written cases."""
+        """Report how many of all cases have been written."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _SAY_EVERY_S
@@ -107,20 +111,22 @@ class _Saying:
 class CpuYield:
     """Leave the CPU to other processes until the parent waits, and read the parent's lines.
 
-    A low priority would also leave the CPU to others. But only privileged processes may raise it
-    again, and at the end of a run, an import at the lowest priority takes half a minute on a busy
-    machine. So this process keeps its ordinary priority, and takes breaks between the modules of
-    `_LOADED` while others want the CPU. If there is only one core, it takes a break before each
-    imported module: for this, the object is also a finder in `sys.meta_path` that finds nothing.
+    A low priority would also leave the CPU to others. But only privileged processes may raise their
+    priority again. At the end of a run, an import at the lowest priority would take half a minute
+    on a busy machine. So this process keeps its ordinary priority. Instead it takes breaks between
+    the modules of `_LOADED` while others want the CPU. If there is only one core, it takes a break
+    before every single module that is imported. For this purpose, the object is also a finder in
+    `sys.meta_path` that finds nothing.
 
     Args:
-        hear: Waits for the parent's next line, for the given number of seconds. Returns the line,
-            an empty line if the parent has ended, or None if no line arrived.
+        hear: Waits for the parent's next line, at most for the given number of seconds. Returns the
+            line, an empty line if the parent has ended, or None if no line arrived in time.
         clock: Returns the wall time and the CPU time of this thread, in seconds.
 
     Attributes:
         follows: Whether there is a journal to follow.
-        is_awaited: Whether the parent waits for the tables; then there are no more breaks.
+        is_awaited: Whether the parent is waiting for the tables. From then on there are no more
+            breaks.
     """
 
     def __init__(
@@ -135,7 +141,7 @@ class CpuYield:
         self._step = clock()
 
     def find_spec(self, *_: object) -> None:
-        """Take a break if one is due, and leave the module to other finders."""
+        """Take a break if one is due, and let other finders find the module."""
         self.take()
 
     def take(self) -> bool:
@@ -153,7 +159,7 @@ class CpuYield:
         return self.is_awaited
 
     def rest(self, length_s: float) -> None:
-        """Do nothing for this time, or until the parent's next line.
+        """Do nothing for this time, or until the parent's next line arrives.
 
         Raises:
             SystemExit: The parent has ended.
@@ -183,8 +189,8 @@ def break_s(step_s: float, cpu_s: float) -> float:
     """Return how long the break after a step of work lasts. Pure.
 
     Args:
-        step_s: The duration of the step.
-        cpu_s: This process's CPU time in the step.
+        step_s: How long the step took, in seconds.
+        cpu_s: How much CPU time this process used in the step, in seconds.
     """
     if step_s - cpu_s <= _OTHERS_SHARE * step_s:
         return 0.0
@@ -194,12 +200,12 @@ def break_s(step_s: float, cpu_s: float) -> float:
 def work_ahead(
     run_dir: str, breaks: CpuYield, afterwards: Sequence[str] = ()
 ) -> JournalScan | None:
-    """Load modules for the end, and read the journal as it grows, until the parent waits.
+    """Load modules that the end needs, and read the growing journal, until the parent waits.
 
     Args:
         run_dir: The run directory.
         breaks: Decides when to leave the CPU to others.
-        afterwards: More modules to load for the end.
+        afterwards: More modules that the end needs.
 
     Returns:
         The records that were read so far; None if none were read or an error occurred.
@@ -208,26 +214,26 @@ def work_ahead(
         SystemExit: The parent has ended.
     """
     if len(os.sched_getaffinity(0)) == 1:
-        # On one core, each step would delay a request, above all the first one.
+        # With only one core, each step would delay a request, especially the first one.
         breaks.rest_until_told(planned=True)
         sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
 
-    # Do this before numpy is loaded: cpuinfo, which pytest-benchmark uses, forks.
+    # Do this before numpy is loaded, because pytest-benchmark uses cpuinfo, which forks.
     benchmark_json.machine_info()
     benchmark_json.commit_info()
-    breaks.rest(0.0)  # other programs used this time
+    breaks.rest(0.0)  # this time was used by other programs
     for module in (*_LOADED, *afterwards):
         if breaks.take():
             return None
-        # An error is raised again at the end, when the module is needed.
+        # Ignore errors here: they are raised again at the end, when the module is needed.
         with suppress(Exception):
             import_module(module)
     breaks.rest_until_told(planned=True)
     if breaks.is_awaited:
         return None
-    # An error here is raised again at the end, when the parent reads it. It is not raised again if
-    # its only cause was the unfinished journal.
+    # Only log an error here. The whole journal is read again at the end, and the error is then
+    # raised again, unless it occurred only because the journal was unfinished.
     try:
         return _follow(run_dir, breaks)
     except Exception as error:  # noqa: BLE001 - the journal is read again at the end
@@ -247,7 +253,7 @@ def _follow(run_dir: str, breaks: CpuYield) -> JournalScan:
 
     manifest = read_manifest(Path(run_dir))
     requests = [RequestClass(one, 1.0, 1) for one in {lane.model for lane in manifest.pool_lanes}]
-    # For some pools, the bound needs a solver, which takes 0.1 s to load.
+    # Load the solver that the bound needs for some pools; this takes 0.1 s.
     lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
     sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
     reader = Reader(JournalScan(Path(run_dir)))
@@ -259,10 +265,10 @@ def _follow(run_dir: str, breaks: CpuYield) -> JournalScan:
 class Reader(threading.Thread):
     """Reads the journal as it grows, at the lowest priority.
 
-    Only privileged processes may raise a priority again, so only this thread has the low priority.
-    `end` waits until this thread has finished its current record; the rest is then read at ordinary
-    priority. On systems on which threads have no priority of their own, the thread has the priority
-    of the process.
+    Only privileged processes may raise a priority again. So only this thread has the low priority,
+    and not the process. `end` waits until this thread has finished its current record. The caller
+    then reads the rest at ordinary priority. On systems where threads have no priority of their
+    own, this thread has the priority of the process.
     """
 
     def __init__(self, taken: JournalScan) -> None:
@@ -272,7 +278,7 @@ class Reader(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Read new records ten times a second until the end."""
+        """Read new records ten times a second until `end` is called."""
         if sys.platform == "linux":
             with suppress(OSError):  # a sandbox may forbid even this
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
@@ -298,12 +304,13 @@ class Reader(threading.Thread):
 if __name__ == "__main__":
     import gc
 
-    # The garbage collector takes 0.1 s, and finds few cycles in a process that ends soon.
+    # The garbage collector would take 0.1 s, and it finds few cycles in a process that ends soon.
     gc.disable()
-    # This process multiplies no matrices, and threads that do so would make forking unsafe.
+    # This process multiplies no matrices, and OpenBLAS's threads would make forking unsafe.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All files are written, and the parent waits; unloading numpy and scipy would take 0.1 s.
+    # All files are written, and the parent is waiting. An ordinary exit would take 0.1 s more,
+    # because it unloads numpy and scipy.
     os._exit(code)

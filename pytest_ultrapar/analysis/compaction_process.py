@@ -1,4 +1,4 @@
-"""Start and stop the process that compacts a run; the coordinator uses this module."""
+"""Start and stop the process that compacts a run. The coordinator uses this module."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _GO = b"go\n"
 
 
 class CompactionProcess:
-    """The process that compacts a run; it is started before there is anything to compact.
+    """The process that compacts a run. It is started before there is anything to compact.
 
-    It loads pyarrow and pytest-benchmark, and reads the machine's description. This takes 0.3 s of
-    CPU time, and as long again in waits for other programs. It costs nothing during a run that
-    mostly waits. Done at the end, it would add 0.4 s to every command.
+    It first loads pyarrow and pytest-benchmark, and collects the description of the machine. This
+    takes 0.3 s of CPU time, and another 0.3 s of waiting for other programs. It costs nothing
+    during a run that mostly waits, but at the end it would add 0.4 s to every command.
 
-    The process ends with `compact`, `rest` or `stop`, or if the process that started it ends.
+    The process ends after `compact`, `rest` or `stop`, or when the process that started it ends.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class CompactionProcess:
         Args:
             run_dir: The run directory.
             cwd: The suite's directory, because the benchmark JSON describes the commit there.
-            afterwards: The full names of modules. The process calls `at_end(run_dir)` of each of
-                them after the tables, as soon as `go_on` or `rest` is called; `rest` waits for
-                them.
+            afterwards: The full names of modules. After the tables, and as soon as `go_on` or
+                `rest` is called, the process calls `at_end(run_dir)` of each module. `rest` waits
+                for these calls.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
-        """Let the process read the journal during the run; the plan must be in the manifest.
+        """Let the process read the journal during the run; the manifest must contain the plan.
 
-        It reads while other processes do not need the CPU, so little is left for the end.
+        It reads only while no other process needs the CPU. So little is left to do at the end.
         """
         self._child.tell(FOLLOW + b"\n")
 
@@ -80,17 +80,18 @@ class CompactionProcess:
         If the process is killed, it is started again once.
 
         Args:
-            written: Called from time to time with the number of cases in the tables and the number
-                of all cases.
-            meanwhile: Called once, while the process works and the caller would only wait.
-            said: Called with a sentence if the process was killed.
+            written: Called from time to time with the number of cases written to the tables so far,
+                and the number of all cases.
+            meanwhile: Called once, while the process is working and the caller would otherwise only
+                wait.
+            said: Called with a sentence for the user if the process was killed.
 
         Raises:
-            ResultsError: The tables could not be made; the journal is unchanged, and the message
+            ResultsError: The tables could not be made. The journal is unchanged, and the message
                 shows how to try again.
         """
         if not self._child.is_alive:
-            # The process ended while it waited, but not because of this run's tables.
+            # The process ended while it was waiting, so this run's tables were not the cause.
             self._start_again()
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
@@ -115,7 +116,7 @@ class CompactionProcess:
     def _asked(
         self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
     ) -> tuple[RunSummary | None, int]:
-        """Return the summary; or None and the exit code, if the process ended without one."""
+        """Return the summary and 0; or None and the exit code if the process printed no summary."""
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
         try:
@@ -125,7 +126,7 @@ class CompactionProcess:
         except BaseException:
             self.stop()
             raise
-        with suppress(msgspec.DecodeError):  # a cut-off line is from a process that was killed
+        with suppress(msgspec.DecodeError):  # if the process was killed, its last line is cut off
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
                 if not self._afterwards:
@@ -137,7 +138,7 @@ class CompactionProcess:
         return None, code
 
     def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
-        """Return the summary as the process prints it; empty if it ends without a summary."""
+        """Return the line with the summary; empty if the process ends without a summary."""
         for line in self._child.lines():
             if not line.startswith(b"["):
                 return line
@@ -145,12 +146,12 @@ class CompactionProcess:
         return b""
 
     def go_on(self) -> None:
-        """Let the process begin the work after the tables: the run's files are now final."""
+        """Let the process begin the work that follows the tables: the run's files are now final."""
         if self._afterwards:
             self._child.tell(_GO)
 
     def rest(self) -> str | None:
-        """Wait for the work after the tables; return a sentence if it failed, otherwise None.
+        """Wait for the work that follows the tables; return a sentence if it failed, or None.
 
         Call it only once, after `compact`.
         """
@@ -167,11 +168,11 @@ class CompactionProcess:
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def kill(self) -> None:
-        """Kill the process at any time, without waiting for its end."""
+        """Kill the process without waiting for its end; this may be called at any time."""
         self._child.kill()
 
     def stop(self) -> None:
-        """Stop the process if it still waits. Idempotent."""
+        """Stop the process if it is still running. Idempotent."""
         self.kill()
         self._child.stop()
 

@@ -1,6 +1,6 @@
-"""Read a finished run for a later one: its graded cases, and data for estimates.
+"""Read what a later run needs from a finished run: its graded cases, and data for estimates.
 
-Reading tables loads pyarrow, so the coordinator reads them in another process.
+Because reading tables loads pyarrow, the coordinator reads them in another process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTEMPTS = (
     *("provider", "instance", "tokens_in", "tokens_out"),
 )
 _ROLE = "role"
-"""A column that is missing from runs of earlier versions."""
+"""A column that the tables of earlier versions do not have."""
 
 
 def earlier_in_subprocess(run_dir: Path) -> EarlierRun:

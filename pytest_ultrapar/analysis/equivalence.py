@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
-"""A change in a solved rate is ignored up to this size: 2 percentage points."""
+"""A solve rate may change by this much (2 percentage points) before the change counts."""
 SCORE_MARGIN_SD = 0.1
-"""The same for the mean of a score, in standard deviations of the score."""
+"""The mean of a score may change by this much before the change counts, in standard deviations of
+the score."""
 SCORE_MARGIN_LEAST = 0.01
-"""The smallest margin, as a share of the largest value: 0.01 for a score up to 1."""
+"""The smallest margin of a score, as a share of the score's largest value. For scores up to 1, it
+is 0.01."""
 ALL_MODELS = ""
 RATE = "solved_rate"
 
 
 class Answer(Repetition, Protocol):
-    """A graded case, as a row of `results` or as a measure."""
+    """A graded case: either a row of `results`, or a measure."""
 
     @property
     def model(self) -> str:
@@ -60,12 +62,13 @@ class ComparedFigure(msgspec.Struct, frozen=True):
         n: How many pairs of cases both runs graded; for a figure of cells, how many cells.
         base: The figure in the baseline.
         new: The figure in the other run.
-        low: The lower bound of new - base; the bounds are valid for all compared figures together.
+        low: The lower bound of new - base. Together with `high`, it is valid for all compared
+            figures at the same time.
         high: The upper bound of new - base.
-        margin: Differences up to this are ignored.
-        n_gained: How many cases only the new run solved; 0 unless the figure is the solved rate.
-        n_lost: How many cases only the baseline solved; 0 unless the figure is the solved rate.
-        chance: McNemar's p-value; None unless the figure is the solved rate.
+        margin: The largest difference that is ignored.
+        n_gained: How many cases only the new run solved; 0 unless the figure is the solve rate.
+        n_lost: How many cases only the baseline solved; 0 unless the figure is the solve rate.
+        chance: McNemar's p-value; None unless the figure is the solve rate.
     """
 
     model: str
@@ -82,14 +85,14 @@ class ComparedFigure(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the difference certainly exceeds the margin, at the given confidence."""
+        """Whether the interval of the difference is entirely outside the margin."""
         return (self.low is not None and self.low > self.margin) or (
             self.high is not None and self.high < -self.margin
         )
 
     @property
     def is_same(self) -> bool:
-        """Whether the difference is certainly within the margin, at the given confidence."""
+        """Whether the interval of the difference is entirely within the margin."""
         if self.low is None or self.high is None:
             return False
         return -self.margin <= self.low and self.high <= self.margin
@@ -99,12 +102,14 @@ class Equivalence(msgspec.Struct, frozen=True):
     """The comparison of two runs' answers to the same cases.
 
     Attributes:
-        verdict: `different` if a compared figure differs; `same` if each of them is within its
-            margin or no grade differs; otherwise `undecided`, because there are too few cases.
+        verdict: `different` if any compared figure differs; `same` if all figures are within their
+            margins, or if no grade changed. Otherwise it is `undecided`, because there are too few
+            cases.
         n: How many pairs of cases both runs graded.
         n_changed: How many pairs have different outcomes or scores.
-        looks: The compared figures of all models together, then of each model, by name.
-        text: One or two sentences.
+        looks: The compared figures: first for all models together, then for each model, sorted by
+            name.
+        text: The result in one or two sentences.
     """
 
     verdict: Verdict
@@ -117,9 +122,9 @@ class Equivalence(msgspec.Struct, frozen=True):
 def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
     """Compare the answers of two runs, judging by the grades.
 
-    The solved rate and every score are compared case by case, for all models together and for each
-    model. The verdict depends on 95 % intervals that are valid for all these comparisons together
-    (Bonferroni).
+    The solve rate and every score are compared case by case, first for all models together and then
+    for each model. The verdict depends on intervals that are valid at 95 % for all these
+    comparisons together (Bonferroni).
 
     Raises:
         ConfigError: No case was graded in both runs.
@@ -155,14 +160,14 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
 
 
 def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
-    """Return the pairs in which neither grade consists of scores only."""
+    """Return the pairs in which both grades say whether the case was solved."""
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
 def looks_at(
     model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE
 ) -> Iterator[ComparedFigure]:
-    """Compare graded pairs by their solved rate, if they have one, and by each common score."""
+    """Compare graded pairs by their solve rate, if they have one, and by each shared score."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
     for name in common_scores(pairs):
@@ -182,7 +187,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> ComparedFigure:
-    """Compare the mean of a score over the pairs (at least one) that have it in both runs."""
+    """Compare the mean of a score over the one or more pairs that have it in both runs."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]
@@ -211,9 +216,9 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure 
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Return each pair's cluster: its cell, if that has repetitions.
+    """Return each pair's cluster: its cell if the cell has repetitions, otherwise the pair alone.
 
-    Clusters that a suite's mark names are ignored here; only rules use them.
+    Clusters that are named by a suite's mark are ignored here. Only rules use them.
     """
     rows = [base for base, _ in pairs]
     return [
@@ -223,17 +228,17 @@ def _clusters(pairs: Sequence[Pair]) -> list[str]:
 
 
 def common_scores(pairs: Iterable[Pair]) -> list[str]:
-    """Return the sorted names of all scores that some case has in both runs."""
+    """Return the sorted names of all scores that at least one case has in both runs."""
     return sorted({name for base, new in pairs for name in base.scores.keys() & new.scores.keys()})
 
 
 def changed(base: Answer, new: Answer) -> bool:
-    """Whether the outcome or the scores of a case differ."""
+    """Whether the outcome or the scores of a case differ between the two runs."""
     return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
 
 
 def _distance(look: ComparedFigure) -> float:
-    """Return how far the interval is beyond the margin on either side, in units of its width."""
+    """Return how far the interval is beyond the margin on either side, relative to its width."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)

@@ -1,7 +1,7 @@
 """Read a run's journal record by record as it grows, so that little is left for the end.
 
-A record is decoded once and stored in columns, in the order of the journal. Which episode counts
-for a case is known only at the end; the rows are put in their final order then.
+Each record is decoded once and stored in columns, in the order of the journal. It is known only at
+the end which episode counts for a case. The rows are put in their final order then.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ class JournalScan:
 
     Args:
         run_dir: A run directory with a manifest and planned cases.
-        slices: The run's cases in slices, to read one slice at a time (`slices`); None to read all
-            cases at once.
+        slices: The run's cases in slices. The method `slices` then reads one slice at a time. None
+            to read all cases at once.
 
     Attributes:
-        cases: All planned cases, or the cases of the slice. Until `leave_out_others` is called,
-            they include cases that other hosts claimed.
+        cases: All planned cases, or the cases of the current slice. They include cases that other
+            hosts claimed, until `leave_out_others` is called.
         history: The records that were read so far, by case.
-        unreadable: Undamaged records of episodes that another version wrote.
-        tables: The rows of the records.
+        unreadable: Records of episodes that are undamaged, but were written by another version and
+            cannot be read.
+        tables: The table rows made from the records.
         layouts: For each test, the names by which its results are laid out.
 
     Raises:
@@ -71,7 +72,7 @@ class JournalScan:
         self._run_dir = run_dir
         self._slices = slices
         self.cases: list[Case] = [] if slices is not None else read_plan(run_dir)
-        # The case by its number, and the number by the case's id.
+        # Cases by number, and numbers by case id.
         self._of_number: list[Case] = []
         self._planned: dict[str, int] = {}
         self._alike: list[tuple[Any, ...]] = []
@@ -84,7 +85,8 @@ class JournalScan:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        # The key is the identity of the entry, which the history keeps alive.
+        # The key is the `id()` of an entry; it stays valid because the history keeps the entry
+        # alive.
         self._episodes: dict[int, StoredEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
@@ -108,7 +110,7 @@ class JournalScan:
         return Counter((case.suite, case.model) for case in self.cases)
 
     def said(self) -> set[str]:
-        """The names that `grade_values` returns for final grades; with slices, for all grades."""
+        """The names that `grade_values` returns for final grades (with slices, for all grades)."""
         if self._slices is not None:
             return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
@@ -119,7 +121,7 @@ class JournalScan:
         return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
 
     def slices(self) -> Iterator[Sequence[Case]]:
-        """Load one slice after another and yield its cases; or yield all cases at once.
+        """Load one slice after another and yield its cases; without slices, yield all cases.
 
         Raises:
             ResultsError: The journal cannot be read.
@@ -140,7 +142,7 @@ class JournalScan:
         self._log = self.new_log()
         self._episodes.clear()
         for position in slices.positions(cases):
-            # Skip a record that was removed in the meantime.
+            # Skip records that were removed in the meantime.
             with suppress(ResultsError):
                 self._take(position, decode_whole(self._reader.payload(position)))
 
@@ -161,13 +163,14 @@ class JournalScan:
         """Read the records that were written since the last call.
 
         Args:
-            stop: Called before each record; if it returns true, the rest is left for the next call.
+            stop: Called after each record. If it returns true, the other records are left for the
+                next call.
 
         Raises:
             ResultsError: The journal cannot be listed.
         """
         if not self._planned:
-            # Do not do this earlier, because the run needs the CPU when it begins.
+            # This is not done earlier, because the run needs the CPU at its beginning.
             self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
@@ -176,20 +179,21 @@ class JournalScan:
                 return
 
     def leave_out_others(self) -> None:
-        """Leave out the cases that other hosts of the run claimed; call this after the run's end.
+        """Leave out cases that other hosts of the run claimed; call this after the run's end.
 
         Raises:
             ResultsError: The claims of this host cannot be read.
         """
         self.cases = [*claimed_of(self._run_dir, self.cases)]
-        # Cases that other hosts took over also sent requests here.
+        # From now on, the other cases count as unplanned. This host may have sent requests for them
+        # before another host took them over.
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
         """Whether reading everything again under this manifest would give the same result.
 
-        It is false after damaged, removed or duplicate records. These are rare, and the result may
-        then depend on the order of the segments.
+        It is false if records are damaged, were removed or occur twice. This is rare, and the
+        result may then depend on the order of the segments.
 
         Raises:
             ResultsError: The journal cannot be listed.
@@ -203,9 +207,10 @@ class JournalScan:
         self._reader.close()
 
     def ended(self) -> list[Ended]:
-        """Return the cases with records: planned ones in their order, then the others.
+        """Return the cases that have records: the planned cases in their order, then the others.
 
-        The other cases and unfinished episodes sent requests, too, which may have been paid for.
+        The other cases and the unfinished episodes are included because their requests may have
+        cost money.
         """
         for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
             self._take(at, open_one)
@@ -230,14 +235,15 @@ class JournalScan:
         return Ended(number, grade, episodes, None, row)
 
     def figures(self, ended: Sequence[Ended], spent: Table, measures: Measures) -> RequestLog:
-        """Add the measure of each case that has a result; return the requests of all cases.
+        """Add the measures of cases with a result to `measures`; return the requests of all cases.
 
-        Both are in the order of the cases; a case's graded episode comes last in its requests.
+        Measures and requests are in the order of the cases. The requests of a case's graded episode
+        come after its other requests.
 
         Args:
             ended: The cases.
             spent: The figures of their graded episodes.
-            measures: The measures to extend.
+            measures: The measures to which the new ones are added.
         """
         own = [(one.number, one.grade) for one in ended if one.grade is not None]
         alike = [self._alike[number] for number, _ in own]
@@ -270,8 +276,8 @@ class JournalScan:
     def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
-                # Its checksum is correct, so another version wrote it: a single case must not
-                # prevent the tables from being made.
+                # The checksum is correct, so another version wrote the record. Make the tables
+                # without this case.
                 why = f"the journal record in {position} is from another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif (entry := self.history.add(position, record)) is not None:
@@ -283,5 +289,5 @@ class JournalScan:
 
 
 def _plan(manifest: Manifest) -> Manifest:
-    """Return the manifest as it was before the first request."""
+    """Return the manifest without the fields that change after the first request."""
     return msgspec.structs.replace(manifest, bound=None, lanes=[], segments={}, ended_at=None)

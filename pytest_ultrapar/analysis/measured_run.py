@@ -33,15 +33,15 @@ class CaseRow(NamedTuple):
     """A case with its final grade.
 
     Attributes:
-        timed: Whether it is included in the makespan and the latency: it was answered in the
-            measured session and is not in the serial sample. The times of other rows may be
+        timed: Whether the case is included in the makespan and the latency: it was answered in the
+            measured session, and is not in the serial sample. The times of other rows may be
             meaningless.
-        started_at: The time of its first lease, UTC.
-        scores: Its scores by name; empty unless it was graded.
-        cost: Its cost in the currency of its run, if known.
+        started_at: When the case got its first lease, in UTC.
+        scores: The case's scores by name; empty unless the case was graded.
+        cost: The case's cost in the currency of its run; None if unknown.
         cell: The cell's name from `cells_of`; empty if the case is alone in its cell.
-        cluster: `Case.cluster`.
-        labels: Its labels by name.
+        cluster: The case cluster, as in `Case.cluster`.
+        labels: The case's labels by name.
     """
 
     case_id: str
@@ -64,12 +64,12 @@ class CaseRow(NamedTuple):
 
     @property
     def graded(self) -> bool:
-        """Whether it is included in scores."""
+        """Whether the case is included in scores."""
         return self.outcome in GRADED
 
     @property
     def rated(self) -> bool:
-        """Whether it is included in solved rates."""
+        """Whether the case is included in solve rates."""
         return self.outcome in RATED
 
 
@@ -91,8 +91,9 @@ class Bench:
 
     Attributes:
         name: The name that the user gave.
-        run: The directory of the run that represents it: the run with the most requests in flight.
-        unmeasured: Why it has no measured speed-up; empty if it has one.
+        run: The directory of the run that represents the bench: the run with the most requests in
+            flight.
+        unmeasured: Why the bench has no measured speed-up; empty if it has one.
     """
 
     name: str
@@ -107,9 +108,9 @@ class MeasuredRun:
     Attributes:
         directory: The run's directory, with links resolved.
         cases: All planned cases.
-        speeds: Its speeds, from the benchmark file of its bench or from its own file; None if
-            neither can be read.
-        bench: The bench that the user named; None if the user named the run.
+        speeds: The run's speeds, from the benchmark file of its bench or of the run itself. None if
+            neither file can be read.
+        bench: The bench, if the user named a bench; None if the user named the run.
     """
 
     directory: Path
@@ -126,25 +127,25 @@ class MeasuredRun:
 
     @property
     def over(self) -> str:
-        """The mode of the run that measured the serial time; `serial` by default."""
+        """The mode of the run in which the serial time was measured; `serial` by default."""
         return self.speeds.over if self.speeds is not None else "serial"
 
     @property
     def basis(self) -> Basis:
-        """The source of the serial time of its speed-up."""
+        """The source of the serial time from which the run's speed-up is computed."""
         known = self.speeds.basis if self.speeds is not None else None
         return known or self.summary.statistics.basis
 
 
 def find_measured_run(name: str) -> MeasuredRun:
-    """Read a finished run, but not its rows.
+    """Read a finished run, but not the rows of its tables.
 
     Args:
-        name: The run's directory, its id below `.ultrapar`, or `latest`; or the name of a bench,
-            which means the bench's run with the most requests in flight.
+        name: The run's directory, the id of a run in `.ultrapar`, or `latest`; or the name of a
+            bench. A bench is represented by its run with the most requests in flight.
 
     Raises:
-        ConfigError: The run does not exist, is not finished or graded nothing, or a file is
+        ConfigError: The run does not exist, is not finished or has no graded case; or a file is
             missing, damaged or from another version.
     """
     directory, bench = Path(name), None
@@ -176,7 +177,7 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     """
     part = run.manifest.measured_part
     try:
-        # Runs of earlier versions have no prices, and this column is missing.
+        # In runs of earlier versions, the prices and this column are missing.
         columns = (*_COLUMNS, *(["cost"] if run.manifest.prices else []))
         raw = read_table(run.directory, "results", columns, beginning=(_SCORE, LABEL))
         cells, clusters = cells_of(run.cases), {case.case_id: case.cluster for case in run.cases}
@@ -221,7 +222,7 @@ def _find_bench(name: str) -> Bench | None:
 
 def _speeds(directory: Path, run_id: str) -> RunSpeeds | None:
     for path in (directory.parent / BENCHMARK_FILE, directory / BENCHMARK_FILE):
-        # Other programs may write files of that name next to a run.
+        # Ignore unreadable files: other programs may write files with this name next to a run.
         with suppress(ResultsError):
             found = next((one for one in read_speeds(path) if one.run_id == run_id), None)
             if found is not None:
@@ -278,7 +279,7 @@ def _compaction(directory: Path) -> str:
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
-    # If the record of an episode was damaged, all its times are null.
+    # If an episode's record was damaged, all times are null.
     started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
     outcome = values["outcome"]
     return CaseRow(

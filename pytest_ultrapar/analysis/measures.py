@@ -1,4 +1,4 @@
-"""The measures of graded cases, in columns, because a list takes five times the memory.
+"""The measures of graded cases, in columns: a list would take five times as much memory.
 
 All functions are pure.
 """
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class CaseMeasure(NamedTuple):
-    """One graded case, for comparisons of answers; figures of cells use only the first fields.
+    """One graded case, for comparisons of answers. Figures of cells use only its first fields.
 
     Attributes:
         case_id: The case's id; in figures of cells, any unique text.
-        timed: Whether throughput and latencies include it.
+        timed: Whether the case is included in throughput and latencies.
     """
 
     case_id: str
@@ -49,15 +49,15 @@ class CaseMeasure(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The fields that many measures have in common.
+    """A combination of values that many measures share.
 
     Attributes:
         names: The case's values for the names in the summary, as text.
-        own: Its test, and its values for the names by which the test's results are laid out.
-        cluster: `Case.cluster`.
+        own: The case's test, and its values for the names by which the test's results are laid out.
+        cluster: The case cluster, as in `Case.cluster`.
         cell: The cell's name from `repetitions.cells_of`; empty if the case is alone in its cell.
-        scored: Names of its scores, if it was graded.
-        completed: Whether it was answered; see `timing.is_completed`.
+        scored: The names of the case's scores; empty if it was not graded.
+        completed: Whether the case was answered; see `timing.is_completed`.
     """
 
     suite: str
@@ -77,11 +77,11 @@ _SERIAL_SPAN = ("serial_first_s", "serial_end_s")
 _SECONDS = (*_SPAN, *_SERIAL_SPAN, "service_s", "duration_s", "serial_s")
 _NUMBERS = ("number", "kind", "n_attempts", "sent_in", "sent_out", "units", "scores_at")
 _ROW = np.dtype([(name, "f8") for name in _SECONDS] + [(name, "i8") for name in _NUMBERS])
-"""The fields of a row. An unknown time is NaN, an unknown number is -1.
+"""The fields of a row. An unknown time is NaN; an unknown number is -1.
 
-A span lasts from the first send to the end, in monotonic seconds. It is unknown if nothing was
-sent. The makespan excludes the serial sample and an earlier, interrupted part of the run: the span
-of such a case is also unknown.
+The span of a case begins with its first send and ends with the case, in monotonic seconds. It is
+unknown if the case sent nothing. It is also unknown for cases that the makespan excludes: cases of
+the serial sample, and cases of an earlier, interrupted part of the run.
 """
 _NOTHING = {
     **dict.fromkeys(_SPAN, math.nan),
@@ -93,10 +93,10 @@ _NOTHING = {
 class Measures:
     """The measures of graded cases, in the order in which they were added.
 
-    A selection has its own rows, but shares the kinds.
+    A selection of measures has its own rows, but shares the kinds with the original.
 
     Attributes:
-        n_silent: Graded cases that sent no request, not even to roles.
+        n_silent: How many graded cases sent no request, not even to a role.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Measures:
         """Add the measures of graded cases; return which of them have a span.
 
         Args:
-            alike: For each case, the first fields of its kind.
+            alike: For each case, the fields of its kind from `suite` to `cell`.
             grades: The cases' final grades.
             spent: The figures of their episodes, from `TableSet.spent`.
             part: The part of the run that the makespan includes.
@@ -148,13 +148,14 @@ class Measures:
         """Add measures.
 
         Args:
-            kinds: The kind of each measure, as fields in the order of `Kind`.
-            columns: By name, the columns of `_ROW` that do not follow from others.
-            scores: All scores, in the order of their names in each kind.
+            kinds: The kind of each measure, as a tuple of the fields of `Kind`.
+            columns: The columns of `_ROW` by name, except for columns that are computed here.
+            scores: The scores of all measures, one measure after the other, in the order of
+                `Kind.scored`.
         """
         numbers, n = self._numbers, len(self.rows)
-        # Resize in place: a million rows come in slices, and copying all rows for each slice takes
-        # seconds.
+        # Resize the array in place. A million rows come in slices, and copying all rows for each
+        # slice would take seconds.
         self.rows.resize(n + len(kinds), refcheck=False)
         rows = self.rows[n:]
         rows["number"] = np.arange(n, n + len(kinds))
@@ -175,7 +176,7 @@ class Measures:
         return self.rows[name]
 
     def of(self, chosen: Mask | NDArray[np.int64]) -> Measures:
-        """Return the measures at the chosen positions; this object itself if all are chosen."""
+        """Return the measures at the chosen positions, or this object itself if all are chosen."""
         if chosen.dtype == bool and chosen.all():
             return self
         found = copy(self)
@@ -183,7 +184,7 @@ class Measures:
         return found
 
     def told(self, says: Callable[[Kind], bool]) -> Mask:
-        """Return the result of a function for the kind of each row."""
+        """Return for each row whether a function is true for the row's kind."""
         return cast("Mask", np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]])
 
     @property
@@ -220,13 +221,13 @@ class Measures:
         }
 
     def total(self, name: str) -> int | None:
-        """Add up a column of numbers; None if all of them are unknown."""
+        """Return the sum of the known numbers in a column; None if no number is known."""
         column = self.rows[name]
         known = column[column >= 0]
         return int(known.sum()) if len(known) else None
 
     def scores(self) -> Iterator[tuple[tuple[str, ...], Measures, Floats]]:
-        """Yield names of scores, the cases with exactly these scores, and their values by case."""
+        """Yield each set of score names, the cases with exactly these scores, and their values."""
         values = np.frombuffer(self._scores) if self._scores else np.empty(0)
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:
@@ -241,7 +242,7 @@ class Measures:
         return found
 
     def each(self, case_ids: Iterable[str]) -> Iterator[CaseMeasure]:
-        """Yield the measures one by one; `case_ids` are the ids of the cases."""
+        """Yield the measures one by one; `case_ids` gives their case ids in the same order."""
         for case_id, row, timed in zip(case_ids, self.rows, self.timed.tolist(), strict=True):
             kind, at = self.kinds[row["kind"]], int(row["scores_at"])
             scores = dict(zip(kind.scored, self._scores[at : at + len(kind.scored)], strict=True))
@@ -249,7 +250,7 @@ class Measures:
             yield CaseMeasure(*told, float(row["service_s"]), timed)
 
     def repeated(self) -> Iterator[CaseMeasure]:
-        """Yield each measure in the form that figures of cells use."""
+        """Yield each measure with only the fields that figures of cells use."""
         numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
         for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]

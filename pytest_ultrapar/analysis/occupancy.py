@@ -1,6 +1,6 @@
 """How a run's lanes were used over time, and why they were idle. All functions are pure.
 
-Only a compaction imports this module, because it needs numpy.
+This module needs numpy, so only compactions import it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _SLICES = 1000
 _FULL = 0.9
-"""A limit counts as full if this share of its seats is taken, because some seats are always
-changing hands."""
+"""A limit counts as full if this share of its seats is taken. It cannot be 1, because some seats
+are always being handed from one request to the next."""
 
 
 class Reasons(NamedTuple):
@@ -44,10 +44,12 @@ class _OnLimit(NamedTuple):
     """The measured requests on the lanes of a limit.
 
     Attributes:
-        models: The models of the lanes that have requests.
-        services_s: The seconds of each request that was served.
-        busy: For each slice, the total seconds for which requests were in flight.
-        held: For each slice, the seconds between leases and the sending of their requests.
+        models: The models of those lanes that have requests.
+        services_s: How long each served request took, in seconds.
+        busy: For each slice, how long requests were in flight, in seconds, added up over the
+            requests.
+        held: For each slice, how long requests had a lease but were not yet sent, added up in the
+            same way.
     """
 
     models: tuple[str, ...]
@@ -57,12 +59,12 @@ class _OnLimit(NamedTuple):
 
 
 class Occupancy:
-    """The measured requests of a run, by slices of its makespan.
+    """The measured requests of a run, divided into slices of its makespan.
 
     Args:
         log: All requests of the run.
         start_s: The time of the first send, in monotonic seconds.
-        end_s: When the last episode ended, > start_s.
+        end_s: When the last episode ended, in monotonic seconds; later than `start_s`.
         restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
 
@@ -96,10 +98,10 @@ class Occupancy:
         )
 
     def _states(self, own: RequestColumns) -> Floats:
-        """Return the states of a model's requests and episodes while they were not in flight.
+        """Return how long a model's requests and episodes were in each state except in flight.
 
-        Each row contains the seconds in each slice. The rows are in the order of `_Slices`, from
-        `rate` on.
+        There is a row for each state, in the order of the fields of `_Slices` from `rate` on. A row
+        contains the seconds spent in this state in each slice.
         """
         again, between = ~own.first & own.again, ~own.first & ~own.again
         return np.array(
@@ -125,7 +127,7 @@ class Occupancy:
         return 0 if own is None else len(own.services_s)
 
     def used_s(self, part: Resource) -> float:
-        """Return the seconds that requests need at full use of the limit, as in the bound, >= 0."""
+        """Return how long the requests take at full use of the limit, as in the bound; >= 0."""
         services_s = self._limits[part.limit].services_s
         if not part.is_rate:
             return float(services_s.sum()) / part.per_s
@@ -137,7 +139,7 @@ class Occupancy:
         return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
-        """Return the reasons why a limit was idle, in seconds of the whole limit."""
+        """Return how long a limit was idle for each reason: idle seat-seconds / seats."""
         own = self._limits[part.limit]
         seats = self._seats(part)
         states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))
@@ -149,7 +151,7 @@ class Occupancy:
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
     def last_episode(self, parts: Iterable[Resource]) -> Reasons:
-        """Return the waits of the measured episode that ended last, from the run's first send on.
+        """Return the waits, since the run's first send, of the measured episode that ended last.
 
         Args:
             parts: All limits; their load explains the time before the episode's first request.
@@ -174,10 +176,10 @@ class Occupancy:
         return Reasons(*map(sum, zip(own, self._before(last, parts), strict=True)))
 
     def _before(self, last: RequestColumns, parts: Iterable[Resource]) -> Reasons:
-        """Return why an episode's first request was not sent when the run sent its first request.
+        """Return why the first request of an episode was not sent at the very beginning of the run.
 
-        It was queued behind the waiting requests of its model. If no request waited and all its
-        limits had room, workers were still starting.
+        It was queued behind the waiting requests of its model. If no request was waiting and all
+        limits on its path had room, the workers were still starting.
         """
         lane = self._lanes[last.lane[0]]
         full = self._full(part for part in parts if part.limit in lane.limits)
@@ -201,12 +203,12 @@ class Occupancy:
             return None
         ended_s = np.where(columns.measured, columns.ended_s, -np.inf)
         episode = np.cumsum(columns.first)
-        # If several end at the same time, take the last one.
+        # If several requests end at the same time, take the last of them.
         at = len(ended_s) - 1 - int(ended_s[::-1].argmax())
         return columns.of(columns.measured & (episode == episode[at]))
 
     def _seats(self, part: Resource) -> float:
-        """Return how many requests in flight the limit allows (for a rate, by Little's law)."""
+        """Return how many requests in flight the limit allows. For a rate, use Little's law."""
         if not part.is_rate:
             return part.per_s
         services_s = self._limits[part.limit].services_s
@@ -230,7 +232,7 @@ class Occupancy:
         starting: NDArray[np.bool_],
         full_elsewhere: NDArray[np.bool_],
     ) -> tuple[Floats, ...]:
-        """Divide each slice's idle seats among possible users, the closest to sending first.
+        """Assign each slice's idle seats to possible users, the closest to sending first.
 
         The result is in the order of `Reasons`.
         """
@@ -247,7 +249,8 @@ class Occupancy:
         seat = served - rate
         client = held + between
         rules = startup = np.zeros(_SLICES)
-        # If a request waits for a free seat of this limit, the seat is changing hands.
+        # If a request waits although this limit has a free seat, the seat is being handed over to
+        # it.
         ours = np.where(full_elsewhere, 0.0, seat)
         if self._restricted:
             kept_free = now.busy + now.held < _FULL * seats
@@ -260,7 +263,7 @@ class Occupancy:
 
 
 class _Slices(NamedTuple):
-    """For each slice, the mean number of requests (or episodes) in each state."""
+    """For each slice, the mean number of requests or episodes in each state."""
 
     busy: Floats
     held: Floats
@@ -272,16 +275,17 @@ class _Slices(NamedTuple):
 
 
 _N_STATES = len(_Slices._fields) - 2
-"""How many states a model has: all except `busy` and `held`, which belong to a lane."""
+"""The number of states that belong to a model: all except `busy` and `held`, which belong to a
+lane."""
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    """Divide a part by the whole; 0 if the whole is 0."""
+    """Divide parts by wholes; the result is 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
-    """Return the first slice in which a limit was fully used; otherwise the fullest slice."""
+    """Return the first slice in which a limit was fully used, or else the fullest slice."""
     full = (slices.busy >= _FULL * seats) | (slices.rate + slices.seat > 0)
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
@@ -295,17 +299,17 @@ def seconds_by_slice(
     end_s: float,
     n: int,
 ) -> Floats:
-    """Return for each slice the seconds that periods spend in it, times their weights.
+    """Return for each slice how many seconds of the periods are in it, multiplied by their weights.
 
-    The time to compute a period does not depend on the period's length.
+    The computing time does not depend on how long the periods are.
 
     Args:
         from_s: When each period begins.
-        until_s: When each period ends; a period that ends before it begins is ignored.
+        until_s: When each period ends. A period that ends before it begins is ignored.
         weight: The weight of each period.
-        start_s: When the first slice begins; time outside all slices is cut off.
-        end_s: When the last slice ends, > start_s.
-        n: The number of slices, which have the same length, >= 1.
+        start_s: When the first slice begins. The parts of periods outside all slices are cut off.
+        end_s: When the last slice ends; later than `start_s`.
+        n: The number of slices, >= 1. All slices have the same length.
     """
     width_s = (end_s - start_s) / n
     begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)

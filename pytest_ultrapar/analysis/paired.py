@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 _MOST = 1e300
-"""If a value is larger, nothing is computed, because a sum of such values may overflow."""
+"""Nothing is computed from larger values, because their sum may overflow."""
 
 
 class Interval(NamedTuple):
-    """Bounds of an unknown number; infinite if too little is known."""
+    """Bounds of an unknown number. They are infinite if too little is known."""
 
     low: float
     high: float
 
     @property
     def known(self) -> tuple[float | None, float | None]:
-        """The bounds for tables and files: None for an infinite bound."""
+        """The bounds as tables and files show them: None instead of an infinite bound."""
         return (
             self.low if math.isfinite(self.low) else None,
             self.high if math.isfinite(self.high) else None,
@@ -48,7 +48,7 @@ def possible_range(values: Iterable[float]) -> Interval:
 
 
 def possible_change(values: Iterable[float]) -> Interval:
-    """Return the largest possible changes of a case's value, down and up, judging by its values."""
+    """Return how far a case's value can change, down and up, judging by all observed values."""
     low, high = possible_range(values)
     return Interval(low - high, high - low)
 
@@ -56,26 +56,26 @@ def possible_change(values: Iterable[float]) -> Interval:
 def mean_interval(
     values: Sequence[float], *, ends: Interval | None = None, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of the mean of the distribution from which the values were sampled.
+    """Return an interval for the mean of the distribution from which the values were sampled.
 
     It is Student's interval, adjusted for the skewness of the values: if the upper tail is longer,
     both ends move up.
 
-    Grades are often equal. If more than half of the values are equal, their spread does not show
-    rare other values: for example, 60 cases without a failure do not prove that 30 more would
-    succeed. If `ends` is given, one more value at each end is then included, and the interval is
-    Student's interval of all these values. When the values of 3 % of the cases dropped by 1, the
-    interval without `ends` missed this in 70 of 100 samples of 10 cases, and in 40 of 100 samples
-    of 30.
+    Grades are often equal. If more than half of the values are equal, their spread tells nothing
+    about rare other values: for example, 60 cases without a failure do not prove that 30 more would
+    succeed. If `ends` is given, one more value is then added at each end, and the result is
+    Student's interval of all these values. In a simulation, the values of 3 % of the cases dropped
+    by 1. The interval without `ends` missed this in 70 of 100 samples of 10 cases, and in 40 of 100
+    samples of 30.
 
     Args:
-        values: Differences of pairs, or any sample, in any order.
-        ends: The smallest and the largest possible value; None for values that never repeat, such
+        values: The differences of pairs, or any other sample, in any order.
+        ends: The smallest and the largest possible value. None for values that never repeat, such
             as times.
         confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        An infinite interval for fewer than two values; an interval of zero width if the values are
+        The interval. It is infinite for fewer than two values, and has zero width if all values are
         equal and `ends` is None.
 
     Source: P. Hall, On the removal of skewness by transformation, J. R. Stat. Soc. B 54 (1992)
@@ -97,7 +97,7 @@ def mean_interval(
 
 
 def _bent(reach: float, skew: float) -> float:
-    """Invert Hall's transformation; `skew` is the values' skewness divided by the root of n."""
+    """Invert Hall's transformation; `skew` is the skewness of the values over the root of n."""
     if abs(skew) < 1e-6:  # noqa: PLR2004 - a rounding error
         return reach
     return (math.cbrt(1 + skew * (reach - skew / 6)) - 1) * 3 / skew
@@ -113,9 +113,10 @@ def ratio_interval(
     """Return the ratio of two means, new / base, and its interval; None if base's mean is <= 0.
 
     Args:
-        base: One value of each case.
-        new: The other value of each case.
-        ends: The possible range of the differences, if these can repeat; see `mean_interval`.
+        base: The value of each case in the first run or sample.
+        new: The value of each case in the second one, in the same order.
+        ends: The possible range of the differences; None if differences never repeat. See
+            `mean_interval`.
         confidence: The confidence of the interval, 0 to 1.
 
     Source: W. G. Cochran, Sampling techniques, 3rd ed. (1977), ch. 6: the ratio's error is the
@@ -133,10 +134,10 @@ def ratio_interval(
 def typical_ratio(
     base: Sequence[float], new: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval] | None:
-    """Return the geometric mean of new / base over pairs, and its interval; None without a pair.
+    """Return the geometric mean of new / base over pairs, and its interval; None without pairs.
 
-    Long and short cases have the same weight, so this figure is the best one to show whether a
-    server became slower by some factor. Pairs with a zero are left out.
+    Long and short cases have the same weight. So this figure shows best whether a server became
+    slower by some factor. Pairs that contain a zero are left out.
     """
     logs = [
         math.log(after / before)
@@ -152,7 +153,7 @@ def typical_ratio(
 def rate_difference(
     n: int, n_gained: int, n_lost: int, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a rate's change, from the gains and losses among `n` pairs.
+    """Return an interval for the change in a rate, from the gains and losses among `n` pairs.
 
     The interval has a width even if no pair differs.
 
@@ -166,7 +167,7 @@ def rate_difference(
 
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
-    """Return the exact two-sided p-value of gains and losses that are at least this uneven.
+    """Return the exact two-sided p-value: the probability of gains and losses at least this uneven.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -179,10 +180,10 @@ def mcnemar(n_gained: int, n_lost: int) -> float:
 def quantile_interval(
     ordered: Sequence[float], share: float, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a quantile of the distribution from which sorted values were sampled.
+    """Return an interval for a quantile of the distribution from which sorted values were sampled.
 
     Returns:
-        An interval whose upper end is infinite if there are too few values: 100 values do not bound
+        The interval. Its upper end is infinite if there are too few values: 100 values do not bound
         the 99th percentile.
 
     Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1, with the normal
@@ -199,9 +200,9 @@ def quantile_interval(
 def difference_interval(
     base: float, base_interval: Interval, new: float, new_interval: Interval
 ) -> Interval:
-    """Return the interval of new - base, from both intervals as if they were independent.
+    """Return an interval for new - base, computed from both intervals as if these were independent.
 
-    If the pairs are correlated, the true interval is narrower, never wider.
+    The pairs may be correlated. The true interval is then narrower, never wider.
 
     Source: G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a general
         approach, Stat. Med. 27 (2008) 1693-1702.
@@ -213,7 +214,7 @@ def difference_interval(
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Adjust p-values: of the results below 0.05, at most 5 % are expected to be due to chance.
+    """Adjust p-values: at most 5 % of the results below 0.05 are expected to be due to chance.
 
     Source: Y. Benjamini, Y. Hochberg, Controlling the false discovery rate, J. R. Stat. Soc. B 57
         (1995) 289-300.
@@ -248,18 +249,19 @@ class Share:
 def clustered_share(
     hits: Iterable[tuple[Hashable, bool]], *, confidence: float = 0.95
 ) -> Share | None:
-    """Return the share of hits, with an interval that allows for dependence within clusters.
+    """Return the share of hits, and an interval that allows for dependence within clusters.
 
     It is Wilson's interval for the effective sample size, which is the number of cases divided by
-    the design effect. The design effect compares the scatter of the clusters' hits with the scatter
-    of independent cases. The width follows Student's t for the number of clusters. With one case in
-    each cluster, it is Wilson's interval itself. If the cases within each cluster have the same
-    result, a cluster counts as one case. If all cases have the same result, the scatter is unknown,
-    and each cluster also counts as one case.
+    the design effect. The design effect is the scatter of the clusters' hits, relative to the
+    scatter that independent cases would have. The width follows Student's t for the number of
+    clusters. If each cluster contains one case, the result is Wilson's interval itself. If the
+    cases within each cluster all have the same result, a cluster counts as one case. It also counts
+    as one case if all cases of all clusters have the same result, because the scatter is then
+    unknown.
 
-    In simulations with eight cases in each cluster, it contained the true value in 92 to 98 % of
-    the draws with 35 or more clusters. With 10 to 20 clusters and a share of 0.9, it was 86 % at
-    worst.
+    In simulations with eight cases in each cluster, the interval contained the true value in 92 to
+    98 % of the draws if there were 35 or more clusters. The worst result was 86 %, with 10 to 20
+    clusters and a share of 0.9.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585, without the factor for few clusters; E. L. Korn, B. I.
@@ -267,11 +269,11 @@ def clustered_share(
         estimated from survey data, Survey Methodology 24 (1998) 193-201, for Student's t.
 
     Args:
-        hits: The cluster of each case, and whether the case is a hit.
+        hits: For each case, its cluster and whether it is a hit.
         confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        None without cases.
+        The share and its interval; None without cases.
     """
     clusters = by_key(hits)
     n = sum(map(len, clusters.values()))
@@ -290,8 +292,8 @@ def clustered_share(
 
 def _effective(clusters: Iterable[Sequence[bool]], n: int, value: float) -> float:
     scatter = sum((sum(hits) - value * len(hits)) ** 2 for hits in clusters)
-    # Return at most the number of cases: by chance, the hits of few clusters may not scatter at
-    # all.
+    # Return at most the number of cases: if there are few clusters, their hits may happen not to
+    # scatter at all.
     return min(n, n * n * value * (1 - value) / scatter) if scatter else n
 
 
@@ -301,15 +303,15 @@ def clustered_mean_interval(
     ends: Interval | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """Return the interval of the mean as in `mean_interval`, with an allowance for dependent cases.
+    """Return an interval as `mean_interval` does, but allow for dependent cases.
 
-    If a cluster has several cases, two intervals are computed, and each end is the wider one. The
-    first is the interval of all values. The second is the interval over the clusters: the value of
-    a cluster is how far its cases together move the mean. So a cluster whose cases cancel each
-    other out by chance does not narrow the interval.
+    If any cluster has several cases, two intervals are computed. The first is the interval of all
+    values. The second is the interval over the clusters, where the value of a cluster is how far
+    its cases together move the mean. On each side, the result uses the end that is further out. So
+    it does not become narrower if the cases of a cluster happen to cancel each other out.
 
     Args:
-        values: The cluster and the value of each case.
+        values: For each case, its cluster and its value.
         ends: The same as for `mean_interval`.
         confidence: The confidence of the interval, 0 to 1.
     """

@@ -1,9 +1,10 @@
-"""The performance of a run on its pool: bound, efficiency, use of time, limits.
+"""How well a run used its pool: lower bound, efficiency, use of time, and limits.
 
 All functions are pure.
 
 The bound is the shortest time in which this pool could answer the same requests. It is computed
-from measurements, so it measures the schedule and not the speed of the provider.
+from the measured response times. So the comparison with the bound judges the schedule, not the
+speed of the provider.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run that do not describe its cases.
+    """The figures of a run that describe the run itself and not its cases.
 
     Attributes:
         peak_in_flight: The largest number of requests in flight at the same time.
@@ -39,20 +40,21 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
             or if a gateway's clients decided when to send. It is also None if limits were
             estimated: the pool file then states only ceilings, and a bound from ceilings is
             meaningless. The same applies to the next four attributes.
-        binding: The limit with the highest bound, such as `ideallab/key0 (qps)`.
+        binding: The limit whose own bound is the highest, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
         attribution: The parts of the makespan.
-        client_bound: Why the client, and not the pool, limited the run; empty if it did not.
-        audit: The highest load on each limit, according to the run's own records.
-        first_token: The seconds from sending to the first token, over all streams; None without
-            streams.
-        start_s: The seconds from the run's beginning to its first send. Like the next two
+        client_bound: How the client, and not the pool, limited the run; empty if the client did not
+            limit it.
+        audit: The highest load on each limit, as recorded by the run.
+        first_token: The distribution of the seconds from sending to the first token, over all
+            streams. None without streams.
+        start_s: The seconds from the beginning of the run to its first send. Like the next two
             attributes, it is None unless the whole run is one session on one host.
-        behind_s: The seconds from the end of the last episode to the end of the run, for tests and
-            for the shutdown of workers.
+        behind_s: The seconds from the end of the last episode to the end of the run. This time is
+            spent on tests and on the shutdown of workers.
         tables_s: The seconds that it took to make the tables and all figures after the run.
-        stalls: How many seconds code blocked the event loops of episodes, by place in the suite;
-            longest first.
+        stalls: For how many seconds code of the suite blocked the event loops of episodes, by place
+            in the suite. The longest time comes first.
         stretch: How much longer answers took with more requests in flight; None if unknown.
     """
 
@@ -72,20 +74,21 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> float | None:
-        """As in `Slowdown`."""
-        # If the client did not keep up, the times of the cases include its delays, too.
+        """The same as `Slowdown.alone`; None if the client limited the run."""
+        # If the client did not keep up, the times of the cases also include the client's delays.
         return None if self.stretch is None or self.client_bound else self.stretch.alone
 
 
 def performance(
     log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
-    """Compute the performance of a run, and its bound with the prices that prove the bound.
+    """Compute the performance of a run, and its bound with the prices that prove this bound.
 
     Args:
         log: All requests of the run, on the manifest's lanes.
         manifest: The run's manifest, which contains the limits.
-        span: From the first send to the last end of the measured episodes; None without episodes.
+        span: The time from the first send to the last end of the measured episodes. None without
+            episodes.
         engines: The load of each engine.
     """
     error_s = None if manifest.merged is None else manifest.merged.clock_error_s
@@ -140,18 +143,19 @@ def performance(
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
     """Return the shortest time in which the measured episodes could have been answered.
 
-    A request's service time is the time from sending to the answer. So a provider that is slower
-    under load increases the bound, and so does a client that reads answers late. Waits, back-off
-    and rate-limited requests are not included.
+    A request's service time is the time from sending to the answer. So the bound increases if a
+    provider is slower under load, or if the client reads answers late. Waits, back-off and
+    rate-limited requests are not included.
 
     Args:
         log: All requests of the run.
         limits: The limits of the log's lanes.
 
     Returns:
-        None if no measured request was served.
+        The bound; None if no measured request was served.
     """
-    # Do not import this at the top: code that prints a summary imports `Performance` without scipy.
+    # Do not import this at the top: code that prints a summary must be able to import `Performance`
+    # without loading scipy.
     from pytest_ultrapar.analysis.plan.lower_bound import lower_bound  # noqa: PLC0415
 
     requests = demand(log)
@@ -161,7 +165,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
-    """Return the measured requests that were served, in classes."""
+    """Return the measured requests that were served, grouped in classes."""
     from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
@@ -172,10 +176,10 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 
 
 def _longest_episode_s(log: RequestLog) -> float:
-    """Return the longest service time of a measured episode, the sum over its requests, in seconds.
+    """Return the longest service time of a measured episode (summed over its requests), in seconds.
 
-    If an episode's requests overlap, their dependencies are unknown, and only the longest one
-    counts. At least one episode is required.
+    If an episode's requests overlap, it is unknown which of them depend on others. Only the longest
+    request of such an episode counts. At least one episode is required.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -192,13 +196,14 @@ def _longest_episode_s(log: RequestLog) -> float:
 
 
 CLIENT_SHARE = 0.1
-"""If the client's own time is a larger share of the makespan, it hides the provider's speed."""
+"""If the client's own time is at least this share of the makespan, the run does not show the
+provider's speed."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
 BUSY = 0.9
-"""If one of these three is exceeded, the client was overloaded; the suite's own code was not just
-waiting between two turns. Event loops that keep up are 0.2 ms late on average, and overloaded loops
-are at least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
+"""If one of these three is reached, the client was overloaded, and the suite's own code was not
+just waiting between two turns. Event loops that keep up are 0.2 ms late on average. Overloaded ones
+are at least 15 ms late (measured with 3,000 cases of 200 ms on 300 seats and two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
@@ -209,7 +214,7 @@ _FEW_CORES = (
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
-    """Return the 95th percentile of the seconds from a lease to the sending; 0 without requests."""
+    """Return the 95th percentile of the seconds between lease and sending; 0 without requests."""
     columns = log.columns()
     delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
@@ -218,14 +223,15 @@ def dispatch_p95_s(log: RequestLog) -> float:
 def client_bound(
     attribution: Attribution, engines: Sequence[EngineSpent], dispatch_s: float
 ) -> str:
-    """Return a sentence if the client limited the run; otherwise return "".
+    """Return a sentence that says how the client limited the run, or "" if it did not.
 
-    If code of the suite blocked a loop for a tenth of the makespan, the client limited the run:
-    answers that cannot be read in the meantime look slow, so the client's share excludes this time.
+    If code of the suite blocked a loop for a tenth of the makespan, the client limited the run.
+    This is checked separately: answers that cannot be read in the meantime look slow, so the
+    client's share does not include this time.
 
     Args:
         attribution: The run's attribution.
-        engines: The load of each engine and of its processes, except workers that died.
+        engines: The load of each engine and of its processes, except for workers that died.
         dispatch_s: The result of `dispatch_p95_s`.
     """
     stalls = max((one.stalls for one in engines), key=lambda own: sum(own.values()), default={})
@@ -238,12 +244,13 @@ def client_bound(
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    # With too few cores, even an idle process waits at each step, so look at the process that used
-    # the most CPU.
+    # If there are too few cores, even a nearly idle process waits at each step. So look at the
+    # process that used the most CPU.
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))
-    # Several threads wait at the same time, and the waits of ended threads are unknown.
+    # Keep the wait between 0 and the rest of the time: several threads may wait at the same time,
+    # and the waits of ended threads are unknown.
     waits = max(0.0, min(waits, 1.0 - cpu))
     is_full = cpu + waits >= BUSY
     overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or is_full

@@ -1,12 +1,12 @@
 """Repetitions of a cell as one measurement: pass@k, pass^k, majority, and intervals over cells.
 
-Repetitions of a cell (the same test, parameters and model) repeat one question: if the question is
-hard, all of them tend to fail. So they form one cluster, like cases that a suite's mark declares
-dependent. Intervals are computed from the scatter between clusters.
+The repetitions of a cell (the same test, parameters and model) all ask the same question. If the
+question is hard, all of them tend to fail. So they form one cluster, like cases that a mark in the
+suite declares to be dependent. Intervals are computed from the scatter between clusters.
 
-Outcomes without a grade (`infra`, `error`, `skipped`) say nothing about the model and are excluded
-from every n, as everywhere else. Only `solved` counts as solved; `partial` does not. `scored` cases
-have only means.
+Outcomes without a grade (`infra`, `error`, `skipped`) say nothing about the model. As everywhere
+else, they are excluded from every n. Only `solved` counts as solved; `partial` does not. For
+`scored` cases, there are only means of scores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Repetition(Protocol):
-    """A case that has ended, as a row of `results` or as a measure."""
+    """A case that has ended: either a row of `results`, or a measure."""
 
     @property
     def case_id(self) -> str:
@@ -49,7 +49,7 @@ class Repetition(Protocol):
 
     @property
     def outcome(self) -> Outcome:
-        """The case's grade, or the reason why it was not graded."""
+        """The outcome of the case's grade, or the reason why the case was not graded."""
 
     @property
     def cell(self) -> str:
@@ -57,16 +57,16 @@ class Repetition(Protocol):
 
     @property
     def cluster(self) -> str | None:
-        """`Case.cluster`."""
+        """The case cluster, as in `Case.cluster`."""
 
 
 def question_of(case: Case) -> str:
-    """Return the case's test, model and parameters as text; it is equal for all repetitions."""
+    """Return the case's test, model and parameters as a text that all its repetitions share."""
     return f"{case.test} {case.model} {encode(case.params, order='sorted')!r}"
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """Return the cell of each case by case id: a text that only the cell's repetitions share.
+    """Return the cell of each case by case id: a text that only the repetitions of that cell share.
 
     If a case is alone in its cell, the text is empty.
     """
@@ -75,12 +75,12 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
         return dict.fromkeys([case.case_id for case in own], "")
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
-    # Keep one object per text, because 20,000 texts are compared often.
+    # Use one object for equal texts, because 20,000 texts are compared often.
     texts: dict[str, str] = {}
     for case in own:
         name = question_of(case)
-        # For a parameter that is not a plain value, `params` contains only its name. So two
-        # questions may have the same text; they then have the same repetitions, too.
+        # If a parameter is not a simple value, `params` contains only its name. So two questions
+        # may have the same text, and then every repetition number occurs twice.
         question = seen[name, case.repeat]
         seen[name, case.repeat] += 1
         text = f"{name} {question}"
@@ -90,7 +90,7 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
-    """Return the question of each case by case id; it is the same for all models."""
+    """Return the question of each case by case id. All models share the same questions."""
     found: dict[str, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
     seen: Counter[tuple[int, str]] = Counter()
@@ -108,23 +108,23 @@ def _cell(row: Repetition) -> str:
 
 
 def n_repetitions(cells: Iterable[str]) -> int:
-    """Return the largest number of repetitions that a cell has, graded or not.
+    """Return the largest number of repetitions of any cell, graded or not.
 
     Args:
         cells: The cell of each case; or a mapping from each cell to its number of cases.
     """
     found = Counter(cells)
-    # Each of these cases is alone in its cell.
+    # Cases without a name of a cell are each alone in their cell.
     n_alone = found.pop("", 0)
     return max(found.values(), default=min(n_alone, 1))
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:
-    """Return the cluster of each row: from the suite's mark, or its cell if the mark names none.
+    """Return the cluster of each row: the one in the suite's mark, if any, or else its cell.
 
-    If the mark names clusters, each repetition draws a new task, so repetitions depend on each
-    other only as much as cases do. If all rows belong to one cell, the repetitions are the sample:
-    independent draws of that cell.
+    If the mark names clusters, each repetition draws a new task. So the repetitions of a cell
+    depend on each other only as much as different cases do. If all rows belong to one cell, the
+    repetitions are regarded as a sample of independent draws from that cell.
     """
     found = [row.cluster or _cell(row) for row in rows]
     if len(set(found)) == 1 and rows[0].cluster is None:
@@ -135,16 +135,17 @@ def clusters_of(rows: Sequence[Repetition]) -> list[str]:
 def share_of(
     rows: Sequence[Repetition], hits: Sequence[bool], *, confidence: float = CONFIDENCE
 ) -> Share | None:
-    """Return the share of hits among graded rows, with an interval that allows for dependent rows.
+    """Return the share of hits among graded rows, and an interval that allows for dependent rows.
 
-    If no cluster contains repetitions of one cell, the interval is from `clustered_share`, so a run
-    without repetitions has the usual interval. Otherwise it is from `interval_over_clusters`.
+    If no cluster contains several repetitions of a cell, the interval comes from `clustered_share`.
+    So a run without repetitions has the usual interval. Otherwise the interval comes from
+    `interval_over_clusters`.
 
     Returns:
-        None without rows.
+        The share and its interval; None without rows.
     """
     if not any(row.cell or row.cluster for row in rows):
-        # With a million cases, cluster names would take 250 MB.
+        # Make no names of clusters: for a million cases, they would take 250 MB.
         return share_of_alone(sum(hits), len(hits), confidence=confidence)
     clusters = clusters_of(rows)
     cells = map(_cell, rows)
@@ -157,7 +158,7 @@ def share_of(
 
 
 def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Share | None:
-    """Do the same as `share_of` for `n` rows that are each their own cluster."""
+    """Do the same as `share_of` for `n` rows, each of which is a cluster of its own."""
     if not n:
         return None
     value = n_hits / n
@@ -168,22 +169,22 @@ def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Sh
 def mean_interval_of(
     rows: Sequence[Repetition], values: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a mean over rows, with an allowance for dependent rows.
+    """Return an interval for a mean over rows, allowing for dependent rows.
 
     Args:
-        rows: The rows with a value; empty if each row is its own cluster.
+        rows: The rows with a value; may be empty if each row is a cluster of its own.
         values: The value of each row.
         confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        An infinite interval for fewer than two values. If all values are 0 or one other value, the
-        interval is computed from the share of that value. If no value is negative, the lower end is
-        not negative either; if no value is positive, the upper end is not positive either. If there
-        are enough values to say, at this confidence, that the observed range contains the mean, the
-        interval stays within that range.
+        The interval. It is infinite for fewer than two values. If each value is either 0 or the
+        same other number, the interval is computed from the share of that number. If no value is
+        negative, the lower end is not negative either. If no value is positive, the upper end is
+        not positive either. The interval does not extend beyond the observed range if there are
+        enough values to say, at this confidence, that this range contains the mean.
     """
     ends = possible_range(values)
-    is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and the other
+    is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and one other number
     if is_rate and (share := share_of(rows, [*map(bool, values)], confidence=confidence)):
         return Interval(*sorted((ends.low or ends.high) * at for at in (share.low, share.high)))
     if any(row.cell or row.cluster for row in rows):
@@ -193,14 +194,14 @@ def mean_interval_of(
         found = mean_interval(values, ends=ends, confidence=confidence)
     if found == NOTHING_KNOWN:
         return found
-    is_few = 0.5 ** len(values) > (1 - confidence) / 2  # all values may lie on one side of the mean
+    is_few = 0.5 ** len(values) > (1 - confidence) / 2  # all values may be on one side of the mean
     low = found.low if is_few and ends.low else max(found.low, ends.low)
     high = found.high if is_few and ends.high else min(found.high, ends.high)
     return Interval(low, high)
 
 
 class SolvedChange(NamedTuple):
-    """How many pairs are solved on only one side, and the interval of the rate's change."""
+    """How many pairs have only one solved case, and an interval for the change."""
 
     n_gained: int
     n_lost: int
@@ -213,13 +214,13 @@ def solved_change(
     *,
     confidence: float = CONFIDENCE,
 ) -> SolvedChange:
-    """Return the change in the solved rate from the first to the second case of each pair.
+    """Return the change in the solve rate from the first to the second case of each pair.
 
-    The interval is computed as if pairs were independent, and widened if they are dependent.
+    The interval is computed as if the pairs were independent, and then widened if they are not.
 
     Args:
-        pairs: At least one pair; both cases of a pair are rated.
-        clusters: The cluster of each pair; if None, it is from `clusters_of`.
+        pairs: One or more pairs. Both cases of each pair must be rated.
+        clusters: The cluster of each pair; if None, `clusters_of` computes it.
         confidence: The confidence of the interval, 0 to 1.
     """
     solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in pairs]
@@ -238,7 +239,7 @@ def solved_change(
 def mean_change(
     clusters: Sequence[str], both: Sequence[tuple[float, float]], *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of the change in a mean, from pairs of values and the pairs' clusters."""
+    """Return an interval for the change in a mean, from pairs of values and the pairs' clusters."""
     changes = [(own, new - base) for own, (base, new) in zip(clusters, both, strict=True)]
     ends = possible_change(value for pair in both for value in pair)
     return clustered_mean_interval(changes, ends=ends, confidence=confidence)
@@ -250,28 +251,31 @@ _SHRINKAGE = 4.0
 def interval_over_clusters(
     clusters: Sequence[tuple[float, float]], n: int, confidence: float
 ) -> tuple[float, float]:
-    """Return bounds of the mean over clusters whose values are shares.
+    """Return an interval for the mean over clusters whose values are shares.
 
     This is Wilson's interval for the effective number of cases, with Student's t for the number of
     clusters. The effective number is the number of independent cases that would scatter as much as
-    the clusters do, and at most the real number. If few clusters show the rarer outcome, the
-    scatter itself is uncertain: one failing cell among 19 others may be a cell that always fails.
-    So the observed scatter is averaged with the largest possible one, in which each cluster counts
-    as one case. The weights are `J^2` and 4, where `J` is the number of clusters with the rarer
-    outcome. If all clusters agree, each counts as one case.
+    the clusters do, but never more than the real number. If few clusters show the rarer outcome,
+    the scatter itself is uncertain: one failing cell among 19 others may be a cell that always
+    fails. So the observed scatter is averaged with the largest possible scatter, which results if
+    each cluster counts as one case. The weights are `J^2` and 4, where `J` is the number of
+    clusters with the rarer outcome. If all clusters have the same result, each counts as one case.
 
-    In 2,000 simulated runs (chances of cells from a beta distribution, correlations of 0.1 to 0.8,
-    3 to 10 repetitions), 95 % intervals contained the true value as follows:
+    This was tested on 2,000 simulated runs. The chances of their cells were drawn from a beta
+    distribution, with correlations of 0.1 to 0.8 and 3 to 10 repetitions. This is how often the 95
+    % intervals contained the true value:
 
-    - a solved rate of 0.3 to 0.7: in 93.6 to 97.0 % with 20 to 100 cells, in 96.5 to 98.8 % with
-      10;
-    - a rate of 0.05, 0.1, 0.9 or 0.95: in 94.2 to 98.7 % with 20 to 100 cells, in 97.0 to 99.3 %
-      with 10 (with the observed scatter alone, 87.4 % at worst);
+    - a solve rate of 0.3 to 0.7: in 93.6 to 97.0 % of the runs with 20 to 100 cells, and in 96.5 to
+      98.8 % with 10 cells;
+    - a solve rate of 0.05, 0.1, 0.9 or 0.95: in 94.2 to 98.7 % with 20 to 100 cells, and in 97.0 to
+      99.3 % with 10 cells (87.4 % at worst if only the observed scatter is used);
     - pass@k and pass^k between 0.05 and 0.95: in 92.6 to 99.0 % with 20 to 100 cells.
 
-    The interval is too narrow for 10 cells if 9 of 10 repetitions are solved in 8 cells and 0 in
-    the other 2 (90 %). It is also too narrow for shares so small that even twice as many cells
-    would contain less than one such cell on average (85 % for a share of 0.008 and 20 cells).
+    The interval is too narrow in two situations. In the first, 9 of 10 repetitions are solved in 8
+    of 10 cells, and 0 in the other 2 cells. The interval then contains the true value in 90 % of
+    the runs. In the second, the share is so small that even twice as many cells would contain, on
+    average, less than one cell with the rarer outcome. For a share of 0.008 and 20 cells, the
+    interval contains it in 85 %.
 
     Args:
         clusters: The weight (a number of cases or cells) and the value of each cluster.
@@ -280,10 +284,11 @@ def interval_over_clusters(
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585; E. L. Korn, B. I. Graubard, Confidence intervals for
-        proportions with small expected number of positive counts estimated from survey data,
-        Survey Methodology 24 (1998) 193-201; E. Miller, Adding error bars to evals, arXiv
-        2411.00640 (2024), clustered standard errors. L. Kish, Survey sampling (1965): how many
-        equal clusters the unequal ones are worth. The averaging of the scatter is our own.
+        proportions with small expected number of positive counts estimated from survey data, Survey
+        Methodology 24 (1998) 193-201; E. Miller, Adding error bars to evals, arXiv 2411.00640
+        (2024), clustered standard errors. L. Kish, Survey sampling (1965), for the number of equal
+        clusters that unequal ones are worth. The averaging of the scatter is not from the
+        literature.
     """
     total = math.fsum(weight for weight, _ in clusters)
     value = math.fsum(weight * share for weight, share in clusters) / total
@@ -303,11 +308,11 @@ def interval_over_clusters(
 
 
 def _spread(amounts: Sequence[float]) -> float:
-    """Return over how many clusters an amount above 0 would be spread if it were spread evenly.
+    """Return the number of equal amounts that are as spread out as these; one must be > 0.
 
     Source: L. Kish, as above.
     """
-    most = max(amounts)  # the amounts are divided by it, since 1e-200 squared is 0
+    most = max(amounts)  # divide by it, because 1e-200 squared is 0
     return math.fsum(amount / most for amount in amounts) ** 2 / math.fsum(
         (amount / most) ** 2 for amount in amounts
     )
@@ -325,7 +330,7 @@ def figures_of_cells(n: int) -> tuple[str, ...]:
 def repetitions_of(figure: str) -> int | None:
     """Return how many graded repetitions a figure of cells requires: k, or 1 for `majority`.
 
-    Return None for other figures.
+    Return None for a figure of another kind.
     """
     if figure == MAJORITY:
         return 1
@@ -336,12 +341,13 @@ def repetitions_of(figure: str) -> int | None:
 def pass_at(k: int, n: int, c: int) -> float:
     """Return the chance that at least one of `k` repetitions drawn from a cell's `n` is solved.
 
-    This is an unbiased estimate of `1 - (1 - p)^k` for a cell whose chance to be solved is p.
+    This is an unbiased estimate of `1 - (1 - p)^k`, where `p` is the chance that a repetition of
+    the cell is solved.
 
     Args:
-        k: The number of drawn repetitions, at least 1.
-        n: The number of graded repetitions, at least `k`.
-        c: How many of these are solved.
+        k: How many repetitions are drawn, at least 1.
+        n: How many repetitions of the cell are graded, at least `k`.
+        c: How many of the `n` are solved.
 
     Source: M. Chen et al., Evaluating large language models trained on code, arXiv 2107.03374
         (2021), section 2.1.
@@ -353,7 +359,7 @@ def pass_at(k: int, n: int, c: int) -> float:
 def pass_all(k: int, n: int, c: int) -> float:
     """Return the chance that all of `k` repetitions drawn from a cell's `n` >= k are solved.
 
-    This is an unbiased estimate of `p^k`.
+    This is an unbiased estimate of `p^k`, where `p` is the chance that a repetition is solved.
 
     Source: S. Yao et al., tau-bench: a benchmark for tool-agent-user interaction in real-world
         domains, arXiv 2406.12045 (2024).
@@ -362,7 +368,7 @@ def pass_all(k: int, n: int, c: int) -> float:
 
 
 class _Tally(NamedTuple):
-    """A cell's `n` repetitions: `n_graded` of them are graded, and `n_solved` of these solved."""
+    """How many repetitions a cell has, and how many of them are graded and solved."""
 
     n: int
     n_graded: int
@@ -370,7 +376,7 @@ class _Tally(NamedTuple):
 
 
 def _tallies(repetitions: Iterable[tuple[str, Outcome]]) -> dict[str, _Tally]:
-    """Return the tally of each cell; a repetition is given as its cell and its outcome."""
+    """Count the repetitions of each cell. Each repetition is given as its cell and its outcome."""
     return {
         cell: _Tally(len(own), sum(each in RATED for each in own), own.count("solved"))
         for cell, own in by_key(repetitions).items()
@@ -389,16 +395,16 @@ def _value(figure: str, cell: _Tally) -> float | None:
 
 
 class CellShare(NamedTuple):
-    """A figure over cells.
+    """A figure that is computed over cells.
 
     Attributes:
-        value: The mean over the included cells.
+        value: The mean of the figure over the included cells.
         n: How many cells are included; at least one.
-        n_left_out: How many cells have too few graded repetitions.
-        interval: The interval of `value` for other cells of this kind, or for the same cell if
-            there is only one. If a mark names clusters, the interval is for other draws of these
-            cells. It is then infinite for `majority`, and if k is more than half of the
-            repetitions, because no tested interval is valid there.
+        n_left_out: How many cells are left out because they have too few graded repetitions.
+        interval: The interval in which to expect `value` for other cells of this kind, or for the
+            same cell if there is only one. If a mark names clusters, it is the interval for new
+            draws of these cells. It is then infinite for `majority`, and for any `k` above half of
+            the repetitions: no tested interval is valid for these.
     """
 
     value: float
@@ -410,16 +416,17 @@ class CellShare(NamedTuple):
 def cell_share(
     figure: str, rows: Sequence[Repetition], *, confidence: float = CONFIDENCE
 ) -> CellShare | None:
-    """Compute a figure of cells; each cell has the same weight.
+    """Compute a figure over cells. All cells have the same weight.
 
     Args:
-        figure: `pass@K`, `pass^K` or `majority`: the share of cells with more than half of their
-            graded repetitions solved, among cells with more than half of the repetitions graded.
+        figure: `pass@K`, `pass^K` or `majority`. The last is the share of cells in which more than
+            half of the graded repetitions are solved. It includes only cells in which more than
+            half of all repetitions are graded.
         rows: All repetitions of the cells, graded or not.
         confidence: The confidence of the interval.
 
     Returns:
-        None if no cell has enough graded repetitions.
+        The figure; None if no cell has enough graded repetitions.
     """
     tallies = _tallies((_cell(row), row.outcome) for row in rows)
     known = {
@@ -471,12 +478,12 @@ def _interval_of_one(
     assert k is not None
     chances = wilson_interval(cell.n_solved, cell.n_graded, critical_z(confidence))
     low, high = (1 - (1 - p) ** k if "@" in figure else p**k for p in chances)
-    # For some k, the estimate is always 0 or 1 and does not depend on the chance.
+    # Include the estimate: for some k, it is always 0 or 1 and does not depend on the chance.
     return min(low, value), max(high, value)
 
 
 def _draws_tell(figure: str, cells: Iterable[_Tally]) -> bool:
-    """Whether repetitions with new draws suffice for an interval: k must be at most half of n."""
+    """Whether each cell has enough repetitions with new draws for an interval (`n >= 2 * k`)."""
     k = repetitions_of(figure)
     return figure != MAJORITY and all(2 * (k or 1) <= cell.n_graded for cell in cells)
 
@@ -487,10 +494,11 @@ def _moves(
     tallies: Mapping[str, _Tally],
     known: Mapping[str, float],
 ) -> list[float]:
-    """Return how far each repetition moves a mean over cells, to first order; the sum is 0.
+    """Return how far each repetition moves a mean over cells, to first order; the sum of all is 0.
 
-    If each repetition draws a new task, the repetitions are the sample. A repetition moves its
-    cell's figure by the slope of `1 - (1 - p)^k`, or of `p^k`, at the cell's solved share.
+    If each repetition draws a new task, the repetitions are the sample. A repetition then moves its
+    cell's figure by the slope of `1 - (1 - p)^k`, or of `p^k`. The slope is taken at the solved
+    share of the cell.
 
     Source: like the delete-one jackknife of a U-statistic; W. Hoeffding, A class of statistics with
         asymptotically normal distribution, Ann. Math. Stat. 19 (1948) 293-325 (projection).
@@ -510,15 +518,17 @@ def _moves(
 
 
 class CellChange(NamedTuple):
-    """The change in a figure of cells, cell by cell.
+    """The change in a figure over cells, from one run to the other, compared cell by cell.
 
     Attributes:
-        base: The baseline's figure, over the cells that both runs have.
+        base: The baseline's figure, over the cells that are in both runs and have enough graded
+            repetitions.
         new: The new run's figure over the same cells.
-        n: The number of these cells, at least one.
-        n_left_out: How many cells have too few graded repetitions in either run.
+        n: How many cells these are; at least one.
+        n_left_out: How many cells are left out because they have too few graded repetitions in one
+            of the runs.
         interval: The interval of `new - base`.
-        alike: Whether no cell changed.
+        alike: Whether the figure is the same in every cell.
     """
 
     base: float
@@ -532,18 +542,18 @@ class CellChange(NamedTuple):
 def cell_change(
     figure: str, pairs: Sequence[tuple[Repetition, Repetition]], *, confidence: float = CONFIDENCE
 ) -> CellChange | None:
-    """Compute the change in a figure of cells between two runs; see `cell_share`.
+    """Compute how a figure over cells changed between two runs; see `cell_share`.
 
-    Only the repetitions of a cell that both runs have are used; its n is the number of grades in
-    each run.
+    Only repetitions that are in both runs are used. The `n` of a cell is the number of them that
+    the run graded.
 
     Args:
         figure: The same as for `cell_share`.
-        pairs: Each repetition in both runs, graded or not.
+        pairs: Each repetition in the first and in the second run, graded or not.
         confidence: The confidence of the interval.
 
     Returns:
-        None if no cell has enough graded repetitions in both runs.
+        The change; None if no cell has enough graded repetitions in both runs.
     """
     tallies = (
         _tallies((_cell(base), base.outcome) for base, _ in pairs),
@@ -589,7 +599,7 @@ def _changes_by_draw(
     tallies: tuple[Mapping[str, _Tally], Mapping[str, _Tally]],
     known: Mapping[str, tuple[float, float]],
 ) -> list[tuple[str, float]]:
-    """Return each repetition's cluster and how far it moved the figure; empty if unknown."""
+    """Return each repetition's cluster and its effect on the figure's change; empty if unknown."""
     if not all(_draws_tell(figure, (own[cell] for cell in known)) for own in tallies):
         return []
     moves = []

@@ -1,4 +1,4 @@
-"""All requests of a run in columns, and an audit of the limits. All functions are pure."""
+"""Store all requests of a run in columns, and audit its limits. All functions are pure."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ if TYPE_CHECKING:
 
 
 class RequestColumns(NamedTuple):
-    """Requests as numpy arrays, in the order of their log.
+    """Requests as numpy arrays, one element per request, in the order of the log.
 
-    The times from `before_s` to `ended_s` are monotonic seconds of the host, in ascending order.
+    For each request, the times from `before_s` to `ended_s` are in ascending order. They are
+    monotonic seconds of the host.
 
     Attributes:
         lane: The index of the request's lane in `RequestLog.lanes`.
-        measured: Whether the makespan includes it.
-        first: Whether it is the first request of its episode; the others follow in the log.
-        served: Whether a model worked on it; false if the request was rate limited.
-        again: Whether it repeats the previous request.
-        before_s: When the previous request of its episode ended; `asked_s` for the first one.
-        asked_s: When it asked for a lease.
+        measured: Whether the makespan includes the request.
+        first: Whether it is the first request of its episode. The other requests of the episode
+            follow it.
+        served: Whether a model worked on it. This is false if the request was rate limited, for
+            example.
+        again: Whether it sends the previous request again.
+        before_s: When the previous request of its episode ended. For a first request, this is
+            `asked_s`.
+        asked_s: When a lease was requested for it.
         granted_s: When it got the lease.
         sent_s: When it was sent.
         ended_s: When it was answered, or when the run gave up on it.
-        rate_share: The share of its wait for the lease that was for a rate and not for a seat.
-        tokens: Its tokens in and out, as far as the provider reported them.
-        sent_at_s: When it was sent by the wall clock, in seconds since the epoch.
+        rate_share: The share of its wait for the lease that was due to a rate and not to a seat.
+        tokens: Its input and output tokens together, as far as the provider reported them.
+        sent_at_s: When it was sent according to the wall clock, in seconds since the epoch.
     """
 
     lane: NDArray[np.int64]
@@ -64,15 +68,15 @@ class RequestColumns(NamedTuple):
     sent_at_s: Floats
 
     def of(self, chosen: NDArray[np.bool_]) -> RequestColumns:
-        """Select some of the requests; return this object itself if all are chosen."""
+        """Return the chosen requests, or this object itself if all of them are chosen."""
         if chosen.all():
             return self
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
     def on(self, lanes: Sequence[int]) -> RequestColumns:
-        """Select the requests on some lanes, given by index."""
-        import numpy as np  # noqa: PLC0415 - code without numpy reads the types here
+        """Return the requests on some lanes, which are given by index."""
+        import numpy as np  # noqa: PLC0415 - other code imports the types here without numpy
 
         return self.of(np.isin(self.lane, lanes))
 
@@ -83,17 +87,17 @@ _TYPES = ("i4", *["?"] * 4, *["f8"] * 6, "i8", "f8")
 
 
 class RequestLog:
-    """Collects the requests of episodes, at 72 bytes each.
+    """Collects the requests of episodes, at 72 bytes per request.
 
     Args:
-        lanes: All lanes of the run. Requests on other lanes are left out; a session with another
-            pool sent them.
-        from_us: Microseconds since the epoch. Earlier episodes are left out, because their
-            monotonic clock may be a different one.
+        lanes: All lanes of the run. Requests on other lanes are left out, because a session with
+            another pool sent them.
+        from_us: Microseconds since the epoch. Episodes that began earlier are left out, because
+            their monotonic clock may be a different one.
 
     Attributes:
-        lanes: The same lanes.
-        from_us: The same time.
+        lanes: The lanes that were passed in.
+        from_us: The time that was passed in.
         first_token_s: The seconds from sending to the first token, for each stream with tokens.
     """
 
@@ -117,18 +121,18 @@ class RequestLog:
         return np.frombuffer(self._rows, types)
 
     def columns(self) -> RequestColumns:
-        """Return all requests; callers must not change them."""
+        """Return all requests. Callers must not change the arrays."""
         if self._columns is None or len(self._columns.lane) < len(self):
             table: Any = self._table()
             self._columns = RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
         return self._columns
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
-        """Return the same requests in another order.
+        """Return these requests in another order, as a new log.
 
         Args:
-            parts: The requests of each wanted episode, as returned by `add`.
-            measured: The indexes of the episodes that the makespan includes.
+            parts: The requests of each wanted episode, as returned by `add`, in the new order.
+            measured: Which of these episodes the makespan includes, as indexes into `parts`.
         """
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -152,8 +156,8 @@ class RequestLog:
         """Add the requests of one episode; return their range.
 
         Args:
-            episode: Any episode that has ended, even one that does not count.
-            measured: Whether the makespan includes it.
+            episode: Any episode that has ended, even if it does not count.
+            measured: Whether the makespan includes the episode.
         """
         begin = len(self)
         if episode.started_at_us < self.from_us:
@@ -202,8 +206,8 @@ _COLUMNS = {word: _column(kind) for word, kind in LIMIT_KINDS.items()}
 if TYPE_CHECKING:
     _Figures = msgspec.Struct
 else:
-    # There are two fields for each row of LIMIT_KINDS. The file contains the daily fields only if
-    # the pool has daily limits; the others may be null.
+    # There are two fields for each row of LIMIT_KINDS. The file contains daily fields only if the
+    # pool has daily limits. All other fields are always in the file, but may be null.
     _Figures = msgspec.defstruct(
         "_Figures",
         [
@@ -217,25 +221,26 @@ else:
 
 
 class LimitAudit(_Figures, frozen=True):
-    """The highest load of one limit, and the load that it allows.
+    """The highest load on one limit, and the load that the limit allows.
 
-    A request is in flight from the moment before it is sent to the moment after its answer was
-    read, so the provider never saw more requests than this.
+    A request is in flight from just before it is sent until just after its answer was read. So the
+    provider never saw more requests at the same time than this class reports.
 
-    Each kind of limit has two columns. One is named like the kind and shows the allowed load. The
-    other one shows the highest load:
+    There are two columns for each kind of limit. One has the name of the kind and shows the allowed
+    load. The other shows the highest load:
 
-    - `in_flight`: requests at the same time;
-    - `sends_1s`, `sends_60s`: requests in any such period, including both ends;
-    - `tokens_60s`: tokens of the requests sent in any 60 s, as far as the provider reported them;
-      null without a report or if `tpm` is null;
-    - `sends_1d`, `tokens_1d`: the same in any 24 hours of the run, or on any calendar day of the
-      limit's zone; missing without the limit. Requests of other runs on that day are not included.
+    - `in_flight`: requests in flight at the same time;
+    - `sends_1s`, `sends_60s`: requests sent in any period of this length, including both ends;
+    - `tokens_60s`: tokens of the requests sent in any 60 s, as far as the provider reported them.
+      It is null if the provider reported none, or if `tpm` is null;
+    - `sends_1d`, `tokens_1d`: requests and tokens in any 24 hours of the run, or on any calendar
+      day in the limit's time zone. They are missing if there is no such limit. Requests that other
+      runs sent on that day are not included.
 
     Attributes:
         limit: The limit's name.
         n: How many requests were sent on all lanes of the limit.
-        passed: The words of the numbers that were exceeded.
+        passed: The kinds of the numbers that were exceeded, such as `qps`.
     """
 
     limit: str
@@ -243,7 +248,7 @@ class LimitAudit(_Figures, frozen=True):
     passed: tuple[str, ...]
 
     def of(self, kind: LimitKind) -> tuple[int | None, float | None]:
-        """Return the highest load of this kind, if known, and the allowed load."""
+        """Return the highest load of this kind and the allowed load, each if known."""
         most, allowed = getattr(self, _COLUMNS[kind.word]), getattr(self, kind.word)
         return (
             None if most is msgspec.UNSET else most,
@@ -254,16 +259,17 @@ class LimitAudit(_Figures, frozen=True):
 def audit(
     log: RequestLog, limits: Iterable[Limit], *, error_s: float = 0.0
 ) -> tuple[LimitAudit, ...]:
-    """Audit each limit that has requests, in the given order, and then every other key.
+    """Audit each limit that has requests, and then each key that has requests but no limit.
 
-    If the pool lists a key more than once, it counts as one key.
+    Limits are in the given order. If the pool lists a key more than once, it counts as one key.
 
-    Requests from workers that died are not recorded, so they are left out.
+    Requests of workers that died are left out, because they are not recorded.
 
     Args:
-        log: Every request of the run, even those that do not count.
+        log: All requests of the run, even if they do not count.
         limits: The limits of the run's lanes.
-        error_s: The largest error between two times; an excess within it is ignored.
+        error_s: The largest possible clock error between two recorded times, in seconds. If such an
+            error could explain why a limit seems to be exceeded, this is not reported.
     """
     columns = log.columns()
     found = ((limit, columns.on(on)) for limit, on in _bound_lanes(log, limits))
@@ -296,7 +302,7 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
     sends, tokens, ends = own.sent_s[order], own.tokens[order], np.sort(own.ended_s)
 
     def most(kind: LimitKind, by_s: float) -> int:
-        """Return the highest load that is certain if times are wrong by at most `by_s`."""
+        """Return the highest load that is certain although times may be wrong by `by_s`."""
         if kind.counts == "in flight":
             return _most_in_flight(sends, ends - by_s)
         amounts = tokens if kind.counts == "tokens" else np.ones_like(tokens)
@@ -312,15 +318,15 @@ def _audited(limit: Limit, own: RequestColumns, error_s: float) -> LimitAudit:
             continue
         peak = most(kind, 0.0)
         columns[_COLUMNS[word]] = peak if peak or kind.counts != "tokens" else None
-        # A rate of 2.5 per second means 5 in 2 s, and 3 of these may be in one second. A rate of
-        # 0.2 allows one.
+        # Round up: a rate of 2.5 per second means 5 in 2 s, and 3 of these may be in the same
+        # second. A rate of 0.2 allows one request in a second.
         if word in allowed and most(kind, error_s) > math.ceil(allowed[word]):
             passed.append(word)
     return LimitAudit(limit=limit.name, n=len(sends), passed=tuple(passed), **columns)
 
 
 def _most_on_a_day(sent_at_s: Floats, amounts: NDArray[np.int64], zone_name: str) -> int:
-    """Return the largest sum of these amounts on any calendar day in a zone, by sending time."""
+    """Return the largest sum of amounts on any calendar day in a time zone, by time of sending."""
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools use calendar days
 
     zone = ZoneInfo(zone_name)
@@ -338,16 +344,17 @@ def _most_in_flight(sends: Floats, ends: Floats) -> int:
 
 
 def _most_within(sends: Floats, amounts: NDArray[np.int64], window_s: float) -> int:
-    """Return the largest sum of these amounts in any window of this length; times are sorted.
+    """Return the largest sum of amounts in any window of this length. Times must be sorted.
 
-    It is 0 if the length is negative: if clocks differ by more than a window, nothing is certain.
+    The sum is 0 if the length is negative, because nothing is certain if clocks differ by more than
+    a window.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
     if window_s < 0:
         return 0
     first = np.searchsorted(sends, sends - window_s)
-    # At both ends of a window, the rounded difference decides.
+    # The rounded difference decides whether a time is in the window, at both of its ends.
     while (wrong := sends - sends[first] > window_s).any():
         first += wrong
     while (wrong := (first > 0) & (sends - sends[first - 1] <= window_s)).any():

@@ -1,8 +1,8 @@
-"""The speed-ups of whole runs in a benchmark file, for all cases and for parts of them.
+"""The speed-ups of runs in a benchmark file: for all cases of a run, and for parts of them.
 
-They are in the key `ultrapar`, next to the series of pytest-benchmark, which ignores this key.
-Figures over all suites depend on the selection of cases, so they cannot be a series: a different
-selection would not continue the series.
+They are in the field `ultrapar` of the file, next to the series of pytest-benchmark, which ignores
+this field. They cannot be a series of pytest-benchmark: figures over all suites depend on the
+selection of cases, so a run with another selection would not continue the series.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class PartSpeed(msgspec.Struct, frozen=True):
         model: The model's name; None for all models.
         n: How many cases were completed.
         over: The mode of the run that measured the serial time, if `basis` is "full".
-        n_serial: How many cases the serial time comes from; None in files of earlier versions.
+        n_serial: From how many cases the serial time was computed; None in files of earlier
+            versions.
     """
 
     suite: str | None
@@ -51,7 +52,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
 
 
 def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
-    """Return the speed of a run or a part of it, from its statistics; None if none completed."""
+    """Return the speed of a run, or of a part of it; None if no case was completed."""
     if found.makespan_s is None or found.serial_s is None or found.speedup is None:
         return None
     return PartSpeed(
@@ -68,12 +69,12 @@ def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> Pa
 
 
 class RunSpeeds(msgspec.Struct, frozen=True):
-    """One run of a benchmark file.
+    """The speeds of one run in a benchmark file.
 
     Attributes:
-        parts: The speeds of all cases, each model, each suite, and each model in each suite; parts
-            without a completed case are left out.
-        client_bound: Why the client limited the run; empty if it did not.
+        parts: The speeds of all cases, of each model, of each suite, and of each model in each
+            suite. Parts without a completed case are left out.
+        client_bound: How the client limited the run; empty if it did not.
     """
 
     run_id: str
@@ -83,19 +84,19 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     client_bound: str = ""
 
     def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
-        """Return the part for a `suite`, a `model`, both or neither; None if none completed."""
+        """Return the part for a `suite`, a `model`, both or neither; None if it has no figures."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
     @property
     def over(self) -> str:
-        """The mode of the run that measured the serial time; `serial` by default."""
+        """The mode of the run in which the serial time was measured; `serial` by default."""
         whole = self.part({})
         return whole.over if whole is not None else "serial"
 
     @property
     def basis(self) -> Basis | None:
-        """The source of the serial time of all its cases; None if no case was completed."""
+        """The source of the serial time of the whole run; None if no case was completed."""
         whole = self.part({})
         return whole.basis if whole is not None else None
 
@@ -109,7 +110,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
-    """Read the runs of a benchmark file; empty if the file is missing or from another program.
+    """Read the runs in a benchmark file; empty if the file is missing or from another program.
 
     Raises:
         ResultsError: The file cannot be read, or is not a benchmark file of this version.
@@ -122,13 +123,13 @@ def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
     """Return the run that represents a bench: the run with the most requests in flight.
 
     Args:
-        runs: The runs, at least one.
+        runs: One or more runs.
     """
     return min(runs, key=lambda run: _MOST_AT_ONCE.index(run.mode))
 
 
 def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
-    """Say why no speed-up can be checked, if no run was compared with a serial run.
+    """Explain why no speed-up can be checked if no run was compared with a serial run.
 
     Returns:
         A sentence; empty if a run was compared with a serial run.

@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000
 MOST_NOTES = 20
-"""The maximum number of single cases at the end of a run. If more cases than fit on a screen are of
-interest, readers should use the tables."""
+"""The maximum number of single cases that are listed at the end of a run. More would not fit on a
+screen, and readers should then use the tables."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """The cases with the same values for the names in `summary_by`.
+    """The cases that have the same values for the names in `summary_by`.
 
     Attributes:
         names: These values, in the order of `RunSummary.summary_by`.
-        n: How many of the cases have a final grade.
-        interval: The bounds of the solved share at 95 %; None if unknown.
+        n: How many of these cases have a final grade.
+        interval: The 95 % interval of the share of solved cases; None if unknown.
     """
 
     names: tuple[str, ...]
@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many graded cases have a grade that does not consist of scores only."""
+        """How many cases have a grade that says whether they are solved, and not only scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
 
@@ -75,9 +75,10 @@ class ResultsOfTest(msgspec.Struct, frozen=True):
 
     Attributes:
         test: The test's name, which is unique in the run.
-        by: The names by which its table is laid out.
-        cells: A cell for each combination of values of these names.
-        wholes: A cell for each value of the first name; empty if there is only one name.
+        by: The names by which the table of its results is laid out.
+        cells: The cells of the table: one for each combination of values of these names.
+        wholes: The totals: a cell for each value of the first name. Empty if there is only one
+            name.
     """
 
     test: str
@@ -87,7 +88,7 @@ class ResultsOfTest(msgspec.Struct, frozen=True):
 
 
 class CellFigure(msgspec.Struct, frozen=True):
-    """A figure over cells and their repetitions.
+    """A figure that is computed from the repetitions of cells.
 
     Attributes:
         model: The model of the cells; empty for all models.
@@ -119,7 +120,7 @@ class WholeFigure(msgspec.Struct, frozen=True):
 
 
 class CaseNote(msgspec.Struct, frozen=True):
-    """A case that was not measured, and the reason."""
+    """A case that was not measured, and the reason for this."""
 
     nodeid: str
     outcome: Outcome
@@ -128,46 +129,50 @@ class CaseNote(msgspec.Struct, frozen=True):
 
 
 class RunSummary(Performance, frozen=True, kw_only=True):
-    """The figures of a run: its performance, and the outcomes of its cases.
+    """All figures of a run: its performance, and the outcomes of its cases.
 
     Attributes:
-        resumed: Whether a part of it ran in an earlier session; that part is included only in
+        resumed: Whether a part of the run was in an earlier session. That part is included only in
             scores.
-        measured_earlier: Whether speed and limits are from an earlier session, because the last
-            session had nothing left to run.
-        regraded: The id of the run whose episodes were graded again; speed and requests are from
-            that run.
-        replayed: The id of the run whose answers were replayed; the speed is unknown.
-        n_replayed: How many answers were replayed, including those in ungraded episodes.
-        n_ambiguous: How many replayed answers were the first of several different ones that fit.
+        measured_earlier: Whether the figures of speed and limits are from an earlier session,
+            because the last session had nothing left to run.
+        regraded: The id of the run whose episodes were graded again. The speed and the requests are
+            from that run. None if nothing was graded again.
+        replayed: The id of the run whose answers were replayed; the speed is then unknown. None if
+            nothing was replayed.
+        n_replayed: How many answers were replayed, including answers in ungraded episodes.
+        n_ambiguous: How many replayed answers were chosen from several different ones that fit the
+            request; the first one is used.
         n_resumed: How many interrupted conversations continued from their stored answers.
         n_strayed: How many other interrupted conversations sent a request that differs from the
-            stored one, and got new answers from there on.
+            stored one. They got new answers from that request on.
         asked_by_others: Whether the cases are requests of a gateway's clients.
         n_requests: How many requests the run sent, including requests of ungraded episodes.
         n_without_request: How many graded cases sent no request through `llm`, not even to a role.
-            Requests that were sent by other means are unknown.
+            The run cannot know of requests that were sent by other means.
         n_maybe_billed: How many requests without an answer may have been billed.
-        kinds: How many cases had each kind of `infra`, `error` and refused prompt, by
-            `outcome/kind`.
-        notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
+        kinds: How many cases ended with each kind of `infra`, `error` or refused prompt; the keys
+            are `outcome/kind`.
+        notes: The first `MOST_NOTES` cases with the outcome `error` or `infra`; `error` comes
+            first.
         never_ran: The node ids of the first `MOST_NOTES` planned cases that have neither an episode
             nor a grade.
-        n_ungraded: How many planned cases without a grade have a finished episode: a resumed run
+        n_ungraded: How many planned cases without a grade have a finished episode. A resumed run
             only grades them.
-        n_interrupted: How many planned cases without a grade have an episode that did not finish.
+        n_interrupted: How many planned cases without a grade have only an unfinished episode.
         damage: The parts of the journal that could not be read.
-        files: The names of the written files in the run directory.
+        files: The names of the files that were written to the run directory.
         cost: The cost of all requests; None if no price is known.
-        n_repetitions: The largest number of repetitions that a cell has, among the cases with a
-            final grade.
-        repetitions: Figures of the cells of each model and of all models, if cells have
-            repetitions.
+        n_repetitions: The largest number of repetitions of any cell; only cases with a final grade
+            are counted.
+        repetitions: The figures over the cells of each model and of all models; empty if cells have
+            no repetitions.
         roles: The requests to each role.
         merged: The parts of a merged run; None for other runs.
         drawn_from: How many cases the sample was drawn from; 0 if the run is not a sample.
-        digests: The SHA-256 (hex) of each table, by file name.
-        tests: The results by test, in the order of collection, up to `MOST_CELLS` cells in total.
+        digests: The SHA-256 of each table in hexadecimal, by file name.
+        tests: The results of each test, in the order of collection, up to `MOST_CELLS` cells in
+            total.
         n_tests: How many tests have results.
         figures: The figures that the suite computed from all rows (`pytest_ultrapar_figures`).
     """
@@ -211,7 +216,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """Words for the session that measured speed and limits; empty if there was only one."""
+        """A phrase for the session that measured speed and limits; empty for a single session."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
@@ -229,13 +234,13 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         return self.n_without_grade - self.n_ungraded - self.n_interrupted
 
     def n_infra(self, kind: str) -> int:
-        """Count the cases that were `infra` of this kind, because of their own model or a role."""
+        """Count the `infra` cases of this kind, whether their own model or a role was the cause."""
         told = ((name.partition("/"), n) for name, n in self.kinds.items())
         return sum(n for (word, _, its), n in told if (word, bare_kind(its)) == ("infra", kind))
 
 
 def read_summary(run_dir: Path) -> RunSummary | None:
-    """Read the summary of a run; None if it is not written yet.
+    """Read the summary of a run; None if there is no summary yet.
 
     Raises:
         ResultsError: The file cannot be read, or is from another version.
@@ -270,7 +275,7 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """Add up cells; the sum of several cells has no interval, because they may share tasks."""
+    """Add up cells. The sum of several cells has no interval, because they may share tasks."""
     if len(cells) == 1:
         return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
@@ -288,7 +293,7 @@ def all_of(cells: Sequence[Cell], *names: str) -> Cell:
 def make_cells(
     measures: Measures, key: Callable[[Kind], tuple[str, ...]] = lambda kind: kind.names
 ) -> list[Cell]:
-    """Make a cell for each combination of names that occurs, sorted by names."""
+    """Make a cell for each combination of values that occurs, sorted by these values."""
     cells = []
     for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
@@ -304,7 +309,7 @@ def make_cells(
 
 
 def _depends(part: Measures) -> bool:
-    """Whether its cases may depend on each other; if not, a million cases need 250 MB less."""
+    """Whether the cases may depend on each other. If not, a million cases need 250 MB less."""
     return any(kind.cell or kind.cluster for kind in part.kinds)
 
 
@@ -317,9 +322,10 @@ def _interval_of_mean(
 
 
 def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
-    """Return figures over repetitions of each model's cells, and of all; empty without repetitions.
+    """Return figures over the cells of each model, and of all; empty without repetitions.
 
-    Figures of all models together have no interval: cells of different models may share tasks.
+    Figures of all models together have no interval, because cells of different models may share
+    tasks.
     """
     figures = figures_of_cells(n_repetitions(measures.cells()))
     if not figures or not any(kind.outcome in RATED for kind in measures.kinds):
@@ -344,7 +350,7 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
     Args:
         model: The model's name, or empty.
         figure: The same as for `cell_share`.
-        rows: All repetitions of the cells that have a final grade.
+        rows: All repetitions that have a final grade.
     """
     share = cell_share(figure, rows)
     if share is None:
@@ -355,10 +361,10 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
 
 
 class Ends:
-    """Counts how the cases of a run ended, slice by slice.
+    """Counts, slice by slice, how the cases of a run ended.
 
     Attributes:
-        kinds: As in `RunSummary`, like all other attributes.
+        kinds: The same as in `RunSummary`; this also applies to all other attributes.
     """
 
     def __init__(self) -> None:
@@ -369,7 +375,7 @@ class Ends:
         self.n_interrupted = 0
 
     def add(self, cases: Iterable[Case], histories: Mapping[str, CaseHistory]) -> None:
-        """Add some cases, in the planned order, with their histories."""
+        """Count some more cases, given in the planned order, with their histories."""
         notes = [*self.notes]
         nothing = CaseHistory()
         for case in cases:

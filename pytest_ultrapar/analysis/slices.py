@@ -1,8 +1,8 @@
 """Read a very large run in slices of cases.
 
-Its tables then take no more memory than the tables of a small run. A slice consists of successive
-cases of the plan. One pass over the journal collects the figures of the whole run and the position
-of each record, which takes 24 bytes.
+Making its tables then takes no more memory than for a small run. A slice consists of successive
+cases of the plan. One pass over the journal collects the figures of the whole run, and the position
+of each record, at 24 bytes per record.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class Slices:
-    """The cases of a run in slices, one after the other, and their records in the journal.
+    """The cases of a run, one slice after the other, and where their records are in the journal.
 
     Args:
         run_dir: A run directory with planned cases.
-        size: How many cases a slice has.
+        size: The number of cases in a slice.
 
     Attributes:
         n_cases: The number of planned cases.
         n_planned: The number of planned cases by suite and model.
-        params: The columns of the parameters.
+        params: The columns of the tests' parameters, as from `parameter_columns`.
         layouts: As in `JournalScan`.
-        said: The names that `grade_values` returns for any of the grades.
+        said: All names that `grade_values` returns for any grade.
         damage: The damaged parts of the journal.
         engines: The load of each engine.
 
@@ -73,7 +73,7 @@ class Slices:
         self._order = np.argsort(np.array(hashes), kind="stable")
         self._hashes = np.array(hashes)[self._order]
         _, asked, n = np.unique(np.array(questions), return_inverse=True, return_counts=True)
-        # A number for each question with repetitions.
+        # Each case's question as a number; -1 for questions without repetitions.
         self._questions = np.where(n[asked] > 1, asked, -1).astype(np.int32)
         self._seen: Counter[tuple[int, int]] = Counter()
         self._n_slices = -(-self.n_cases // size)
@@ -87,18 +87,18 @@ class Slices:
     def next_cases(self) -> list[Case] | None:
         """Return the cases of the next slice; None after the last slice.
 
-        The last slice has no planned cases: it is for the journal's records of unplanned ones.
+        The last slice has no planned cases. It is for records of cases that were not planned.
         """
         if self._number * self._size >= self.n_cases:
             return None
         self._number += 1
         cases = list(islice(self._left, self._size))
         if not cases:
-            self._number = self.n_cases  # no further slice
+            self._number = self.n_cases  # there are no more slices
         return cases
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
-        """Do the same as `repetitions.cells_of` for one slice; empty for cells of one case."""
+        """Do the same as `cells_of` for one slice; empty for a case that is alone in its cell."""
         found, begin = {}, self._number * self._size
         names = self._questions[begin : begin + len(cases)].tolist()
         for case, name in zip(cases, names, strict=True):
@@ -137,7 +137,7 @@ class Slices:
         found = np.array(hashes)
         at = np.minimum(self._hashes.searchsorted(found), max(0, self.n_cases - 1))
         is_planned = self._hashes[at] == found if self.n_cases else np.zeros(len(found), bool)
-        # Unplanned cases come with the last slice, which has no planned cases.
+        # Records of unplanned cases go to the last slice, which has no planned cases.
         slice_of = np.full(len(found), self._n_slices)
         slice_of[is_planned] = self._order[at[is_planned]] // self._size
         self._in_order = np.argsort(slice_of, kind="stable")

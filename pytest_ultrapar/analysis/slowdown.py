@@ -1,8 +1,8 @@
 """Find out whether answers took longer with more requests in flight. All functions are pure.
 
-A server that batches answers is slower under load, and so are servers that share a machine. Then
-the sum of the response times is not the time of a serial run. A run shows this effect if it had few
-requests in flight at some times and many at others.
+A server that batches requests answers each of them more slowly under load, and so do servers that
+share a machine. The sum of the response times is then not the time that a serial run would take. A
+run shows this effect if few requests were in flight at some times and many at others.
 """
 
 from __future__ import annotations
@@ -24,40 +24,43 @@ if TYPE_CHECKING:
 
 
 _BLOCKS = 24
-"""The number of blocks that a run is cut into. Student's t for 24 blocks makes intervals 6 % wider
-than for infinitely many. More blocks would be shorter than a server's fluctuations. Each block must
-contain an answer."""
+"""The number of blocks into which a run is cut. With 24 blocks, Student's t makes intervals 6 %
+wider than with infinitely many. If there were more blocks, they would be shorter than the
+fluctuations of a server. Each block must contain an answer."""
 _FEW_SHARE = 0.01
 _LEAST_FEW = 4
-"""At least this many of the least loaded answers define "few in flight": a single answer may be
-alone for a moment by chance."""
+"""The minimum number of answers that define "few in flight". These are the answers with the least
+load. One answer is not enough, because it may be alone for a moment by chance."""
 _NO_SPREAD = 1e-3
-"""Times whose logarithms differ by less than this are treated as equal. An event loop that keeps up
-reads an answer 0.2 ms late."""
+"""Times whose logarithms differ by less than this are treated as equal, because even an event loop
+that keeps up reads answers 0.2 ms late."""
 _MOST_SAID = 50.0
-"""A logarithm larger than this is not a real factor, but noise, because the loads were equal."""
+"""A logarithm above this is not a real factor. It is noise, and comes from loads that were
+equal."""
 _LEAST_RANGE = math.log(1.5)
-"""The smallest useful range of loads: a line through a smaller range is noise. In 672 simulated
-runs on servers that slow down under load, 56 runs had a figure. With a range of 1.1 instead, 72 had
-a figure, although some loads hardly differed."""
+"""The smallest useful range of loads, because a line through a smaller range is only noise. In
+simulations of 672 runs on servers that slow down under load, 56 runs got a figure. With a range of
+1.1 instead, 72 runs got a figure, although the loads of some of them hardly differed."""
 NOTICED = 1.1
-"""Two runs of the same code differ by 5 % (`compare.rules`). Twice as much is not due to chance."""
+"""A factor below this is not reported. Two runs of the same code differ by 5 % (`compare.rules`),
+and a difference twice as large is not due to chance."""
 _MOST_UNSURE = 1.6
-"""The largest factor between a speed-up and its lower bound: a speed-up of 16x that may be 10x is
-still useful. With 3 instead, 68 of those runs would have a figure."""
+"""The largest useful factor between a speed-up and its lower bound. For example, a speed-up of 16x
+that may really be 10x is still useful. With 3 instead, 68 of the runs above would get a figure."""
 
 
 class Slowdown(msgspec.Struct, frozen=True):
-    """The ratio of the response times with many requests in flight to the times with few.
+    """How much longer answers took with many requests in flight than with few.
 
     Attributes:
-        few: How many requests were in flight during the least loaded answers of the run.
+        few: How many requests were in flight during the run's least loaded answers.
         many: How many requests were typically in flight.
-        factor: The geometric mean of the times with `many`, over the mean of those with `few`.
+        factor: The geometric mean of the response times with `many` requests in flight, divided by
+            the geometric mean with `few`.
         low: The lower bound of `factor` at 95 %.
         high: The upper bound of `factor` at 95 %.
-        alone: The upper bound at 95 % of the ratio to the times with one request in flight; None if
-            the run had few requests in flight for too short a time.
+        alone: The factor by which answers took longer than with one request in flight: the upper
+            bound at 95 %. None if the run had few requests in flight for too short a time.
     """
 
     few: float
@@ -69,29 +72,29 @@ class Slowdown(msgspec.Struct, frozen=True):
 
     @property
     def is_seen(self) -> bool:
-        """Whether answers certainly took longer, by a factor that is worth reporting."""
+        """Whether answers certainly took longer, and by a factor that is worth reporting."""
         return self.low > 1 and self.factor >= NOTICED
 
 
 def stretch(log: RequestLog) -> Slowdown | None:
-    """Return the stretch of a run's answers; None if the load was constant or answers were few.
+    """Estimate how load affected response times; None for a constant load or too few answers.
 
-    A straight line is fitted through the logarithms of the times against the requests in flight.
-    There is one line for all servers together, because servers may share hidden resources. Each
-    model of each instance has its own typical time. If all answers state their tokens, times may
-    grow with the tokens. A request's load is measured until its answer, or until the typical time
-    has passed, because a long request outlives the others. Answers that are close in time may share
-    other causes. So two errors are computed, from answers and from blocks, and the larger one is
-    used.
+    A straight line is fitted to the logarithm of the response time as a function of the requests in
+    flight. One line is used for all servers together, because servers may share hidden resources.
+    Each model of each instance has its own typical time. If all answers state their tokens, the fit
+    allows for times that grow with the tokens. A request's load is measured until its answer, but
+    not beyond the typical time, because a long request outlives the others. Answers that are close
+    in time may share other causes of slowness. So the error is computed in two ways, from single
+    answers and from blocks, and the larger error is used.
 
-    The higher the load of servers, the faster they slow down. So the line is not too flat below the
-    observed loads, and may be extended there by as many doublings as were observed. The further it
-    extends, the more certain it must be.
+    The higher the load on servers, the faster they slow down. So below the observed loads, the line
+    is not too flat. It may be extended there by as many doublings of the load as were observed. The
+    further it is extended, the more certain it must be.
 
     Args:
         log: All requests of the run.
     """
-    import numpy as np  # noqa: PLC0415 - code without numpy reads the types here
+    import numpy as np  # noqa: PLC0415 - other code imports the types here without numpy
 
     columns = log.columns()
     served = columns.of(columns.served & (columns.ended_s > columns.sent_s))
@@ -125,7 +128,7 @@ def stretch(log: RequestLog) -> Slowdown | None:
     slope = float(slopes[0])
     reach = critical_t(_BLOCKS, 0.95) * max(error, _NO_SPREAD)
     if inverse[0, 0] <= 0 or (abs(slope) + reach) * many > _MOST_SAID:
-        # Each server had a constant load.
+        # Each server's load was constant.
         return None
     low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
     alone = math.exp((slope + reach) * many)
@@ -135,7 +138,7 @@ def stretch(log: RequestLog) -> Slowdown | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """Return for each moment the total time for which requests had been in flight until then."""
+    """Return for each moment the total time that requests had been in flight until then."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))

@@ -1,4 +1,4 @@
-"""The statistics of one run, each with the number of its cases. All functions are pure.
+"""The statistics of one run. Each comes with its number of cases. All functions are pure.
 
 The coordinator imports types from this module, so scipy and numpy are loaded only in the functions
 that need them.
@@ -34,16 +34,16 @@ def critical_z(confidence: float) -> float:
 
 
 def critical_t(n: int, confidence: float) -> float:
-    """Return the two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2."""
+    """Return the two-sided quantile of Student's t for a mean of `n` >= 2 values (12.7 for 2)."""
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(n - 1, 0.5 + confidence / 2))
 
 
 Z_95 = critical_z(0.95)
-"""A 95 % interval extends this many standard deviations to each side: 1.96."""
+"""A 95 % interval extends this many standard deviations (1.96) to each side."""
 RESOLUTION_S = 1e-6
-"""The shortest time that figures use, in seconds."""
+"""Figures never use a time shorter than this, in seconds."""
 
 
 _SEED = 95
@@ -52,19 +52,20 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""If either side has fewer cases than this, intervals are None."""
+"""If there are fewer cases than this on either side, there is no interval."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
 
 class Part(NamedTuple):
-    """The contribution of one or more cases to the rates of two runs.
+    """The contributions of one or more cases to the rates of two runs.
 
     Attributes:
-        n_slow: How many were completed in the slower run, usually the serial one.
-        slow_s: How many seconds of that run they took.
-        n_fast: How many were completed in the other run.
-        fast_s: How many seconds of the other run they took.
+        n_slow: How many of the cases were completed in the slower run, which is usually the serial
+            one.
+        slow_s: How many seconds of the slower run they took.
+        n_fast: How many of the cases were completed in the faster run.
+        fast_s: How many seconds of the faster run they took.
     """
 
     n_slow: int
@@ -74,7 +75,7 @@ class Part(NamedTuple):
 
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
-    """Divide the fast run's cases per second by the slow run's; None if one completed no case."""
+    """Divide the fast run's cases per second by the slow run's; None if either completed none."""
     whole = _rows(parts, len(Part._fields)).sum(axis=0)
     if not (whole > 0).all():
         return None
@@ -85,7 +86,7 @@ def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
 def _rows(
     values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
 ) -> NDArray[np.float64]:
-    """Return parts or spans as rows of `width` numbers; the result may be empty."""
+    """Return parts or spans as an array with rows of `width` numbers; it may have no rows."""
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values, dtype=float).reshape(-1, width)
@@ -94,27 +95,29 @@ def _rows(
 def speedup_interval(
     strata: Sequence[Sequence[Part] | NDArray[np.float64]],
 ) -> tuple[float, float] | None:
-    """Return the speed-up's interval at 95 %, or at 99 % with 3 to 7 cases; None with fewer than 3.
+    """Return the speed-up's interval: at 95 %, or 99 % with 3 to 7 cases; None with fewer than 3.
 
-    With at least 8 cases, it is a bootstrap over cases. Each case of a stratum is drawn together
-    with its contributions to both rates, so cases that are in both runs must be in one stratum. A
-    sample and the cases compared with it are two strata that are drawn separately. If there are
-    many cases, blocks that were formed at random are drawn: the sum has the same spread, and 12,000
-    cases take no longer than 64.
+    With at least 8 cases, the interval comes from a bootstrap over cases. If a case is drawn, both
+    its contributions, to the slow and to the fast rate, are drawn. So cases that are in both runs
+    must be in one stratum. A serial sample and the cases compared with it are two strata, which are
+    drawn separately. If there are many cases, blocks that were formed at random are drawn instead:
+    the sum has the same spread, and 12,000 cases take no longer than 64.
 
-    The bootstrap interval should miss the true speed-up in 5 % of the samples. If the times of
-    cases vary by 30 to 90 % of their mean, it misses in 5 to 10 % with 8 cases, in 4 to 7 % with
-    30, and in 4 to 5 % with 100. With 3 cases it misses in 22 %. With fewer than 8 cases it is
-    therefore replaced with Student's interval of the logarithm at 99 %. Student's interval uses the
-    first derivatives of the rates and a variation of at least 10 % of the mean. It is wide: a
-    factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, and of 4 to 17 with 3 cases. It
-    misses in 0 to 3 %, even if cases vary by their mean or more.
+    The bootstrap interval should miss the true speed-up in 5 % of the samples. Suppose that the
+    times of cases vary by 30 to 90 % of their mean. Then the interval misses in 5 to 10 % with 8
+    cases, in 4 to 7 % with 30, and in 4 to 5 % with 100. With 3 cases, it misses in 22 %.
+    Therefore, if there are fewer than 8 cases, Student's interval of the logarithm at 99 % is used
+    instead. It uses the first derivatives of the rates, and assumes that times vary by at least 10
+    % of their mean. This interval is wide. With 7 cases that vary by 30 to 60 %, each end is a
+    factor of 1.5 to 2.3 away from the speed-up. With 3 cases, the factor is 4 to 17. The interval
+    misses in 0 to 3 % of the samples, even if times vary by their mean or more.
 
-    The percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to the normal
-    distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
+    The bootstrap's percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to
+    the normal distribution. With few cases, 2.5 and 97.5 would make the interval too narrow.
 
     Args:
-        strata: At least one stratum, each as parts or as rows of their numbers.
+        strata: One or more strata. Each is given as parts, or as an array with the numbers of a
+            part in each row.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -132,7 +135,7 @@ def speedup_interval(
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
-        # Put each part in a random block; if there are few parts, each forms a block.
+        # Put each part in a random block. If there are few parts, each part is a block of its own.
         mixed = draw.permutation(rows)
         n_blocks = min(len(rows), _MOST_BLOCKS)
         blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(rows) // n_blocks)
@@ -152,15 +155,16 @@ def makespan_shares(
 ) -> list[float]:
     """Return each episode's share of the makespan, in the given order.
 
-    Each moment is divided among the episodes in progress. Idle time belongs to the episode that
-    begins next. Unlike the time since the last completion, a share does not depend on completions
-    that coincide: four lanes in step complete four episodes together, and then none for a while.
+    Each moment is divided among the episodes in progress. Idle time is assigned to the episode that
+    begins next. An alternative would be the time since the last completion. But this would depend
+    on completions that coincide: if four lanes work in step, they complete four episodes together,
+    and then none for a while.
 
     Args:
-        spans: The episodes that share the time; without `beside`, the shares add up to the
-            makespan.
+        spans: The episodes among which the time is divided. Without `beside`, the shares add up to
+            the makespan.
         beside: Other episodes. Moments at which only these are in progress are left out, and so is
-            idle time before one of these.
+            idle time before such an episode.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -176,7 +180,7 @@ def makespan_shares(
     # The number of episodes in progress before each event, and the time since the previous event.
     n_paying, n_beside = (np.cumsum(step * pays) - step * pays for pays in (at < n, at >= n))
     passed_s = np.diff(times_s, prepend=times_s[:1])
-    # The total share of an episode that was in progress from the beginning.
+    # The share that an episode in progress from the beginning would have by then.
     paid_s = np.cumsum(np.where(n_paying > 0, passed_s / np.maximum(n_paying, 1), 0.0))
     idle_s = np.where((n_paying == 0) & (n_beside == 0), passed_s, 0.0)
     begins, ends = ((kind == which) & (at < n) for which in (_BEGINS, _ENDS))
@@ -187,9 +191,9 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the periods with an episode in progress.
+    """Return the periods during which at least one episode is in progress.
 
-    There are fewer of these than episodes, which saves time.
+    There are fewer periods than episodes, so the caller has less to compute.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -213,7 +217,7 @@ def _interval_of_few(
         return None
     variance = 0.0
     for rows in strata:
-        # The effect of each case on the logarithm.
+        # How far each case moves the logarithm of the speed-up.
         moved = rows / every.sum(axis=0) @ (-1, 1, 1, -1)
         variance += len(rows) * float(moved.var(ddof=1))
     error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
@@ -222,7 +226,7 @@ def _interval_of_few(
 
 
 def _tail(n: int) -> float:
-    """Return the share below the lower percentile: 0.025 for many cases, and less for few cases."""
+    """Return the share of draws below the interval: 0.025 for many cases, and less for few."""
     return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))
 
 
@@ -230,9 +234,9 @@ class SerialSample(msgspec.Struct, frozen=True):
     """The result of a serial sample.
 
     Attributes:
-        n: How many of its episodes were completed, >= 1.
-        duration_s: The time from its first send to its last end, including gaps between episodes;
-            >= 1e-6.
+        n: How many of the sample's episodes were completed, >= 1.
+        duration_s: The time from the sample's first send to its last end, including gaps between
+            episodes; >= 1e-6.
     """
 
     n: int
@@ -240,16 +244,17 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """Return the span from the first send to the last end of measured episodes, or None."""
+    """Return the span from the first send to the last end of measured episodes, if any."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
 
 def keep_serial_times(measures: Measures) -> None:
-    """Store the serial seconds of the cases that were completed in the serial sample.
+    """Store in `measures` how long each completed case of the serial sample took.
 
-    A case's time begins at the previous completion and ends at its own, so the times add up to the
-    sample's duration. They include the time of failed episodes, like the makespan of a serial run.
+    The time of a case lasts from the previous completion to its own, so the times add up to the
+    duration of the sample. Like the makespan of a serial run, they include the time of failed
+    episodes.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -265,7 +270,7 @@ def keep_serial_times(measures: Measures) -> None:
 
 
 def serial_times(measures: Measures) -> list[float]:
-    """Return the seconds of the cases that were completed in the serial sample."""
+    """Return how many seconds each completed case of the serial sample took."""
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
@@ -273,17 +278,18 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """Summarize the sample; None if the run had no sample or completed no case of it."""
+    """Summarize the serial sample; None without a sample, or if none of its cases completed."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
 
 class PartTime(NamedTuple):
-    """The time that some cases took.
+    """How much of a run's time some of its cases took.
 
     Attributes:
-        measures: The cases that ran, completed or not, since all of them took time.
-        shares_s: For each of them, its share of the makespan in seconds.
+        measures: The chosen cases that ran. Cases that were not completed are included, because
+            they took time, too.
+        shares_s: The share of the makespan of each of them, in seconds.
         seconds: The sum of the shares; >= 1e-6.
     """
 
@@ -293,7 +299,7 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """Return the time that some cases of a run took; None if no timed case was completed.
+    """Return how much of a run's time some cases took; None if no timed case was completed.
 
     Args:
         run: All graded cases of the run.
@@ -321,17 +327,17 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 
 
 Basis = Literal["at_most", "estimated", "sampled", "full"]
-"""The source of the serial time: the run's own service times, a serial sample, or a serial run.
+"""Where the serial time comes from: the run's own service times, a serial sample, or a serial run.
 
-Service times show the mean number of requests in flight. This mean is an upper bound for the
+Service times only show the mean number of requests in flight. This mean is an upper bound for the
 speed-up, because other requests in flight may make service times longer. Earlier versions called
-this source "estimated", and did not say "at most".
+this source "estimated" instead of "at_most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """A distribution in seconds: from an episode's first lease to its end, or to a first token."""
+    """A distribution of durations in seconds, such as from an episode's first lease to its end."""
 
     n: int
     mean_s: float
@@ -343,10 +349,10 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class MeanScore(msgspec.Struct, frozen=True):
-    """The mean of a score over the `n` graded cases with this score.
+    """The mean of a score over the `n` graded cases that have it.
 
     Attributes:
-        interval: Bounds at 95 %, from `repetitions.mean_interval_of`; None if not computed.
+        interval: The 95 % interval, from `repetitions.mean_interval_of`; None if not computed.
     """
 
     mean: float
@@ -360,30 +366,31 @@ class RunStatistics(msgspec.Struct, frozen=True):
     Attributes:
         n_planned: How many cases were planned.
         n_final: How many cases have a final grade.
-        counts: The number of these cases for each outcome, including outcomes without cases;
-            `scored` is missing from runs of earlier versions.
+        counts: How many of these cases have each outcome, including outcomes that no case has.
+            `scored` is missing in runs of earlier versions.
         n_graded: How many cases are `solved`, `partial`, `unsolved` or `scored`.
-        coverage: n_graded / (n_planned - skipped); 1 if there was nothing to measure.
-        n_timed: How many completed episodes are included in the next five figures. These exclude
-            the serial sample and an earlier, interrupted part of the run. If it is 0, the five
-            figures are None.
-        makespan_s: The time from the first send to the end of the last episode; for only some cases
-            of a run, the share that `part_time` assigns to them.
-        throughput: Completed episodes per second of the makespan.
-        serial_s: The seconds that the same episodes take one after the other.
-        basis: The source of `serial_s`.
-        speedup: serial_s / makespan_s: cases per second, relative to one case at a time.
+        coverage: n_graded / (n_planned - skipped cases); 1 if there was nothing to measure.
+        n_timed: How many completed episodes are included in `makespan_s`, `throughput`, `serial_s`,
+            `speedup` and `latency`. Cases of the serial sample and of an earlier, interrupted part
+            of the run are not included. If this is 0, the five figures are None.
+        makespan_s: The time from the first send to the end of the last episode. If the statistics
+            describe only some cases of a run, it is the share that `part_time` assigns to them.
+        throughput: How many episodes were completed per second of the makespan.
+        serial_s: How many seconds the same episodes take one after the other.
+        basis: Where `serial_s` comes from.
+        speedup: serial_s / makespan_s. This compares the run's cases per second with a run of one
+            case at a time.
         latency: The latency of these episodes.
-        n_attempts: The requests of the graded episodes. Like the tokens and the cost, they exclude
-            roles.
-        tokens_in: The input tokens of these requests; None if no answer contained a number.
+        n_attempts: How many requests the graded episodes sent. Like the tokens and the cost, this
+            excludes requests to roles.
+        tokens_in: The input tokens of these requests; None if no answer stated them.
         scores: The mean of each score over the graded cases, by name.
-        speedup_interval: The bounds of `speedup` at 95 % or more, see `speedup_interval`; None for
-            mode `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
-            upper bound.
-        sample: The serial sample if `basis` is "sampled"; otherwise None.
-        cost: The cost of the graded episodes with a known cost, in the manifest's currency; None if
-            no cost is known.
+        speedup_interval: The bounds of `speedup` from the function `speedup_interval`, with a
+            confidence of at least 95 %. None in mode `serial` and with fewer than 3 cases. The
+            lower bound is 0 if `speedup` itself is only an upper bound.
+        sample: The figures of the serial sample if `basis` is "sampled"; otherwise None.
+        cost: The cost of those graded episodes whose cost is known, in the manifest's currency.
+            None if no cost is known.
     """
 
     n_planned: int
@@ -408,17 +415,17 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """How many graded cases have a grade that does not consist of scores only."""
+        """How many cases have a grade that says whether they are solved, and not only scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
     def solved_rate(self) -> float | None:
-        """The share of solved cases among the rated ones; None without rated cases."""
+        """The share of solved cases among rated cases; None if no case is rated."""
         return self.counts["solved"] / self.n_rated if self.n_rated else None
 
     @property
     def n_answered(self) -> int:
-        """How many of the cases with a final grade are not sent again by a resumed run."""
+        """How many cases have a final grade and are not sent again if the run is resumed."""
         return self.n_final - self.counts["infra"]
 
     @property
@@ -438,10 +445,10 @@ def run_statistics(
     """Compute the statistics of a run, or of some of its cases.
 
     Args:
-        run: The measures of all cases of the run that have a final grade.
-        n_planned: How many of the chosen cases were planned, with or without a grade.
-        mode: The mode of the run; for `serial`, the makespan is the serial time.
-        alone: As in `Slowdown`.
+        run: The measures of all cases of the run with a final grade.
+        n_planned: How many of the chosen cases were planned, including cases without a grade.
+        mode: The mode of the run. If it is `serial`, the makespan is also the serial time.
+        alone: The same as in `Slowdown`.
         chosen: Selects the cases.
     """
     measures = run.of(run.told(chosen))
@@ -486,7 +493,7 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """Remove the makespan and the figures that depend on it: they include clients' pauses."""
+    """Remove the makespan and figures that depend on it, because they include clients' pauses."""
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -510,13 +517,13 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
         parts[done, 1] = took.measures["service_s"][done]
     parts[done, 2] = 1
     parts[:, 3] = took.shares_s
-    # The sample's cases differ from the measured cases: the two are drawn separately.
+    # The sample contains other cases than the measured ones, so the two are drawn separately.
     apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
-    """Count the cases of each outcome."""
+    """Count how many cases have each outcome."""
     import numpy as np  # noqa: PLC0415
 
     counts: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)
@@ -530,15 +537,15 @@ def mean_scores(
     measures: Measures,
     interval: Callable[[Sequence[Measures], Sequence[float]], Bounds | None] = lambda *_: None,
 ) -> dict[str, MeanScore]:
-    """Return the mean of each score over the cases that have it, in the order used by the tests.
+    """Return the mean of each score over the cases that have it, in the order the tests use.
 
-    If the order differs between cases, the cases with the most scores decide. The result does not
+    If this order differs between cases, the cases with the most scores decide. The result does not
     depend on the order of the cases.
 
     Args:
         measures: The measures of the cases.
-        interval: Computes the interval of a mean from several parts of measures and the value of
-            each measure; returns None if there is no interval.
+        interval: Computes the interval of a mean, given the measures in several parts, and the
+            value of each measure. Returns None if there is no interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
     for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
@@ -553,7 +560,7 @@ def mean_scores(
 
 
 def mean_of(values: Collection[float]) -> float:
-    """Return the mean of at least one finite number; it is correct even if the sum overflows."""
+    """Return the mean of one or more finite numbers; it is correct even if their sum overflows."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -561,10 +568,10 @@ def mean_of(values: Collection[float]) -> float:
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Return the bounds of the interval for a share of hits, in [0, 1]; (0, 1) if n is 0.
+    """Return the bounds of an interval for a share of hits, within [0, 1]; (0, 1) if n is 0.
 
-    Unlike the textbook's `p +- z * s`, it is valid for small n and near 0 and 1. `n` may be an
-    effective sample size, which is not always a whole number.
+    Unlike the textbook interval `p +- z * s`, it is also valid for small n, and near 0 and 1. `n`
+    may be an effective sample size, which is not always a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
@@ -581,7 +588,7 @@ def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, fl
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that exceeds `share` of a sorted, non-empty sample, interpolated linearly.
+    """Return a quantile of a sorted, non-empty sample, with linear interpolation.
 
     Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
         361-365, type 7.
@@ -593,7 +600,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def latency_of(durations: Iterable[float]) -> Latency | None:
-    """Return the distribution of some durations in seconds; None without values."""
+    """Return the distribution of some durations, given in seconds; None without durations."""
     ordered = sorted(durations)
     if not ordered:
         return None

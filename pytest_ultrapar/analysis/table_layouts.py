@@ -1,4 +1,4 @@
-"""The names by which results are laid out, from marks or from the parameters of tests.
+"""Choose the names by which results are laid out, from marks or from the parameters of tests.
 
 All functions are pure.
 """
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 TEST = "test_name"
 MOST_VALUES = 40
-"""If a parameter has more values than this, a table of them is not useful."""
+"""If a parameter has more values than this, a table with a row for each value is not useful."""
 _MOST_COLUMNS = 12
 _LEAST_CASES = 2
-"""The minimum number of cases of a model for each value, because a share of one case is
-meaningless."""
+"""The minimum number of cases per model and value of a parameter, because a share of a single case
+is meaningless."""
 
 
 class Uses:
-    """Which parameters each test uses; `tables` comes from `cases_file.read_tables`."""
+    """Collects which parameters each test uses. `tables` comes from `cases_file.read_tables`."""
 
     def __init__(self, tables: Mapping[str, tuple[str, ...]], cases: Iterable[Case] = ()) -> None:
         self._tables = tables
@@ -44,7 +44,7 @@ class Uses:
         self._models[test][case.model] += 1
         for name, value in case.facts.items():
             found = self._values[test].setdefault(name, {})
-            # A value that consists of parts is not a useful label.
+            # A dict or list is not a useful label.
             if value is not None and len(found) <= MOST_VALUES:
                 text = str(value)
                 if not text.startswith(("{", "[")):
@@ -55,7 +55,7 @@ class Uses:
         found = {}
         for test, asked in self._asked.items():
             sizes = {name: self._values[test][name].keys() for name in self._dimensions(test)}
-            # Plain counters (0, 1, 2 and so on) are not useful.
+            # Parameters that only count (0, 1, 2 and so on) are not useful.
             own = [
                 name
                 for name, values in sizes.items()
@@ -65,7 +65,7 @@ class Uses:
         return found
 
     def dimensions(self, summary_by: Iterable[str]) -> list[str]:
-        """Return the dimensions for comparing models: tests, names in marks, useful parameters."""
+        """Return the dimensions to compare models by: test, names in marks, useful parameters."""
         asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}
@@ -73,7 +73,7 @@ class Uses:
         return [TEST, *found] if len(self._asked) > 1 and TEST not in known else found
 
     def _dimensions(self, test: str) -> list[str]:
-        """Sort texts before numbers, few values before many; drop names with a value per case."""
+        """Return useful parameters: texts before numbers, and few values before many values."""
         models, values = self._models[test], self._values[test]
         most = min(MOST_VALUES, models.total() / len(models) / _LEAST_CASES)
         found = [name for name, own in values.items() if 1 < len(own) <= most]
@@ -82,6 +82,6 @@ class Uses:
 
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:
-    """Return how each test is shown: by its name, or by its node id if its name is not unique."""
+    """Return the text to show for each test: its name, or its node id if the name is not unique."""
     alike = by_key((test.partition("::")[2], test) for test in dict.fromkeys(tests))
     return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}

@@ -1,4 +1,4 @@
-"""How the first figure changed, for each model and each value of a parameter.
+"""Compute how the solve rate, or the first score, changed for models and parameter values.
 
 All functions are pure.
 """
@@ -33,8 +33,8 @@ class Grid(msgspec.Struct, frozen=True):
 
     Attributes:
         models: The names of the models.
-        values: The values of each parameter in order, for parameters with 2 to `MOST_VALUES`
-            values. The first parameter has an empty name and one value, which all cases share.
+        values: The sorted values of each parameter that has 2 to `MOST_VALUES` values. Before these
+            comes an entry with an empty name and one value, which all cases share.
     """
 
     models: list[str]
@@ -42,17 +42,17 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[str]:
-        """The models. If there are several, a row for all models together comes first."""
+        """The names of the models; if there are several, after a row for all models together."""
         return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
 
     @property
     def names(self) -> list[str]:
-        """Unique names of the rows, as tables show them."""
+        """The unique names that tables show for the rows."""
         n_all = len(self.rows) - len(self.models)
         return [*["all models"] * n_all, *labels(self.models)]
 
     def at(self, case: Case) -> list[int | None]:
-        """Return the index of a case's value for each parameter; None if it has no value."""
+        """Return for each parameter the index of the case's value; None if it has no value."""
         return [
             values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
@@ -60,14 +60,13 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 class ChangedDimension(msgspec.Struct, frozen=True):
-    """A table of changes: the models by the values of one parameter.
+    """A table of changes, by model and by the value of one parameter.
 
     Attributes:
-        name: The parameter; empty if all cases share one value.
-        values: The unique names of the values, as tables show them.
-        looks: For each row of the grid and each value, the change in the solved rate. If there is
-            no solved rate, the change in the first score. None if no such case was graded in both
-            runs.
+        name: The parameter's name; empty for the entry with one value that all cases share.
+        values: The unique names that tables show for the values.
+        looks: For each row of the grid and each value, the change in the solve rate, or in the
+            first score if there is no solve rate. None if no such case was graded in both runs.
     """
 
     name: str
@@ -76,7 +75,7 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
 
 def grid_of(pairing: Pairing) -> Grid:
-    """Make the grid of the cases that two runs have in common."""
+    """Make the grid for the cases that two runs have in common."""
     cases = pairing.cases
     names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
     known = ((name, [_value(case, name) for case in cases]) for name in names)
@@ -87,8 +86,8 @@ def grid_of(pairing: Pairing) -> Grid:
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     """Compute the changes between two runs for each parameter of the grid.
 
-    The interval of a change is not adjusted for the number of changes: it holds for that change
-    alone.
+    The intervals are not adjusted for the number of changes, so each of them is valid only for its
+    own change.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     at = {case.case_id: grid.at(case) for case in pairing.cases}
@@ -113,13 +112,14 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
 
 
 def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, ComparedFigure]]:
-    """Compute how the solved rate of each test changed, for all models together.
+    """Compute how the solve rate of each test changed, for all models together.
 
     The most certain change comes first.
 
     Args:
         pairing: The two runs.
-        by_id: Whether to split each test by the parameters that vary.
+        by_id: Whether to list each test separately for each combination of the parameters that
+            vary.
     """
     values = defaultdict(set)
     for case in pairing.cases:

@@ -45,11 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the comparison, or write it as HTML; return the exit code.
 
     Raises:
-        ConfigError: A run cannot be used, or has no case in common with the baseline; or the path
-            of the HTML file cannot be used.
+        ConfigError: A run cannot be used, or it has no case in common with the baseline; or the
+            path of the HTML file cannot be used.
         ResultsError: The HTML file cannot be written.
     """
-    # `--help` does not need these modules, which define a run's data and read its tables.
+    # Import these here, because `--help` does not need them: they define the data of a run and read
+    # its tables.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
     from pytest_ultrapar.compare.report import brief_lines, comparison_sections  # noqa: PLC0415

@@ -45,19 +45,21 @@ SPEED = (
     "tokens_out",
     "cost",
 )
-"""The rows of the table of a whole run, in order. All changes are relative, except for coverage."""
+"""The rows of the table on whole runs, in order. All changes are relative, except for the change in
+coverage."""
 
 CHANCE = 0.05
-"""The largest expected share of chance results among the cells that are reported as changed."""
+"""Among the cells that are reported as changed, at most this share is expected to have changed by
+chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cases of both runs that belong to the same row of the baseline's summary.
+    """The cases of both runs that belong to one row of the baseline's summary.
 
     Attributes:
-        names: The values that the row names, such as the model.
-        look: The change in their solved rate.
+        names: The values in the row's first columns, such as the model.
+        look: The change in the solve rate of these cases.
         chance: McNemar's p-value, adjusted for the number of cells (Benjamini and Hochberg).
     """
 
@@ -77,13 +79,13 @@ class Comparison:
 
     Attributes:
         figures: The figures named in `SPEED` that both runs have.
-        looks: Changes in the solved rate, in figures of repeated cells, and in scores, for all
-            models together and for each model. Their 95 % intervals are not adjusted for their
-            number.
+        looks: The changes in the solve rate, in figures over repetitions, and in scores, for all
+            models together and for each model. Their 95 % intervals are not adjusted for the number
+            of changes.
         answers: The verdict on whether the answers are the same.
-        cells: Cells whose solved rate changed, the most certain change first.
-        n_cells: How many cells have a solved rate in both runs.
-        tests: The same as `looks`, for each test; empty if there is only one test.
+        cells: The cells in which the solve rate changed. The most certain change comes first.
+        n_cells: How many cells have a solve rate in both runs.
+        tests: The same changes as in `looks` for each test; empty if there is only one test.
     """
 
     pairing: Pairing
@@ -99,8 +101,8 @@ def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Compa
     """Compare each run with the baseline.
 
     Raises:
-        ConfigError: A run is the baseline or is named twice, cannot be read, or has no graded case
-            in common with the baseline.
+        ConfigError: A run is the baseline itself, is named twice, cannot be read, or has no graded
+            case in common with the baseline.
     """
     for i, run in enumerate(others):
         for earlier in (base, *others[:i]):
@@ -152,14 +154,14 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[ComparedFigure]:
         if not pairs:
             continue
         n = n_repetitions(base.cell for base, _ in own)
-        # Skip the first figure, pass@1, because it equals the solved rate.
+        # Skip the first figure, pass@1, because it equals the solve rate.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
         looks += [*looks_at(model, pairs), *filter(None, cell_looks)]
     return looks
 
 
 def _figure_looks(pairing: Pairing) -> Iterator[ComparedFigure]:
-    """The suite's own figures of the whole run that both runs have."""
+    """Yield the changes in the suite's own figures for whole runs, if both runs have them."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):

@@ -1,4 +1,4 @@
-"""Compute the figure of a rule or of a table row: for one run, or its change between two.
+"""Compute figures for rules and table rows: the value in one run, or the change between two.
 
 All functions are pure.
 """
@@ -71,18 +71,20 @@ UNRATED = "the selected cases were graded by scores alone"
 
 
 class Figure(NamedTuple):
-    """A figure, or its change between two runs.
+    """A figure of one run, or its change between two runs.
 
     Attributes:
-        value: The figure in the metric's unit; a relative change is a share.
+        value: The figure in the metric's unit. A relative change is a share.
         n: The number of cases, or of pairs of cases, that the figure includes.
-        interval: The interval at the requested confidence; for the speed-up, at least 95 %. None if
-            the figure is a count of the run itself, which has no sampling error.
+        interval: The interval at the requested confidence (for the speed-up, at least 95 %). None
+            if the figure is a count of the run itself, because a count has no sampling error.
         base: The baseline's figure; None without a baseline.
-        new: The run's figure.
-        alike: For a change, whether every pair has the same figure in both runs.
-        unknown: Why the interval is unknown; empty if it is known, or if there are too few cases.
-        left_out: A sentence about cells that the figure leaves out; empty if it leaves out no cell.
+        new: The figure of the run itself.
+        alike: For a change, whether each pair of cases has the same figure in both runs.
+        unknown: Why the interval is unknown. Empty if it is known, or if there are just too few
+            cases.
+        left_out: A sentence about the cells that the figure leaves out; empty if it includes all
+            cells.
     """
 
     value: float
@@ -96,16 +98,16 @@ class Figure(NamedTuple):
 
 
 class NoFigureError(Exception):
-    """The figure cannot be computed; the message says what is missing."""
+    """Raised if a figure cannot be computed. The message says what is missing."""
 
 
 def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> Figure:
     """Compute the figure of a rule in one run.
 
     Args:
-        rule: A rule that does not compare two runs; it names the figure and selects cases.
+        rule: A rule that names the figure and selects cases. It must not compare two runs.
         run: The run.
-        rows: The rows of its cases, by case id.
+        rows: The rows of the run's cases, by case id.
 
     Raises:
         NoFigureError: The run does not have the figure.
@@ -144,7 +146,7 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
-    """Return a function that reads a metric's number from a row, or None if the row lacks it."""
+    """Return a function that reads a metric's number from a row: None if the row has no number."""
     if metric.startswith(SCORE):
         name = metric.removeprefix(SCORE)
         return lambda row: row.scores.get(name)
@@ -159,7 +161,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """The message for a metric that has no number in any row."""
+    """Return the message to show if no row has a number for a metric."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
     return f"no selected graded case has {metric}"
@@ -204,10 +206,10 @@ def _too_few(metric: str) -> str:
 
 
 def left_out(metric: str, n: int, n_left_out: int) -> str:
-    """A sentence about the cells that a figure leaves out; empty if it includes all cells.
+    """Return a sentence about the cells that a figure leaves out; empty if it includes all.
 
     Args:
-        metric: The figure.
+        metric: The name of the figure.
         n: The number of cells that it includes.
         n_left_out: The number of cells that it leaves out.
     """
@@ -241,7 +243,7 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    """Return the speed-up of the run or, from its benchmark file, of one model or suite in it."""
+    """Return the speed-up of the run, or (from its benchmark file) of one model or suite in it."""
     speeds = run.speeds
     if speeds is None and rule.filters:
         raise NoFigureError(
@@ -256,7 +258,7 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     found = part.speedup_interval
     mode = run.manifest.mode if speeds is None else speeds.mode
     if mode == part.over or found is not None:
-        # The mode that other modes are compared with has no interval.
+        # The mode with which others are compared has no interval.
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:
@@ -282,16 +284,16 @@ def _coverage(own: Sequence[CaseRow]) -> Figure:
 
 
 ENOUGH_COMMON = 0.9
-"""If the runs share a smaller part of their timed cases, they did different work, and their speeds
-cannot be compared."""
+"""If a smaller share of the timed cases than this is in both runs, the runs did different work, and
+their speeds cannot be compared."""
 _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """Compute the change in a rule's figure: relative, or as a difference, as the rule says.
+    """Compute the change in a rule's figure: a difference or a relative change, as the rule says.
 
     Args:
-        rule: A rule that names the figure and selects cases; not `same_answers`.
+        rule: A rule that names the figure and selects cases. It must not be `same_answers`.
         pairing: The two runs.
 
     Raises:
@@ -322,7 +324,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
 
 
 def _figure(rule: Rule, base: float, new: float, n: int, interval: Interval | None) -> Figure:
-    """Compute the change from both runs' figures and the interval of their difference."""
+    """Compute the change, given the figures of both runs and the interval of their difference."""
     if rule.form != "relative":
         return Figure(new - base, n, interval, base, new)
     if base <= 0:
@@ -402,8 +404,9 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
     """Compute the change in throughput or makespan on the common cases, as `ultrapar bench` does.
 
-    Each case contributes its share of both makespans. The interval covers only the choice of cases,
-    so the rule's bound must leave room for differences from day to day on the same machine.
+    Each case contributes its share of both makespans. The interval covers only the choice of cases.
+    So the bound of the rule must leave room for differences that occur from day to day, even on the
+    same machine.
     """
     _check_common(pairing)
     timed = pairing.timed
@@ -484,13 +487,13 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
         figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
     if rule.metric == "service":
-        # The ratio is a geometric mean, so show geometric means of the times.
+        # The ratio is a geometric mean, so the times are also shown as geometric means.
         both = [(early, late) for early, late in both if early > 0 and late > 0]
         ratio = typical_ratio(before, after, confidence=rule.confidence)
         if both:
             base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
     else:
-        # Times are never exactly the same, but scores and tokens can be.
+        # Two times are never exactly equal, but scores and tokens may be.
         ends = None if rule.metric == "latency.mean" else possible_change([*before, *after])
         ratio = ratio_interval(before, after, ends=ends, confidence=rule.confidence)
     if ratio is None:
@@ -521,7 +524,7 @@ _SERIAL_TIMES: dict[Basis, str] = {
 
 
 def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
-    """Sentences that say how each run's speed-up was measured or estimated.
+    """Yield sentences that say how each run's speed-up was measured or estimated.
 
     Args:
         runs: The runs, by the names that the sentences use.
@@ -539,7 +542,7 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
 
 
 def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
-    """A sentence for each run whose speed was limited by the client.
+    """Return a sentence for each run whose speed was limited by the client.
 
     Args:
         runs: The runs, by the names that the sentences use.
@@ -552,11 +555,11 @@ def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
 
 
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
-    """A figure, a difference of figures (`+0.3 s`) or a relative change (`-13.2 %`) as text."""
+    """Return a figure, a difference (`+0.3 s`) or a relative change (`-13.2 %`) as text."""
     if value is None:
         return NONE
     if form == "relative":
-        # Adding zero avoids "-0.0".
+        # Add zero to avoid "-0.0".
         return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
         return ("-" if value < 0 else "+") + unit_of(metric).shown(abs(value))
@@ -564,7 +567,7 @@ def figure_text(metric: str, value: float | None, form: Form = "absolute") -> st
 
 
 def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
-    """An interval as text, such as `-14.1 to -12.3 %`, or `from 2.31 s` if it has no upper end."""
+    """Return an interval as text: `-14.1 to -12.3 %`, or `from 2.31 s` if it has no upper end."""
     texts = [figure_text(metric, bound, form) for bound in (low, high)]
     if low is None and high is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Cases that only one of two runs solved or graded, with the answers of both runs."""
+"""Find the cases that only one of two runs solved or graded, with the answers of both runs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ GAINED = "solved now, not before"
 NO_GRADE_NOW = "no grade now"
 NO_GRADE_BEFORE = "no grade before"
 TURNS = (LOST, GAINED, NO_GRADE_NOW, NO_GRADE_BEFORE)
-"""The possible changes, the most interesting first: changed grades, then cases without a grade."""
+"""The possible changes. The most interesting ones come first: cases whose grade changed, and then
+cases that have no grade in one of the runs."""
 _LONGEST_NAME = 300
 _LONGEST_ERROR = 4_000
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A case in one of the two runs.
+    """How a case ended in one of the two runs.
 
     Attributes:
-        shard: The part that contains the case's transcript; None if the transcript is left out.
+        shard: The index of the part that contains the case's transcript; None if the transcript is
+            left out.
     """
 
     outcome: str
@@ -47,7 +49,8 @@ class Flip(msgspec.Struct, frozen=True):
 
     Attributes:
         model: The index of the case's model in the grid.
-        at: The index of the case's value for each parameter of the grid; None if it has no value.
+        at: For each parameter of the grid, the index of the case's value; None if the case has no
+            value.
         turn: The index of the case's change in `TURNS`.
     """
 
@@ -62,10 +65,10 @@ class Flip(msgspec.Struct, frozen=True):
 
 
 class Flips(msgspec.Struct, frozen=True):
-    """All flipped cases, and packed transcripts of both runs.
+    """All cases that flipped, and the packed transcripts of both runs.
 
     Attributes:
-        n_left_out: How many conversations are left out because they did not fit.
+        n_left_out: How many conversations are left out because they did not fit on the page.
     """
 
     lines: list[Flip]
@@ -74,7 +77,7 @@ class Flips(msgspec.Struct, frozen=True):
 
 
 def turn_of(base: CaseRow, new: CaseRow) -> str | None:
-    """Return how the end of a case changed, one of `TURNS`; None if it did not change."""
+    """Return how the end of a case changed, as one of `TURNS`; None if it did not change."""
     if base.rated and new.rated:
         if (base.outcome == "solved") == (new.outcome == "solved"):
             return None
@@ -99,7 +102,7 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
         for case_id, base in pairing.base_rows.items()
         if (turn := turn_of(base, pairing.new_rows[case_id])) is not None
     }
-    # If not all transcripts fit, the first ones are kept.
+    # Sort the cases, because only the first transcripts are kept if not all of them fit.
     ids = sorted(turns, key=lambda case_id: TURNS.index(turns[case_id]))
     packed_before, before = _ends(pairing.base, pairing.base_rows, ids, 0)
     packed_now, now = _ends(pairing.new, pairing.new_rows, ids, len(packed_before.parts))
@@ -128,14 +131,14 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
 def _ends(
     run: MeasuredRun, rows: Mapping[str, CaseRow], case_ids: list[str], first: int
 ) -> tuple[Packed, dict[str, Side]]:
-    """Return the conversations of a run's cases and how each case ended.
+    """Return the conversations of some cases of a run, and how each case ended.
 
     The parts are numbered from `first`.
     """
     columns = ("case_id", "kind", "error")
     with unusable():
         packed = pack(run.directory, case_ids, n_runs=2)
-        # Runs from earlier versions have no column `reason`.
+        # The results of earlier versions have no column `reason`.
         ends = read_rows(
             run.directory, "results", columns, beginning="reason", of_cases=set(case_ids)
         )

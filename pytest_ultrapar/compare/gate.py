@@ -57,7 +57,7 @@ ALIKE = (
     " large the change of other cases could be"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
-"""The result of one rule; `FAIL` and `no figure` fail the run."""
+"""The result of one rule. `FAIL` and `no figure` make the run fail."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +65,13 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         verdict: `FAIL` if the whole interval is on the wrong side of the bound. `undecided` if the
-            interval contains the bound, or if a client limited the speed. `no figure` also fails.
-        figure: The figure that is compared with the bound; None if it is missing or the rule has no
-            bound.
-        n: The number of cases, or of pairs of cases.
-        n_to_decide: About how many cases would decide an undecided rule; None if no number would,
-            or if the interval is unknown.
+            interval contains the bound, or if a client limited the speed. `no figure` makes the run
+            fail, too.
+        figure: The figure that is compared with the bound. None if it is missing, or if the rule
+            has no bound.
+        n: How many cases, or pairs of cases, the figure includes.
+        n_to_decide: About how many cases it would take to decide an undecided rule. None if no
+            number would be enough, or if the interval is unknown.
         note: A sentence about the result; may be empty.
     """
 
@@ -83,7 +84,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether this rule makes the run fail. An undecided rule does not count as failed."""
+        """Whether this rule makes the run fail; an undecided rule does not count as failed."""
         return self.verdict in {"FAIL", "no figure"}
 
 
@@ -91,10 +92,10 @@ class GateResult(msgspec.Struct, frozen=True):
     """The results of all rules of a gate.
 
     Attributes:
-        run: Id of the judged run.
+        run: The id of the judged run.
         named: The bench that the user named instead of a run; empty if the user named the run.
-        base: Id of the baseline; None without a baseline.
-        notes: Caveats about the comparison, one sentence each.
+        base: The id of the baseline; None without a baseline.
+        notes: Sentences with caveats about the comparison.
         undecided: Whether a run passes or fails if rules are undecided and no rule failed.
     """
 
@@ -132,15 +133,15 @@ def judge(
     """Check every rule.
 
     Args:
-        rules: The rules; if empty, the default rules, which need a baseline.
+        rules: The rules. If this is empty, the default rules are used, which need a baseline.
         run: The run to judge.
-        baseline: The run to compare with.
+        baseline: The run to compare with; None without a baseline.
         undecided: Whether the run passes or fails if rules are undecided and no rule failed.
 
     Raises:
-        ConfigError: A rule names something that the run does not have, or it needs a baseline or a
-            measured speed-up that is missing. Or the runs have no case in common, are the same run,
-            or cannot be read.
+        ConfigError: A rule names something that the run does not have, or needs a baseline or a
+            measured speed-up that is missing. Also raised if the runs have no case in common, are
+            the same run, or cannot be read.
     """
     _check_measured(rules, run, baseline)
     rows = read_rows(run)
@@ -191,10 +192,10 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
-    """Return the rules that apply if the user gave no rule.
+    """Return the rules to use if the user gave no rule.
 
-    The intervals of the models' solved rates hold for all models together (Bonferroni). Otherwise,
-    with many models, one of them would often fail by chance.
+    The intervals of the models' solve rates are valid for all models together (Bonferroni). If they
+    were not, and there were many models, one of them would often fail by chance.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     models = sorted({row.model for row, _ in rated_pairs(graded)})
@@ -222,7 +223,7 @@ def check_repetitions(
         baseline: The planned cases of the baseline.
 
     Raises:
-        ConfigError: A rule needs more repetitions.
+        ConfigError: A rule needs more repetitions than the runs have.
     """
     theirs = {case.case_id for case in baseline}
     for rule in rules:
@@ -242,7 +243,7 @@ def check_repetitions(
 
 
 def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
-    """Judge a rule by its figure; `held_up` has a sentence per run that a client slowed down."""
+    """Judge a rule by its figure; `held_up` has a sentence per run that its client slowed down."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -268,16 +269,16 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
     if figure.alike and not failed:
-        # No case changed, so use the figure itself: in this case `same_answers` also passes.
+        # No case changed, so the figure itself decides: `same_answers` also passes then.
         passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Estimate how many cases it takes to move the interval's end to the bound.
+    """Estimate how many cases it takes to bring the end of the interval to the bound.
 
-    This assumes that the figure stays the same. The width of an interval is inversely proportional
-    to the square root of the number of cases.
+    The estimate assumes that the figure stays the same, and that the width of an interval is
+    inversely proportional to the square root of the number of cases.
     """
     away = abs(figure.value - bound)
     reach = figure.value - interval.low if figure.value > bound else interval.high - figure.value
@@ -332,7 +333,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A request to judge a run: the runs' directories, and the rules (none: the default rules)."""
+    """A request to another process to judge a run. If it has no rules, the default rules apply."""
 
     run: str
     baseline: str | None
@@ -341,7 +342,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def start_judge() -> Child:
-    """Start a process that loads its modules and then judges one run for `judged_by`."""
+    """Start a process that loads its modules, and then judges one run for `judged_by`."""
     return Child.start(__name__)
 
 
@@ -352,7 +353,7 @@ def judged_by(
     rules: tuple[Rule, ...],
     undecided: Undecided,
 ) -> GateResult:
-    """Check the rules on a finished run in the given process, and wait for that process to exit.
+    """Let the given process check the rules on a finished run, and wait until it exits.
 
     Raises:
         ResultsError: The run could not be judged.
@@ -360,13 +361,13 @@ def judged_by(
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
     said = output_of(judge, msgspec.json.encode(order))
-    # Unlike JSON, msgpack can represent an infinite end of an interval.
+    # Use msgpack, because JSON cannot represent an infinite end of an interval.
     return msgspec.msgpack.decode(said, type=GateResult)
 
 
 def _answer() -> bytes:
-    """Judge the run that standard input names; do nothing if the input is empty."""
-    # Loading takes a fifth of a second. Do it before the input arrives.
+    """Judge the run that is named on standard input; do nothing if the input is empty."""
+    # Load this before the input arrives, because it takes a fifth of a second.
     import scipy.special  # noqa: F401, PLC0415
 
     said = sys.stdin.buffer.read()

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; return 1 if the run does not pass, otherwise 0.
+    """Print the table of results; return 0 if the run passes, otherwise 1.
 
     Raises:
         ConfigError: A rule or a run cannot be used.
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not rules and arguments.baseline is None:
         refuse("no rule is given: add --rule RULE, or --baseline RUN for the default rules")
 
-    # Importing the structs of a whole run takes 60 ms, which `--help` need not spend.
+    # Import the structs of a whole run here: this takes 60 ms, and `--help` does not need them.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
     from pytest_ultrapar.compare.report import gate_section  # noqa: PLC0415

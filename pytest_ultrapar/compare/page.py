@@ -1,4 +1,4 @@
-"""The HTML comparison: the verdict, the changes, the runs, and the cases that flipped."""
+"""Make the HTML comparison: the verdict, the changes, the runs, and the cases that flipped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20
 """The maximum number of rows in a plot of changes."""
 _MARGINS = 2.5
-"""The change for one shade of colour, in multiples of the margin below which a change is ignored.
+"""The change that corresponds to one shade of colour, as a multiple of the margin below which
+changes are ignored.
 """
 
 
@@ -39,8 +40,8 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
 
     Args:
         base: The baseline.
-        comparisons: At least one other run, compared with the baseline. The page shows the changes
-            and the flipped cases of the last one.
+        comparisons: One or more comparisons of other runs with the baseline. The page shows the
+            changes and the flipped cases of the last one.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -96,23 +97,23 @@ def _points(look: ComparedFigure) -> str:
 
 
 def _outcome(look: ComparedFigure | None) -> str:
-    """The headline. If cases were graded by scores alone, the runs may share no figure."""
+    """Return the headline. If cases were graded only by scores, the runs may share no figure."""
     if look is None:
         return "no figure in both runs"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
 def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
-    """A table cell: its change, its interval, whether the interval excludes 0, and its colour."""
+    """Return a table cell: change, interval, whether the interval excludes 0, and colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
-    # One shade is five percentage points of a rate.
+    # For a rate, one shade is five percentage points.
     steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
     return _points(look), bounds, sure, max(0, min(10, 5 + round(steps)))
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
-    """Plots of changes by test, if there are several tests, and by test id, if an id changed."""
+    """Yield plots of the changes by test, if there are several, and by test id, if any changed."""
     tests = changed_tests(pairing, by_id=False)
     ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
     for word, looks in (("test", tests[1:] and tests), ("id", ids)):

@@ -1,4 +1,4 @@
-"""Pair the cases that two runs have in common, and list other differences of the runs.
+"""Pair the cases that two runs have in common, and list the differences between the runs.
 
 All functions are pure.
 """
@@ -32,17 +32,17 @@ class Pairing:
     """Two runs, reduced to the cases that they have in common.
 
     Attributes:
-        base_rows: The baseline's rows of these cases, by case id.
-        new_rows: The other run's rows of these cases, by case id.
-        left_out: Sentences about cases that the comparison leaves out.
+        base_rows: The rows of these cases in the baseline, by case id.
+        new_rows: The rows of these cases in the other run, by case id.
+        left_out: Sentences about the cases that the comparison leaves out.
         questions: Sentences about differences that can change the prompt of a case.
         conditions: Sentences about differences that can change the speed of a case.
-        n_kept: How many cases of the baseline are also in the other run, not counting cases that
+        n_kept: How many of the baseline's cases are also in the other run, not counting cases that
             either run skipped.
-        n_base: How many cases of the baseline were not skipped there. If the other run is a sample,
-            only cases in the sample are counted.
-        same_timed: Whether the makespan of both runs includes exactly the same cases.
-        timed_share: The share of the timed cases that both runs timed, 0 to 1.
+        n_base: How many cases the baseline did not skip. If the other run is a sample, only cases
+            in the sample are counted.
+        same_timed: Whether the makespans of both runs include exactly the same cases.
+        timed_share: The share of the timed cases that are timed in both runs, 0 to 1.
     """
 
     base: MeasuredRun
@@ -69,10 +69,10 @@ class Pairing:
 
 
 def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
-    """Check that two directories contain different runs.
+    """Check that two runs are not the same run.
 
     Raises:
-        ConfigError: They contain the same run.
+        ConfigError: They are the same run, or are in the same directory.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
         refuse(
@@ -89,7 +89,7 @@ def refuse_nothing_common(
         base: The baseline.
         cases: The other run's planned cases.
         seed: The other run's seed.
-        what: A name for the other run, for messages.
+        what: The name of the other run in messages.
 
     Raises:
         ConfigError: The runs have no case in common. The message gives the reason if it is known.
@@ -117,7 +117,7 @@ def pair(
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
 ) -> Pairing:
-    """Pair the common cases of two runs, in the order of the baseline.
+    """Pair the cases that two runs have in common, in the order of the baseline.
 
     Raises:
         ConfigError: They are the same run, or no common case was graded in both runs.
@@ -156,7 +156,7 @@ def pair(
 
 
 def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
-    """Describe each run that is a sample, or whose cases were chosen for their earlier outcomes."""
+    """Describe each run that is a sample, or whose cases were chosen by their earlier outcomes."""
     for word, run in runs.items():
         if run.manifest.drawn_from:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
@@ -248,7 +248,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
 
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """Sentences about changed files of the suites; none if the runs have no file in common."""
+    """Yield sentences about changed files of suites, if the runs have any file in common."""
     differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
     kinds = by_key(
         ("new" if name not in base else "removed" if name not in new else "changed", name)

@@ -1,4 +1,4 @@
-"""Turn comparisons and gates into sections of a report, for terminals and Markdown.
+"""Turn comparisons and results of gates into sections of a report, for terminals and Markdown.
 
 All functions are pure.
 """
@@ -58,7 +58,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""The columns that follow the names of a cell."""
+"""The columns that follow the columns with the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -67,7 +67,7 @@ _ANSWERS = {
 
 
 def _is_telling(look: ComparedFigure) -> bool:
-    """Whether to show a figure: always, except for a score whose interval of change includes 0."""
+    """Whether to show a figure. A score is not shown if the interval of its change includes 0."""
     if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
@@ -76,12 +76,12 @@ def _is_telling(look: ComparedFigure) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """Yield the sections: the verdict, the runs, speed, and each run's answers and changed cells.
+    """Yield sections on the verdict, the runs, the speed, and each run's answers and changed cells.
 
     Args:
         base: The baseline.
-        comparisons: At least one other run, compared with the baseline.
-        every_look: Whether to include scores whose change may be chance.
+        comparisons: One or more comparisons of other runs with the baseline.
+        every_look: Whether to include scores whose change may be due to chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
@@ -96,12 +96,12 @@ def comparison_sections(
 
 
 def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
-    """Return at most `MOST_LINES` lines for a terminal: verdict, solved rates and differences.
+    """Return at most `MOST_LINES` lines for a terminal: verdict, solve rates and differences.
 
     Args:
         base: The baseline.
-        comparisons: At least one other run, compared with the baseline. The solved rates belong to
-            the last one.
+        comparisons: One or more comparisons of other runs with the baseline. The solve rates are
+            from the last one.
         width: The width of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
@@ -116,7 +116,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
     ]
-    # Insert the rates after the verdict on the answers.
+    # Insert the solve rates after the verdict on the answers.
     parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
@@ -129,7 +129,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """Sentences about the differences between two runs; differences in prompts come first."""
+    """Yield sentences on the differences between two runs. Differences in prompts come first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -164,7 +164,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
-    """The figures of each whole run."""
+    """Return a section with the figures of each whole run."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
     named = ["baseline", *(name for name, _ in _named(comparisons))]
     common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
@@ -203,7 +203,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _cost(run: MeasuredRun) -> str:
-    """The cost as text, such as `1.25 USD`, with "at least" if some requests' cost is unknown."""
+    """Return a cost such as `1.25 USD`, with "at least" if the cost of some requests is unknown."""
     cost = run.summary.cost
     if cost is None:
         return NONE
@@ -280,7 +280,7 @@ def _look_row(look: ComparedFigure) -> tuple[str, ...]:
 
 
 def _compared(look: ComparedFigure) -> tuple[str, ...]:
-    """The number of pairs, the figure in both runs, and the change."""
+    """Return cells with the number of pairs, the figure in both runs, and the change."""
     both = (figure_text(look.figure, value) for value in (look.base, look.new))
     return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))
 
@@ -341,7 +341,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """Turn the result of a gate into a section of a report: a row for each rule, and notes."""
+    """Turn the result of a gate into a section of a report, with a row for each rule, and notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
@@ -374,7 +374,7 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """A sentence that names the failed rules of a gate; its table shows the figures."""
+    """Return a sentence that names a gate's failed rules; the gate's table shows their figures."""
     failed = [each.rule.text for each in result.judged if each.failed]
     parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":

@@ -1,4 +1,4 @@
-"""Parse gate rules (`metric[filter=value] >= bound`), and define the metrics they can name."""
+"""Parse gate rules (`metric[filter=value] >= bound`), and define the metrics in them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ class Metric:
     """A metric that rules can name.
 
     Attributes:
-        name: The name in rules; `score.NAME` stands for any score.
-        says: A description for the help text.
-        filters: The names of allowed filters. None allows all filters. An empty tuple allows no
-            filter, because the metric belongs to the whole run.
-        paired: Whether the metric needs a baseline for every form of bound.
-        estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise it
+        name: The metric's name in rules. `score.NAME` stands for any score.
+        says: A description of the metric for the help text.
+        filters: The names of the filters that are allowed. None allows all filters. An empty tuple
+            allows no filter, because the metric is about the whole run.
+        paired: Whether the metric needs a baseline, no matter which form the bound has.
+        estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise, it
             is a count.
-        of_speed: Whether it measures the speed of the run, so that a slow client changes it.
+        of_speed: Whether the metric measures the speed of the run, so that a slow client changes
+            it.
     """
 
     name: str
@@ -53,7 +54,8 @@ SCORE = "score."
 FIGURE = "figure."
 PASS_AT, PASS_ALL = "pass@", "pass^"
 POINT = ".point"
-"""A suffix of a metric's name: compare the figure itself with the bound, and ignore its interval.
+"""If the name of a metric ends with this, the figure itself is compared with the bound, and its
+interval is ignored.
 """
 SAME_ANSWERS = "same_answers"
 COVERAGE = "coverage"
@@ -147,7 +149,7 @@ METRICS = (
 
 
 def find_metric(name: str) -> Metric | None:
-    """Find the metric with that name. A score may have any name, and pass@k any number k."""
+    """Find the metric with this name. A score may have any name, and k in pass@k any number."""
     for prefix in (SCORE, FIGURE):
         if name.startswith(prefix) and len(name) > len(prefix):
             name = f"{prefix}NAME"
@@ -161,8 +163,8 @@ def find_metric(name: str) -> Metric | None:
 
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
-"""The bound applies to the run's figure, to its difference from the baseline's figure, or to that
-difference as a percentage. `none`: there is no bound."""
+"""To which figure the bound applies: the run's figure, its difference from the baseline's figure,
+or that difference as a percentage. `none` means that there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
 rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
@@ -202,11 +204,12 @@ _BOUND = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>[%a-
 
 
 class UnitForm(NamedTuple):
-    """How a unit is written in bounds and shown in tables.
+    """How a unit is written in bounds, and how it is shown in tables.
 
     Attributes:
-        factors: The factor that converts a number, by the word that follows the number.
-        example: An example for messages.
+        factors: The factor by which to multiply a number in a bound, by the unit that follows the
+            number.
+        example: An example of a bound, for messages.
         shown: Formats a number as text.
     """
 
@@ -245,11 +248,11 @@ class Rule(msgspec.Struct, frozen=True):
     Attributes:
         text: The rule as the user wrote it.
         metric: The metric's name, without `.point`.
-        filters: The names and values that a case must have.
+        filters: The names and values that a case must have to be selected.
         side: The side of the bound on which the figure must be; empty if the metric has no bound.
-        bound: The bound in cases per second, in seconds, or without a unit. A relative bound is a
+        bound: The bound, in cases per second, in seconds, or without a unit. A relative bound is a
             share, such as -0.1.
-        form: The figure or change to which the bound applies.
+        form: The kind of figure or change to which the bound applies.
         confidence: The confidence of the interval that decides the rule.
         point: Whether the figure itself decides the rule, regardless of its interval.
     """
@@ -271,7 +274,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def needs_baseline(self) -> bool:
-        """Whether the rule compares the run with another run."""
+        """Whether the rule compares the run with a baseline."""
         metric = find_metric(self.metric)
         return self.form in {"difference", "relative"} or (metric is not None and metric.paired)
 
@@ -280,8 +283,8 @@ def parse_rule(text: str) -> Rule:
     """Parse the text of a rule.
 
     Raises:
-        ConfigError: The text is not a rule, or names an unknown metric; the message lists what is
-            allowed.
+        ConfigError: The text is not a rule, or it names an unknown metric. The message lists what
+            is allowed.
     """
     plain = text.strip()
     found = _RULE.fullmatch(plain)
@@ -315,7 +318,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def _nearest(name: str, allowed: Collection[str]) -> str:
-    """The end of a message, with a suggestion: `; did you mean latency.p95? allowed: ...`."""
+    """Return the end of a message, such as `; did you mean latency.p95? allowed: ...`."""
     meant = did_you_mean(name, allowed, cutoff=0.5) or ";"
     return f"{meant} allowed: {', '.join(allowed) or 'none'}"
 
@@ -391,7 +394,7 @@ def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
 
 
 def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
-    """Check that each filter of the rules matches a case.
+    """Check that each filter in the rules matches at least one case.
 
     Args:
         rules: The rules.
@@ -399,25 +402,25 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
 
     Raises:
         ConfigError: A model, suite, parameter or value is unknown, or no case matches all filters
-            of a rule; the message suggests the nearest name.
+            of a rule. The message suggests the nearest name.
     """
     for rule in rules:
         planned = [one for one in rule.filters if not one[0].startswith(LABEL)]
         for name, text in planned:
             if why := filter_fault(name, text, cases):
                 refuse(rule.text, why)
-        # Labels are known only after cases are graded, so they are not checked here.
+        # Do not check labels here, because they are known only after cases are graded.
         if planned and planned == [*rule.filters] and not selected(rule, cases):
             refuse(rule.text, "no case matches all of these filters")
 
 
 def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None:
-    """Check that a run has each score and figure that the rules name.
+    """Check that a run has all scores and figures that the rules name.
 
     Args:
         rules: The rules.
         summary: The run's summary.
-        run: A name for the run, for messages.
+        run: The name of the run in messages.
 
     Raises:
         ConfigError: A score or figure is missing. The message suggests the nearest name.
@@ -434,7 +437,7 @@ def check_baseline(rules: Iterable[Rule]) -> None:
     """Check that no rule needs a baseline.
 
     Raises:
-        ConfigError: A rule needs one.
+        ConfigError: A rule needs a baseline.
     """
     for rule in rules:
         if rule.needs_baseline:
@@ -462,8 +465,9 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
 DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")
 """The default rules, in addition to `DEFAULT_RULE_OF_MODEL` for each model.
 
-As a ratio, 7 % is half way between no change and a server that takes 15 % longer. On two shared
-cores with other load, runs of the same code differed by up to 5 %
+On a scale of ratios, 7 % is half way between no change and a server that takes 15 % longer. On two
+shared cores with other load, runs of the same code differed by up to 5 %
 (docs/explanation/comparing.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
-"""The intervals of these rules hold for all models together."""
+"""The default rule for each model. The intervals of these rules are valid for all models
+together."""

@@ -1,5 +1,5 @@
-"""`ultrapar merge`: make one run from its parts.
+"""`ultrapar merge`: make one run from the parts of a run.
 
 `part_checks.py` decides whether runs are parts of one run, and `clocks.py` converts the times of
-all parts to one clock. Both do no I/O. `write_merged.py` makes the merged run.
+all parts to one clock. Neither of them does any I/O. `write_merged.py` makes the merged run.
 """

@@ -1,9 +1,9 @@
 """Convert the times of all parts of a run to one clock, without I/O.
 
-The times in a segment of a host's journal come from a monotonic clock. Hosts that share limits also
-record the time of their server. The longer the call for this time takes, the less accurate the
-recorded time is. If the server's clock was set, or the server was replaced with another one, the
-time jumps, and the error includes the jump.
+The times in each segment of a host's journal come from a monotonic clock. Hosts that share limits
+also record the time on their server's clock. The longer it takes to ask the server, the less
+accurate the recorded time is. If the server's clock was changed, or the server was replaced with
+another one, its time jumps. The size of the jump is then included in the error.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.clock_stamps import Stamp
 
 TICK_S = 0.001
-"""The server reports whole milliseconds."""
+"""The precision of the server's time, which is in whole milliseconds."""
 _STRETCH_S = 10.0
 
 
 SAME_CLOCK_S = 5.0
-"""Anchors of one machine that differ by less than this belong to one monotonic clock. Between two
-boots they differ by more, and a wall clock is usually set by less."""
+"""If the anchors of two segments from one machine differ by less than this, they belong to the same
+monotonic clock. After a reboot they differ by more. Setting a wall clock usually changes them by
+less."""
 
 
 def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
     """Find out which journal segments of a host share a monotonic clock.
 
     Args:
-        anchors_s: For each segment, the wall-clock time minus the monotonic time, in seconds.
+        anchors_s: The anchor of each segment: the wall-clock time minus the monotonic time, in
+            seconds.
 
     Returns:
-        The anchor to use for each segment. Segments with the same clock share the smallest anchor,
-        so that the times of a host keep their exact order.
+        The anchor to use for each segment. Segments with the same clock all use the smallest of
+        their anchors, so that the times of a host keep their exact order.
     """
     found: dict[str, float] = {}
     clock_s = before_s = -math.inf
@@ -48,7 +50,7 @@ def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Point(NamedTuple):
-    """A host's clock at one call: `ahead_s` is the server's time minus the host's."""
+    """A host's clock at one call to the server; `ahead_s` is the server's time minus the host's."""
 
     at_s: float
     ahead_s: float
@@ -69,12 +71,13 @@ class _HostClock:
         self._times_s = [one.at_s for one in self.points]
         self.error_s = max((one.error_s for one in self.points), default=0.0)
         for before, after in pairwise(self.points):
-            # If the difference exceeds both errors, a clock was set, or was slower for a while.
+            # If the difference exceeds both errors together, a clock was set, or ran slower for a
+            # while.
             open_s = before.error_s + after.error_s
             self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
 
     def ahead(self, at_s: float) -> float:
-        """Return the server's time minus the host's, at a time of the host's clock."""
+        """Return the server's time minus the host's, at a given time of the host's clock."""
         at = bisect_right(self._times_s, at_s)
         if at in {0, len(self.points)}:
             return self.points[0 if at == 0 else -1].ahead_s
@@ -87,13 +90,13 @@ class ServerClock:
     """Converts the times of hosts to the clock of the first host.
 
     Args:
-        hosts: The clock stamps of each host; None for a host that has no times.
+        hosts: The clock stamps of each host; None for a host that recorded no times.
 
     Attributes:
-        error_s: The largest error, in either direction, of the time between two events on different
-            hosts.
-        lacks: The reason why hosts cannot be compared, as a clause that follows "since"; empty if
-            they can be compared.
+        error_s: The largest possible error, in either direction, of the time between two events on
+            different hosts.
+        lacks: The reason why the clocks of hosts cannot be compared, as a clause that could follow
+            "since". Empty if they can be compared.
     """
 
     def __init__(self, hosts: Sequence[Sequence[Stamp] | None]) -> None:
@@ -107,5 +110,5 @@ class ServerClock:
         self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
 
     def shift(self, host: int, at_s: float) -> float:
-        """Return the seconds to add to a time of a host."""
+        """Return how many seconds to add to a time of a host."""
         return self._hosts[host].ahead(at_s) - self._first_s

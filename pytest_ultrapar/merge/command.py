@@ -1,4 +1,4 @@
-"""`ultrapar merge`: make one run from its parts."""
+"""`ultrapar merge`: make one run from the parts of a run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Exit code 1: a shard is missing, a planned case never ran or was not graded, or 
 Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unusable. Otherwise, 0.
 """
 _MOST_OF_A_PAGE = 100_000
-"""The maximum number of cases. An HTML report of 100,000 cases took 460 MB of memory and 37 MB of
-disk, and browsers struggle with more."""
+"""The maximum number of cases for which an HTML report is written. For 100,000 cases, a report took
+460 MB of memory and 37 MB of disk space, and browsers have problems with larger ones."""
 _WIDTH = 100
 _MOST_NAMED = 5
-"""How many cases without a result are listed by name."""
+"""How many of the cases without a result are listed by name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,21 +58,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge the runs, print a summary and return the exit code.
+    """Merge the runs, print a summary, and return the exit code.
 
     Raises:
         ConfigError: The runs are not parts of one run, or the directory cannot be used.
         ResultsError: A file cannot be read or written.
     """
     coverage = _coverage(arguments.coverage)
-    # Imported late: `--help` does not need the heavy imports of tables.
+    # Import this here: reading tables needs large packages, and `--help` does not need them.
     from pytest_ultrapar.coordinator.finish import failures  # noqa: PLC0415
     from pytest_ultrapar.merge.write_merged import merge  # noqa: PLC0415
     from pytest_ultrapar.report.merged import merged_lines  # noqa: PLC0415
     from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
-    # Records form no cycles. With a million cases, the garbage collector would take most of the
+    # Records form no cycles, and with a million cases, the garbage collector would take most of the
     # time.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -117,7 +117,7 @@ def _coverage(text: str | None) -> float:
 
 
 def _without_result(made: MergedRun) -> Iterator[str]:
-    """Yield lines about cases of a cluster run that have no result, and how to get one."""
+    """Yield lines on those cases of a cluster run that have no result, and on how to get one."""
     from pytest_ultrapar.report.text import counted, visible  # noqa: PLC0415 - as above
 
     run, n = made.manifest.cluster_run, made.summary.n_without_grade
@@ -136,7 +136,7 @@ def _without_result(made: MergedRun) -> Iterator[str]:
 
 
 def _write_page(made: MergedRun) -> bool:
-    """Write the HTML report of the merged run, unless it is too large; an error is only printed."""
+    """Write the HTML report of the merged run, unless it is too large. Errors are only printed."""
     from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415
     from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415

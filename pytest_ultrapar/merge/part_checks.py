@@ -1,8 +1,9 @@
-"""Check that runs are parts of one run, and make the manifest of the merged run. No I/O.
+"""Check that runs are parts of one run, and make the manifest of the merged run, without I/O.
 
-Parts are shards K/N with the same N, hosts of one cluster run, or runs of the same suite, seed and
-pool that the user divided by hand. Each shard has a part of each limit, so the limits of shards are
-added. The manifests of hosts and of other parts contain the undivided limits.
+Parts are shards K/N with the same N, the hosts of one cluster run, or runs that the user divided by
+hand. Parts divided by hand have the same suite, seed and pool. Each shard has a part of each limit,
+so the limits of shards are added together. The manifests of hosts and of parts divided by hand
+contain the undivided limits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Part(NamedTuple):
     """A run to merge.
 
     Attributes:
-        name: The run as the user named it, for messages.
+        name: The name by which the user called the run, for messages.
         manifest: The run's manifest.
     """
 
@@ -46,12 +47,12 @@ class Part(NamedTuple):
 
     @property
     def is_host(self) -> bool:
-        """Whether the part is a host of a cluster run, or of a shard of it."""
+        """Whether the part is from a host of a cluster run, or of a shard of one."""
         return self.manifest.cluster_run is not None
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """Return the merged runs that add nothing, because all their parts are also in `parts`."""
+    """Return the merged runs that add nothing because all their parts are also in `parts`."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
@@ -64,17 +65,17 @@ ALLOW = "--allow-differences"
 
 
 def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
-    """Refuse runs that are not parts of one run. Their planned cases are not compared.
+    """Refuse runs that are not parts of one run; their planned cases are not compared one by one.
 
     Args:
         parts: The runs.
-        allow: Whether settings of their pools that affect answers may differ (`asked_otherwise`).
+        allow: Whether the pools may differ in settings that affect answers (see `asked_otherwise`).
 
     Returns:
-        The allowed differences, one clause each.
+        The differences that were found and allowed, one clause each.
 
     Raises:
-        ConfigError: The runs are not parts of one run; the message is one sentence with the reason.
+        ConfigError: The runs are not parts of one run. The message is one sentence with the reason.
     """
     if not parts:
         refuse("no run is given: pass the runs to merge, each as its directory or its id")
@@ -135,7 +136,7 @@ def _shard(text: str) -> tuple[int, str]:
 
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
-    """Sort the parts: shards by number, others in the order in which the user named them."""
+    """Sort shards by number. Other parts stay in the order in which the user named them."""
     return sorted(parts, key=lambda part: _place(part.manifest.shard))
 
 
@@ -144,7 +145,7 @@ def _place(shard: str | None) -> int:
 
 
 def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
-    """Return the shards for which there is no run, in their order."""
+    """Return the shards for which there is no run, sorted by number."""
     there = [_shard(one.shard) for one in parts if one.shard is not None]
     if not there:
         return ()
@@ -154,10 +155,10 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
 
 
 def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
-    """Return how many cases the missing shards have, before deselection; None if unknown."""
+    """Return how many cases the missing shards have before deselection; None if unknown."""
     if manifest.generated is None or not missing_shards(parts):
         return None
-    # All hosts of one shard plan the same cases.
+    # Count each shard once, because all hosts of a shard plan the same cases.
     known = {one.shard: one.n_cases for one in parts}
     return max(0, manifest.generated.n_cases - sum(known.values()))
 
@@ -184,14 +185,14 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("source of the requests", lambda one: "a gateway" if one.asked_by_others else "a suite"),
     ("grouping of the summary", lambda one: ", ".join(one.summary_by)),
 )
-"""The facts that must be the same in all parts of a run, each with its name for messages."""
+"""The facts that must be the same in all parts of a run. Each has a name for messages."""
 
 
 def differences(one: Part, other: Part) -> Iterator[str]:
-    """Yield the differences that prevent two runs from being parts of one run, one clause each.
+    """Yield a clause for each difference that prevents two runs from being parts of one run.
 
     Keys, instances, policy, workers and machines may differ, because no case depends on them. The
-    limits of shards may differ by one, because they are parts of the undivided limits.
+    limits of two shards may differ by one, because each shard has a part of the undivided limit.
     """
     left, right = one.manifest, other.manifest
     said = _says(one, other)
@@ -221,7 +222,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
 
 
 def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
-    """Yield the differences of two pools that affect a common model's answers, one clause each."""
+    """Yield a clause for each difference of the pools that affects a common model's answers."""
     left, right = one.manifest, other.manifest
     for facts in (answer_settings, addresses):
         then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
@@ -229,7 +230,7 @@ def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
 
 
 def _says(one: Part, other: Part) -> Callable[[str, object, object], str]:
-    """Return a function that describes a difference between two runs."""
+    """Return a function that makes the text for a difference between two runs."""
     return lambda what, then, now: f"the {what} is {then} in {one.name} and {now} in {other.name}"
 
 
@@ -265,11 +266,12 @@ MEASURED, FINAL, INFRA = 0, 1, 2
 
 
 class ResultRank(NamedTuple):
-    """The rank of a case's result in one part. In the merged run, the smallest one counts.
+    """The rank of a case's result in one part. The result with the smallest rank counts.
 
     Attributes:
         rank: `MEASURED`, `FINAL` for another final outcome, or `INFRA`.
-        at_us: When the case was graded, by its host's wall clock, in microseconds since the epoch.
+        at_us: When the case was graded, by the wall clock of its host, in microseconds since the
+            epoch.
         part: The number of the part, from 0.
     """
 
@@ -279,7 +281,7 @@ class ResultRank(NamedTuple):
 
 
 def standing(grade: Grade, part: int) -> ResultRank:
-    """Return the standing of a graded case: measurements first, `infra` last, then by time."""
+    """Rank a case's grade by its kind (measurements first, `infra` last), and then by its time."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
     return ResultRank(rank, grade.at_us, part)
 
@@ -288,10 +290,10 @@ def standing(grade: Grade, part: int) -> ResultRank:
 
 
 def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
-    """Make the manifest of the merged run, as far as the manifests of its parts determine it.
+    """Make the manifest of the merged run, with all facts that follow from the parts' manifests.
 
-    The measured time runs from the first request of any part to the end of the part that ended
-    last. It includes requests before a resume, because all times are on one clock.
+    The measured time lasts from the first request of any part to the end of the part that ended
+    last. It also includes requests before a resume, because all times are on the same clock.
     """
     faults = {one.faults for one in manifests}
     divided = any(one.shard for one in manifests) and manifests[0].cluster_run is None
@@ -318,13 +320,13 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
-    """Collect the elements of one field from all manifests, grouped by the given attributes."""
+    """Collect the elements of a field from all manifests, grouped by the given attributes."""
     every = (each for one in manifests for each in getattr(one, field))
     return by_key((attrgetter(*names)(each), each) for each in every).values()
 
 
 def _joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
-    """Return the limits of the merged run: the sum if they were divided, otherwise the maximum."""
+    """Return the merged run's limits: the sums if limits were divided, otherwise the maximums."""
     join = sum if divided else max
     found = []
     for limits in _alike(manifests, "pool_limits", "name"):
@@ -344,8 +346,8 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
-    """Add up the status of a lane over all parts. It is removed only if every part removed it."""
-    # Other hosts may still have used a lane that one host removed.
+    """Add up the status of a lane over all parts. It is removed only if all parts removed it."""
+    # If one host removed the lane, other hosts may have continued to use it.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]
     shown = next((lane for lane in best or worst if lane.reason), (best or worst)[0])

@@ -1,4 +1,4 @@
-"""Read the parts from their directories, without changing anything there."""
+"""Read the parts of a run from their directories, without changing anything there."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.part_checks import ResultRank
 
 _SAMPLE = 200
-"""How many episodes of a segment are used to find its clock. Their anchors differ by less than a
-millisecond."""
+"""How many episodes of a segment are read to find the segment's clock. Their anchors differ by less
+than a millisecond."""
 
 
 class Source(NamedTuple):
-    """A part and its directory.
+    """A part, and the directory from which it is read.
 
     Attributes:
         directory: The absolute path of the part's directory.
@@ -41,10 +41,10 @@ class Source(NamedTuple):
 def find_sources(names: Sequence[str]) -> list[Source]:
     """Find the runs with these names, and return them in the given order.
 
-    A shard of a suite with few cases may be empty. It is left out.
+    If a suite has few cases, a shard may be empty. Empty shards are left out.
 
     Raises:
-        ConfigError: There is no such run, or a run that is not a shard has no cases.
+        ConfigError: A run does not exist, or a run that is not a shard has no cases.
         ResultsError: A manifest cannot be read, or was written by a newer version.
     """
     found, empty = [], []
@@ -60,7 +60,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 
 def clock_offsets(source: Source) -> dict[str, float]:
-    """Return the wall-clock time minus the monotonic time, in seconds, for each segment by name.
+    """Return by segment name the wall-clock time minus the monotonic time, in seconds.
 
     Segments without requests are not included.
 
@@ -87,15 +87,15 @@ def _episodes(path: Path) -> Iterator[EpisodeEnded]:
 def standings(
     sources: Sequence[Source], shared: Collection[str]
 ) -> tuple[dict[str, ResultRank], int]:
-    """Find the result that counts, for each case that several parts planned.
+    """Find the result that counts for each case that several parts planned.
 
     Args:
         sources: The parts, in their order.
         shared: The ids of the cases that more than one part planned.
 
     Returns:
-        The standing of that result by case id, if the case was graded; and how many cases were
-        graded by several parts.
+        The rank of that result by case id, for cases that were graded; and how many cases were
+        graded by more than one part.
     """
     best: dict[str, ResultRank] = {}
     repeated: set[str] = set()
@@ -109,7 +109,7 @@ def standings(
 
 
 def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, ResultRank]:
-    """Return the standings in one run: the last grade counts, but `infra` never replaces others."""
+    """Return the ranks in one run. The last grade counts, but not `infra` after another grade."""
     found: dict[str, ResultRank] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):

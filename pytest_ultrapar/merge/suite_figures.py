@@ -1,4 +1,4 @@
-"""Compute the suite's figures for a merged run again, from the rows of all parts."""
+"""Compute the suite's figures again for a merged run, from the rows of all parts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def add_suite_figures(
     sources: Sequence[Source], stage: Path, summary: RunSummary
 ) -> tuple[RunSummary, tuple[str, ...]]:
-    """Let the suite in the working directory compute its figures again, if a part has any.
+    """Let the suite in the working directory compute its figures again, if any part has figures.
 
     Args:
         sources: The parts.
-        stage: The directory of the merged run, with its tables.
+        stage: The directory of the merged run, which must contain its tables.
         summary: The summary of the merged run.
 
     Returns:
@@ -41,7 +41,7 @@ def add_suite_figures(
     folders = {str(Path(file).parent) for file in files if Path(file).name == "conftest.py"}
     asking = _Asking(stage, summary)
     with redirect_stdout(StringIO()):
-        # Ignore options of the suite's configuration, such as -n: no test runs here.
+        # Ignore options in the suite's configuration, such as -n, because no test runs here.
         arguments = ["--rootdir", os.curdir, "-o", "addopts=", "-o", "ultrapar_pool="]
         pytest.main([*arguments, *filter(os.path.isdir, sorted(folders))], [asking])
     missing = names.keys() - {one.name for one in asking.summary.figures}
@@ -55,7 +55,7 @@ def add_suite_figures(
 
 
 class _Asking:
-    """A plugin that computes figures instead of collecting and running tests."""
+    """A plugin that computes figures, instead of letting pytest collect and run tests."""
 
     def __init__(self, run_dir: Path, summary: RunSummary) -> None:
         self._run_dir = run_dir
@@ -64,6 +64,6 @@ class _Asking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Compute the figures. Called after pytest has loaded the conftests, before any session."""
+        """Compute the figures. pytest calls this after loading conftests, before any session."""
         self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
         return 0

@@ -1,8 +1,8 @@
-"""Make one run directory from several: build it in a staging folder, then move it into place.
+"""Make one run directory from several: build it in a staging folder, and move it into place.
 
-Records are copied one by one, so a journal may be larger than memory. Each record gets the name of
-its host, and its times are converted to one clock. If several parts ran a case, only one result
-counts. The requests of the other parts are kept as requests that were sent and paid for.
+Records are copied one by one, so a journal need not fit in memory. Each record gets the name of its
+host, and its times are converted to a common clock. If several parts ran a case, only one result
+counts. The requests of the other parts stay in the journal as requests that were sent and paid for.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ if TYPE_CHECKING:
 
 OPTION = "ultrapar merge"
 STAGE = ".merging"
-"""The staging folder in the merged run's directory. Its contents are not a run, so a killed merge
-leaves no run behind."""
+"""The name of the staging folder in the merged run's directory. The folder does not count as a run,
+so a merge that is killed leaves no run behind."""
 REPEATED = "repeated"
-"""The kind of an episode whose case gets its result from another part."""
+"""The kind of an episode that does not count, because another part has the result of its case."""
 _BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
 
 
 class MergedRun(NamedTuple):
-    """A merged run.
+    """The result of a merge.
 
     Attributes:
         directory: The absolute path of the run's directory.
         manifest: The manifest of the merged run.
         summary: The summary of its tables.
-        left_out: The names of merged runs that were left out because all their parts were named as
-            well, such as the run that the last host made in the same folder.
-        faults: The reasons why figures of the suite are missing, one sentence each.
+        left_out: The names of merged runs that were left out because all their parts were also
+            named. For example, the last host makes such a run in the same folder.
+        faults: Sentences on why figures of the suite are missing.
     """
 
     directory: Path
@@ -94,13 +94,13 @@ class MergedRun(NamedTuple):
 def merge(
     names: Sequence[str], out: Path, now: datetime, *, allow_differences: bool = False
 ) -> MergedRun:
-    """Make one run from several, which stay unchanged. After an error, nothing remains in `out`.
+    """Make one run from several, without changing them. After an error, nothing is left in `out`.
 
     Args:
         names: The directories or ids of the runs.
-        out: The directory for the merged run, new or empty.
-        now: The present time, with a time zone, for the id of the run.
-        allow_differences: Whether settings of the parts' pools that affect answers may differ.
+        out: The directory for the merged run. It must not exist, or must be empty.
+        now: The current time, with a time zone, from which the id of the run is made.
+        allow_differences: Whether the parts' pools may differ in settings that affect answers.
 
     Raises:
         ConfigError: The runs are not parts of one run, one of them is still running, or `out`
@@ -139,12 +139,12 @@ def _staged(out: Path) -> Iterator[Path]:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
             refuse(f"--out: {out} is not empty; choose a new or empty directory")
-        shutil.rmtree(stage, ignore_errors=True)  # from a merge that was killed
+        shutil.rmtree(stage, ignore_errors=True)  # left over from a merge that was killed
         stage.mkdir(mode=0o700)
     try:
         yield stage
     except BaseException:
-        # The directory was empty, so this merge made everything in it.
+        # Remove everything: the directory was empty, so this merge made all that is in it.
         with suppress(OSError):
             for path in out.iterdir():
                 if path.is_dir():
@@ -157,7 +157,7 @@ def _staged(out: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, out: Path, run_id: str) -> None:
-    """Move the files into place. The lock file comes last, and makes the directory a run."""
+    """Move the files into place. The lock file, which makes the directory a run, comes last."""
     for path in stage.iterdir():
         path.rename(out / path.name)
     stage.rmdir()
@@ -214,7 +214,7 @@ class _Planned(NamedTuple):
     """The cases of all parts.
 
     Attributes:
-        n: The number of different cases.
+        n: How many different cases there are.
         digest: The `suite_digest` of these cases.
         shared: The ids of the cases that more than one part planned.
     """
@@ -225,10 +225,11 @@ class _Planned(NamedTuple):
 
 
 def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
-    """Write the cases of all parts, in their order.
+    """Write the cases of all parts, in the order of the parts.
 
-    Hosts of one cluster run have the same cases. These keep their numbers, so that the merged run
-    can be resumed. Cases of other parts get new numbers, because each part begins at 0.
+    The hosts of one cluster run have the same cases. These cases keep their numbers, so that the
+    merged run can be resumed. The cases of other parts get new numbers, because the numbers of each
+    part begin at 0.
     """
     known: set[str] = set()
     shared: set[str] = set()
@@ -256,14 +257,15 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
 
 
 class _Clocks:
-    """Converts the times of each part to the clock of the first part.
+    """Converts the times of all parts to the clock of the first part.
 
-    The monotonic clocks of different machines are unrelated. So they are compared through the time
-    of day at which episodes began. The clocks of the hosts of one run are compared through the time
-    of their common server, if every host recorded it.
+    The monotonic clocks of different machines are unrelated. So they are compared by means of the
+    wall-clock times at which episodes began. The clocks of the hosts of one run are instead
+    compared with the clock of their common server, if all hosts recorded its time.
 
     Attributes:
-        n: The number of clocks: one for each part, and more if a part was resumed after a reboot.
+        n: How many clocks there are: one for each part, and more if a part was resumed after a
+            reboot.
         error_s: See `Merged`.
         not_compared: See `Merged`.
     """
@@ -278,7 +280,7 @@ class _Clocks:
         self.not_compared = ""
         parts = [source.part for source in sources]
         if len(parts) > 1 and all(part.is_host for part in parts):
-            # Use the server's clock for the hosts of one run, if all hosts recorded it.
+            # For the hosts of one run, use the server's clock if all hosts recorded its time.
             pairs = zip(map(_stamps, sources), self._anchors, strict=True)
             server = ServerClock([stamps if own else None for stamps, own in pairs])
             self.not_compared = server.lacks
@@ -286,17 +288,17 @@ class _Clocks:
                 self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
-        """Return a function from a time in a part's segment to the seconds to add to this time."""
+        """Return a function that returns the seconds to add to a time in a part's segment."""
         anchor_s = self._anchors[number].get(segment)
         return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
     def shift(self, number: int, anchor_s: float, at_s: float) -> float:
-        """Return the seconds to add to a time of a part.
+        """Return how many seconds to add to a time of a part.
 
         Args:
             number: The number of the part.
-            anchor_s: The time of day minus the time of the monotonic clock, in seconds.
-            at_s: The time of the monotonic clock.
+            anchor_s: The wall-clock time minus the time of the monotonic clock, in seconds.
+            at_s: The time to convert, on the part's monotonic clock, in seconds.
         """
         if self._server is not None and self._anchors[number]:
             return self._server.shift(number, at_s)
@@ -306,7 +308,7 @@ class _Clocks:
 
 
 def _stamps(source: Source) -> list[Stamp]:
-    """Return the clock stamps of a part; empty if it was resumed, perhaps after a reboot."""
+    """Return the clock stamps of a part; empty if it was resumed, possibly after a reboot."""
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
@@ -315,11 +317,11 @@ class _PartWriter:
     """Copies the journal of one part.
 
     Attributes:
-        source: The part.
+        source: The part to copy.
         stage: The directory of the merged run.
         number: The number of the part, from 0.
         clocks: The clocks of all parts.
-        best: For each case that several parts planned, the standing of the result that counts.
+        best: For each case that several parts planned, the rank of the result that counts.
     """
 
     source: Source
@@ -339,11 +341,11 @@ class _PartWriter:
             )
 
     def copy(self, beginning: bytes) -> dict[str, int]:
-        """Copy all segments. Each copy begins with `beginning`, the first line of all segments.
+        """Copy all segments. Each copy begins with `beginning`, the first line of any segment.
 
         Returns:
-            The size of each segment in bytes, by its new name. If its end was lost, the size
-            includes the lost bytes.
+            The size of each segment in bytes, by its new name. If the end of a segment was lost,
+            the size includes the lost bytes.
         """
         manifest = self.source.part.manifest
         journal = self.source.directory / JOURNAL_NAME
@@ -359,7 +361,7 @@ class _PartWriter:
         return sizes
 
     def part(self) -> MergedPart:
-        """Return the part's entry in the merged run's manifest. Call this after `copy`."""
+        """Return the part's entry for the merged run's manifest. Call this after `copy`."""
         manifest = self.source.part.manifest
         audits = audit(self.log, manifest.pool_limits)
         exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
@@ -389,7 +391,7 @@ class _PartWriter:
             for position, found in scan_segment(path, decode_record):
                 record = self._open.get(position, found)
                 if isinstance(record, Damage):
-                    # Copy it unchanged: a reader of the merged run finds the damage again.
+                    # Copy the damage unchanged, so that a reader of the merged run finds it, too.
                     original.seek(position.offset)
                     line = original.read(position.length)
                     line += b"" if line.endswith(b"\n") else b"\n"
@@ -404,7 +406,7 @@ class _PartWriter:
     def _changed(
         self, record: JournalRecord, shift: Callable[[float], float]
     ) -> JournalRecord | None:
-        """Return the record for the merged run; None if the merged run does not need it."""
+        """Return the record as the merged run needs it; None if the merged run does not need it."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
             if self._counts_elsewhere(record.case_id):
@@ -442,7 +444,8 @@ class _PartWriter:
             if path.name.startswith(".") or not path.is_file() or new.exists():
                 continue
             try:
-                # A link is safe: this file never changes, because its name is its content's digest.
+                # A hard link is safe: the name of the file is the digest of its content, so the
+                # file never changes.
                 os.link(path, new)
             except OSError:
                 shutil.copyfile(path, new)
@@ -456,11 +459,11 @@ def _on_host(record: R, host: str | None) -> R:
 
 
 _TIMES = tuple(name for name in Attempt.__struct_fields__ if re.fullmatch(r"t_\w+_s", name))
-"""The fields of an attempt that are times of the monotonic clock."""
+"""The names of an attempt's fields that are times on the monotonic clock."""
 
 
 def moved(attempt: Attempt, shift_s: float) -> Attempt:
-    """Return the attempt with all its times moved by `shift_s` seconds."""
+    """Return the attempt, with `shift_s` seconds added to all its times."""
     times = {name: getattr(attempt, name) for name in _TIMES}
     later = {name: time_s + shift_s for name, time_s in times.items() if time_s is not None}
     return msgspec.structs.replace(attempt, **later)
@@ -470,7 +473,7 @@ def moved(attempt: Attempt, shift_s: float) -> Attempt:
 
 
 def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> None:
-    """Write the changes of limits and the pauses of lanes, with times of the common clock."""
+    """Write all changes of limits and all pauses of lanes, with times on the common clock."""
     changes: list[LimitRecord] = []
     pauses: list[PauseRecord] = []
     replace = msgspec.structs.replace
@@ -493,7 +496,7 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
 
 
 def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
-    """Record which answers suites took from each other, and the layouts of the suites' tables."""
+    """Write which answers suites took from each other, and how the suites' tables are laid out."""
     here: dict[str, set[str]] = defaultdict(set)
     reused: dict[str, set[str]] = defaultdict(set)
     for source in sources:
@@ -514,6 +517,7 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
         cases_file.write_tables(stage, tables)
     first = sources[0]
     if first.part.manifest.cluster_run is not None:
-        # All hosts have the same groups, which determine the numbers of cases on the server.
+        # Copy the groups of any host: all hosts have the same ones, and they determine the numbers
+        # of cases on the server.
         with suppress(FileNotFoundError):
             shutil.copyfile(first.directory / _ASSIGNMENT_FILE, stage / _ASSIGNMENT_FILE)

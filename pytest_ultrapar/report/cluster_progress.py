@@ -1,9 +1,9 @@
-"""How one host shows a run on several hosts: the progress of all hosts, and its own share.
+"""Describe a run on several hosts, as one host shows it: total progress, and the host's share.
 
 All functions are pure.
 
-By design, a host without a share of a limit sends nothing: only a few hosts get a share of a small
-limit. The screen must show this, and which limit the host waits for.
+By design, a host that has no share of a limit sends nothing, and only a few hosts get a share of a
+small limit. The screen must show this, and name the limit for which the host waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 _LONGEST = 120
-"""The longest part of a server's message that a line shows, in characters."""
+"""How much of a server's message a line shows, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class ClusterProgress:
     """The state of a shared run, as one of its hosts knows it.
 
     Attributes:
-        n_hosts: Hosts in the run, including this one.
+        n_hosts: How many hosts are in the run, including this one.
         n_cases: How many cases the run has.
-        n_done: Cases that any host has finished.
-        n_open: Cases in progress on any host.
-        unclaimed: Cases that no host has claimed, by model.
+        n_done: How many cases have been finished, on all hosts together.
+        n_open: How many cases are in progress, on all hosts together.
+        unclaimed: How many cases no host has claimed yet, by model.
         in_groups: Whether groups decide the order of cases, so that models may wait for each other.
-        n_claimed: Cases that this host has claimed so far.
-        hears_first: Whether the server lost the run and is still collecting the hosts' state. Until
-            that is done, no host gets a case.
+        n_claimed: How many cases this host has claimed so far.
+        hears_first: Whether the server lost the run and is still collecting the state of the hosts.
+            Until it has collected this, no host gets a case.
         drained: Whether an operator told this host to start no more cases.
     """
 
@@ -55,12 +55,12 @@ class ClusterProgress:
 
     @property
     def n_left(self) -> int:
-        """Cases that no host has claimed."""
+        """How many cases no host has claimed yet."""
         return sum(self.unclaimed.values())
 
 
 class HostPart(NamedTuple):
-    """The host that some results come from, and its run.
+    """The host from which some results come, and the run that it is part of.
 
     Attributes:
         host: The host's name.
@@ -74,10 +74,11 @@ class HostPart(NamedTuple):
 
 
 def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
-    """State this host's share: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
+    """State this host's share, as in `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
 
-    For each kind of limit, add up the limits of each level, and show the level with the lowest sum,
-    because it binds. Daily limits are left out: hosts reserve only a small part of them in advance.
+    For each kind of limit, the limits of each level are added up. The level with the lowest sum is
+    shown, because it is the one that binds. Daily limits are left out, because hosts reserve only a
+    small part of them in advance.
 
     Args:
         shares: The host's share of each limit.
@@ -106,13 +107,13 @@ def joined_words(
     shares: Sequence[ShareStatus],
     limits: Mapping[str, Limit],
 ) -> list[str]:
-    """Return the lines that a host prints after it joined: the run, its progress and the share.
+    """Return the lines that a host prints when it has joined: the run, its progress and the share.
 
     Args:
         whole: The known state of the run.
         part: The host and its run.
         server: The server that stores the run.
-        shares: The host's share of each limit; empty before the first share arrives.
+        shares: The host's share of each limit. It is empty until the first share arrives.
         limits: The pool's limits, by name.
     """
     n_others = whole.n_hosts - 1
@@ -133,19 +134,19 @@ def joined_words(
 
 
 def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
-    """Return the seconds until all cases of a run are done, if each model keeps its current pace.
+    """Return the seconds until all cases of a run are done if each model keeps its current pace.
 
     Args:
         n_left: How many cases are not done.
-        per_s: How many cases end per second; above 0.
+        per_s: How many cases end per second, > 0.
         models: For each model with a known pace: how many of its cases are unclaimed, and how many
-            are claimed per second; above 0. The slowest model decides.
+            are claimed per second (> 0). The slowest model decides.
     """
     return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
 def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Say why this host sends nothing during the run; empty if it sends, or is about to.
+    """Say why this host sends nothing during the run; empty if it is sending or about to send.
 
     Args:
         whole: The known state of the run.
@@ -191,7 +192,7 @@ def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
 
 
 def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Name the limit that this host has no share of, if this stops all lanes that it needs."""
+    """Name the limit of which this host has no share, if this stops all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
@@ -209,10 +210,11 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
 def _barring(
     whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
 ) -> list[ShareStatus]:
-    """Return, for each required lane, a limit without a share here; empty if one lane is free.
+    """Return, for each lane that is needed, a limit of which this host has no share.
 
-    If a lane has several such limits, take the closed one. If all are open, take the smallest: it
-    cannot be divided, and the others depend on it.
+    The result is empty if at least one of the lanes is free. If a lane has several such limits, a
+    closed one is taken. If all of them are open, the smallest is taken, because it cannot be
+    divided, and the others depend on it.
     """
     known = {lane.lane: lane for lane in status.lanes}
     shares = by_key((one.limit, one) for one in status.shares)
@@ -233,5 +235,5 @@ def _barring(
 
 
 def _number(value: float) -> str:
-    """Return a number with at most two decimals."""
+    """Format a number with at most two decimals."""
     return f"{value:,.0f}" if value == int(value) else f"{round(value, 2):,g}"

@@ -1,7 +1,7 @@
-"""Draw a `LiveView` with rich, as lines of text for a terminal; imported only if it is drawn.
+"""Draw a `LiveView` with rich, as lines of text for a terminal. Imported only when drawing.
 
-Lines are built from rich's texts, which know the width of characters and the colour codes. Rich's
-own tables are too slow: the layout of 20 rows takes 5 ms, twice a second.
+Lines are built from `rich.text.Text`, which handles the width of characters and the colour codes.
+The tables of rich are too slow: the layout of 20 rows would take 5 ms twice a second.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
-"""The characters for the full and the empty part of a bar. The second pair is for terminals that
-cannot show the first."""
+"""Two characters for the full and the empty part of a bar. The second pair is for terminals that
+cannot show the first pair."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
 _LEAST_BAR = 8
 _LEAST_NAME = 12
 _NARROW = 70
-"""Bars are left out on terminals with fewer columns."""
+"""If a terminal has fewer columns than this, bars are left out."""
 _NEARLY = 0.95
 _MORE = 3
-"""A part with fewer lines has no line for the number of hidden rows."""
+"""If a part has fewer lines than this, the number of hidden rows is not shown."""
 
 
 class LiveScreen:
-    """Turns views into lines for one terminal."""
+    """Turns views into lines of text for one terminal."""
 
     def __init__(self, *, colour: bool, encoding: str) -> None:
-        """Set up for a terminal.
+        """Set up the screen for a terminal.
 
         Args:
-            colour: Whether the terminal shows colours; if not, lines have no control sequences.
+            colour: Whether the terminal shows colours. Otherwise, lines contain no control
+                sequences.
             encoding: The terminal's encoding.
         """
         self._console = Console(color_system=None, markup=False, emoji=False, highlight=False)
@@ -52,7 +53,7 @@ class LiveScreen:
         self._bar = next(one for one in _BARS if _has(encoding, one))
 
     def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
-        """Return at most `n_lines` lines, at most `width` wide; text from outside is escaped."""
+        """Return at most `n_lines` lines of at most `width` columns; escape text from outside."""
         texts = [*self._head(view, width)]
         parts = room(view, n_lines - len(texts))
         if parts.lanes:
@@ -81,11 +82,10 @@ class LiveScreen:
             line.append(GAP + self._filled(n_done / n_all, n_bar), "green")
         line.append(mark, "magenta")
         yield line
-        # Models have rows of their own.
+        # These outcomes are shown in the rows of models.
         for outcome in RATED:
             facts.pop(outcome, None)
-        # This fact gets its own line, because it is the most important one if the host sends
-        # nothing.
+        # Give this fact its own line. If the host sends nothing, it is the most important one.
         of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
         flying = [facts.pop("in flight", ""), waiting, *facts.values()]
@@ -101,7 +101,7 @@ class LiveScreen:
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
         n_bar = _BAR if width >= _NARROW else 0
-        # With 80 columns, about 20 remain for the limit that a lane waits for.
+        # If there are 80 columns, this leaves about 20 for the limit that a lane waits for.
         name = _name_width(
             [row.lane for row in kept], (width - n_bar - _COUNT - _RATE - 3 * len(GAP)) * 3 // 5
         )
@@ -115,7 +115,7 @@ class LiveScreen:
     def _lane(self, row: LaneRow, name: int, n_bar: int) -> Text:
         line = Text(_cell(row.lane, name) + GAP)
         if row.trouble:
-            # The reason says more than the unused seats do, and may be long.
+            # Show the reason instead of the unused seats. It says more, and may be long.
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats.most is not None:
@@ -163,7 +163,7 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
     yield Text("last failures", "dim")
-    # The first line of the screen already shows how many there are.
+    # The first line of the screen already shows the number of failures.
     for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
         yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
@@ -172,7 +172,7 @@ def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Tex
 def _plain(text: str) -> str:
     """Put a string on one line and escape its control characters.
 
-    Markup need not be escaped, because a `Text` parses none.
+    Markup need not be escaped, because `Text` does not parse markup.
     """
     return " ".join(visible(text).split())
 
@@ -191,15 +191,16 @@ def _name_width(names: Sequence[str], most: int) -> int:
 
 def _cell(name: str, width: int) -> str:
     name = _plain(name)
-    # If each character takes one column, keep the end of the name, too, because names differ there.
+    # If each character takes one column, also keep the end of the name, because names often differ
+    # at the end.
     return set_cell_size(shorten(name, width) if cell_len(name) == len(name) else name, width)
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """Return `used/most`; each of the two numbers has its own format."""
+    """Return `used/most`; the arguments `used` and `most` are the formats of the two numbers."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:
-        # Several hosts share the limit, and this host has no share of it.
+        # The limit is shared by several hosts, and this host has no share of it.
         return "no share"
     return f"{use.used:{used}}/{use.most:{most}}"

@@ -1,7 +1,7 @@
 """The state of a run in progress, as plain data for a terminal. All functions are pure.
 
-`live_screen` draws it. Lanes that fail or delay the run come first, because a terminal has room for
-about 10 of 300 lanes.
+`live_screen` draws this data. Lanes that fail or delay the run come first, because a terminal has
+room for only about 10 of 300 lanes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LATELY_S = 10.0
-"""The period over which rates and waits are measured, in seconds: long enough for some grants on
-each lane, and short enough to show a change."""
+"""The period over which rates and waits are measured, in seconds. It is long enough for each lane
+to get some grants, and short enough for changes to become visible."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
-"""If fewer requests than this wait for a limit on average, the limit delays nothing."""
+"""If fewer requests than this are waiting for a limit on average, it is not shown as the limit that
+a lane waits for."""
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """Return the statuses to keep, oldest first; rates are measured from the first one on."""
+    """Return the statuses to keep, oldest first. Rates are measured from the first of them on."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
-    # Keep one status from before the period, so that the period is always full.
+    # Keep one status from before the period, so that the whole period is always covered.
     while len(kept) > 1 and status.now_s - kept[1].now_s >= LATELY_S:
         kept = kept[1:]
     return tuple(kept)
 
 
 class Use(NamedTuple):
-    """The used part of a limit.
+    """How much of a limit is used.
 
     Attributes:
-        used: Requests in flight, or requests per second.
-        most: The limit; None if there is no limit.
+        used: How many requests are in flight, or how many are sent per second.
+        most: The limit itself; None if there is no limit.
     """
 
     used: float
@@ -52,7 +53,7 @@ class Use(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of the limit is used, as a share."""
+        """The used share of the limit: 0 if there is no limit, 1 if the limit is 0."""
         return self.used / self.most if self.most else float(self.most is not None)
 
 
@@ -60,13 +61,14 @@ class LaneRow(NamedTuple):
     """The current state of a lane.
 
     Attributes:
-        seats: The lane's own requests in flight, and the fullest `workers` limit on its path.
-        rate: The lane's own requests per second, and the fullest rate limit on its path; None while
-            unknown.
-        waits_for: The limit (or other name in `LaneStatus.waited_s`) that its requests recently
-            waited for longest; empty if they did not wait.
-        trouble: Why the lane is paused or removed, in one sentence; otherwise empty.
-        is_removed: Whether the lane is removed until the end of the run.
+        seats: How many of the lane's own requests are in flight, and the fullest `workers` limit on
+            its path.
+        rate: How many requests the lane itself sends per second, and the fullest rate limit on its
+            path. None while unknown.
+        waits_for: The limit for which its requests recently waited longest, or another name in
+            `LaneStatus.waited_s`. Empty if they did not wait.
+        trouble: Why the lane is paused or removed, in one sentence; empty if it is neither.
+        is_removed: Whether the lane is removed for the rest of the run.
     """
 
     lane: LaneId
@@ -85,12 +87,12 @@ def lane_rows(
 ) -> list[LaneRow]:
     """Return a row for each lane: paused and removed lanes first, then lanes that delay requests.
 
-    Otherwise, rows stay in the order of the pool, so that they do not jump.
+    Apart from that, rows stay in the order of the pool, so that they do not jump on the screen.
 
     Args:
         lanes: All lanes of the run.
         limits: The pool's limits, by name.
-        kept: Recent statuses of the broker, see `lately`.
+        kept: Recent statuses of the broker, from `lately`.
         now: The current status.
     """
     known = {one.lane: one for one in now.lanes}
@@ -120,7 +122,7 @@ def lane_rows(
 
 def _rank(row: LaneRow) -> int:
     if row.trouble:
-        # A paused lane comes back, so it is more interesting.
+        # Show a paused lane before a removed one: it is more interesting, because it comes back.
         return 1 if row.is_removed else 0
     return 2 if row.waits_for else 3
 
@@ -138,7 +140,7 @@ def _uses(
     *,
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
-    """Return each limit's seats in use and requests per second; lanes may share a limit."""
+    """Return for each limit its seats in use and requests per second; lanes may share limits."""
     held: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     estimated = {}
@@ -154,7 +156,7 @@ def _uses(
         most: list[float] = []
         per_s: list[float] = []
         for kind, amount in limits[name].rows if name in limits else ():
-            # If hosts share the limit, take this host's share.
+            # If several hosts share the limit, use this host's share.
             own = shares.get((name, kind.word), amount)
             if kind.counts == "in flight":
                 most.append(own)
@@ -172,7 +174,7 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """Return the lane's use of the fullest limit on its path, or of the innermost if equal."""
+    """Return the lane's use of the fullest limit on its path; if equally full, of the innermost."""
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)
@@ -191,9 +193,9 @@ class ModelRow(NamedTuple):
     Attributes:
         n_done: How many of its cases are finished.
         n_planned: How many cases it has.
-        n_rated: How many cases its solved rate includes.
+        n_rated: How many cases the model's solve rate includes.
         n_solved: How many of these are solved.
-        interval: The 95 % interval of the solved share, computed as if cases were independent; None
+        interval: The 95 % interval of the solve rate, computed as if cases were independent. None
             without rated cases.
     """
 
@@ -206,7 +208,7 @@ class ModelRow(NamedTuple):
 
 
 def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]) -> list[ModelRow]:
-    """Return a row for each model; models whose cases are all finished come last.
+    """Return a row for each model. Models whose cases are all finished come last.
 
     Args:
         planned: The number of cases by model, in the order of the pool.
@@ -229,9 +231,9 @@ class Failure(NamedTuple):
     """A failed case.
 
     Attributes:
-        case: pytest's node id of its test.
+        case: pytest's node id of the case's test.
         outcome: `infra`, `error`, or `failed` for a failed assertion.
-        reason: One line.
+        reason: The reason for the failure, in one line.
     """
 
     case: str
@@ -240,11 +242,11 @@ class Failure(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """The cost of the cases so far.
+    """How much the cases have cost so far, and how much they may cost in total.
 
     Attributes:
-        amount: The cost in the pool's currency.
-        projected: The cost of all cases, if each remaining case costs as much as the average
+        amount: The cost so far, in the pool's currency.
+        projected: The cost of all cases if each remaining case costs as much as the average
             finished case of its model.
     """
 
@@ -256,11 +258,12 @@ class Spent(NamedTuple):
 def projected(
     spent: Mapping[str, float], done: Mapping[str, int], planned: Mapping[str, int]
 ) -> float:
-    """Return the cost of all cases, if each remaining case costs its model's average so far.
+    """Return the cost of all cases if each remaining case costs its model's average so far.
 
     Args:
-        spent: The cost by model. A model without a finished case gets the mean over all cases.
-        done: The number of finished cases by model; at least one in total.
+        spent: The cost so far, by model. If a model has no finished case, the mean over all
+            finished cases is used for it.
+        done: The number of finished cases by model. There must be at least one in total.
         planned: The number of all cases by model.
     """
     everyone = sum(spent.values()) / sum(done.values())
@@ -271,14 +274,14 @@ def projected(
 
 
 class LiveView(NamedTuple):
-    """All data that is drawn at one moment.
+    """All data that is shown on the screen at one moment.
 
     Attributes:
         progress: The progress of the run.
-        eta_s: The earliest and the latest probable end of the last episode, in seconds after
-            `progress.eta_at_s`; None while unknown.
-        now_s: The time of the view, in monotonic seconds.
-        waiting: How many requests wait to be sent.
+        eta_s: When the last episode will probably end, at the earliest and at the latest, in
+            seconds after `progress.eta_at_s`. None while unknown.
+        now_s: The time to which the view applies, in monotonic seconds.
+        waiting: How many requests are waiting to be sent.
         spent: The cost so far; None without prices.
         is_simulated: Whether any answer comes from the simulated provider.
     """
@@ -295,7 +298,7 @@ class LiveView(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many lines each part gets, including its heading and `+ 212 more`; 0 leaves it out."""
+    """How many lines each part gets, with its heading and `+ 212 more`; 0 if it is left out."""
 
     lanes: int
     models: int
@@ -303,7 +306,7 @@ class Room(NamedTuple):
 
 
 _TURNS = ("lanes", "models", "lanes", "failures")
-"""The order in which parts get lines; on a small terminal, lanes get half of the lines."""
+"""The order in which parts get lines. On a small terminal, the lanes get half of the lines."""
 
 
 def room(view: LiveView, n_lines: int) -> Room:
@@ -317,7 +320,7 @@ def room(view: LiveView, n_lines: int) -> Room:
     while True:
         before = n_lines
         for name in _TURNS:
-            # The heading comes with the first row.
+            # The first row needs two lines, because the heading is added with it.
             needs = 1 if given[name] else 2
             if given[name] < wanted.get(name, 0) and needs <= n_lines:
                 given[name] += needs
@@ -331,8 +334,8 @@ def shown(rows: Sequence[T], n_lines: int) -> tuple[Sequence[T], int]:
 
     Args:
         rows: All rows.
-        n_lines: The lines of the part, see `Room`. The last line is for the number of hidden rows,
-            unless there is only one line for rows.
+        n_lines: The number of lines of the part, from `Room`. The last line is kept for the number
+            of hidden rows, unless there is only one line for rows.
     """
     n_rows = max(0, n_lines - 1)
     if len(rows) > n_rows > 1:

@@ -1,4 +1,4 @@
-"""The parts of a merged run, and the data that is missing from them. All functions are pure."""
+"""Report on the parts of a merged run, and on missing data. All functions are pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def merged_section(merged: Merged) -> Section:
-    """Return a row for each part of a merged run, and notes on all parts together."""
+    """Return a section with a row for each part of a merged run, and notes on all parts."""
     rows = tuple(
         (
             visible(one.run_id),
@@ -33,7 +33,7 @@ def merged_section(merged: Merged) -> Section:
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Yield sentences that are safe for a terminal, the most severe first."""
+    """Yield sentences on the parts, safe for a terminal; the most severe come first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:
@@ -72,7 +72,7 @@ def merged_lines(merged: Merged) -> Iterator[str]:
 
 
 def missing_lines(merged: Merged) -> Iterator[str]:
-    """Yield the shards without a run, and how many cases they contain."""
+    """Yield a line on shards that have no run, and on how many cases they contain."""
     n = merged.n_missing
     for shard in merged.missing if n != 0 else ():
         yield f"shard {shard} is missing: its cases never ran and are excluded from all figures"

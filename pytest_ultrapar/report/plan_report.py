@@ -31,10 +31,10 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """Show which processes of the original scripts share each key, and their load.
+    """Show which processes of the original scripts share each key, and how much they load it.
 
     Returns:
-        A heading and a line for each key, in the pool's order; empty if no key has a process.
+        A heading and a line for each key, in the order of the pool; empty if no key has a process.
     """
     lines = [
         "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
@@ -50,7 +50,8 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
 
 
 MOST_ROWS = 20
-"""How many limits are shown. A pool of 300 instances has more, but only the first ones bind."""
+"""How many limits are shown. A pool of 300 instances has more limits, but only the first ones
+bind."""
 _UNKNOWN = "unknown"
 
 
@@ -67,11 +68,11 @@ def plan_lines(
 
     Args:
         plan: The plan to show.
-        settings: The settings of the run, and the parts that it leaves out.
-        sources: The sources of the estimates, the most important first.
-        warnings: Sentences on settings without effect and on implausible figures.
+        settings: The settings of the run, and what the run leaves out.
+        sources: The sources of the estimates. The most important one comes first.
+        warnings: Sentences about settings without effect and about implausible figures.
         simulated: Whether the pool is simulated.
-        width: Width of the terminal, in characters.
+        width: The width of the terminal, in characters.
     """
     lines = ["SIMULATED: a plan for the simulated provider"] if simulated else []
     lines.append("; ".join(["no request was sent", *settings]) + "; estimates come from:")
@@ -135,7 +136,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def short_of_money(plan: RunPlan) -> Iterator[str]:
-    """Yield a warning if the run is expected to exceed its budget, or may exceed it."""
+    """Yield a warning if the run is expected to exceed its budget, or if it might."""
     if plan.budget is None or plan.cost is None or plan.cost.high <= plan.budget:
         return
     is_short = plan.cost.value > plan.budget
@@ -242,7 +243,7 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def _bound_by(plan: RunPlan) -> str:
-    """Name the binding limit; if limits are equal, the first one in the table of limits."""
+    """Name the binding limit. If several limits bind equally, name the first one in the table."""
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:

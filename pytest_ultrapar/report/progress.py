@@ -1,4 +1,4 @@
-"""The progress of a run, in one line for each step. All functions are pure."""
+"""Show the progress of a run in one line for each step. All functions are pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
-"""The period over which rates are measured, in seconds: long enough for slow models, and short
-enough to show a pause."""
+"""The period over which rates are measured, in seconds. It is long enough for slow models, and
+short enough for a pause to become visible."""
 
 LINE_S = 10.0
 LINE_SHARE = 0.02
-"""The time between two lines in a log, as a share of the time so far."""
+"""The time until the next line in a log, as a share of the time so far."""
 
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""If fewer cases than this are answered but not graded, grading is waiting for answers."""
+"""If fewer cases than this are answered but not graded, grading is not the bottleneck: it waits for
+answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +37,22 @@ class ProgressState:
 
     Attributes:
         total: How many cases are planned.
-        answered: Cases whose episode has ended, graded or not.
-        counts: Graded cases by outcome.
-        in_flight: Requests in flight.
+        answered: How many cases have an episode that has ended, graded or not.
+        counts: How many cases are graded, by outcome.
+        in_flight: How many requests are in flight.
         all_answered: Whether all episodes have ended.
-        seen: Recent observations (monotonic seconds, answered, graded), oldest first, at most two
-            per second.
-        eta: When the last episode ends, as estimated at `eta_at_s`; None while unknown.
+        seen: Recent observations, oldest first, at most two per second. Each contains the time in
+            monotonic seconds, the number of answered cases and the number of graded cases.
+        eta: The estimate, made at `eta_at_s`, of when the last episode ends. None while unknown.
         whole: The progress of all hosts together; None for a run on one host.
-        whole_at_s: The time of `whole`, monotonic seconds.
+        whole_at_s: When `whole` was observed, in monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: A phrase that names the servers that it waits for, or says why it sends nothing;
-            otherwise empty.
-        whole_seen: Recent observations (monotonic seconds, cases done by all hosts), like `seen`.
-        begun: For each model whose cases were claimed: the time of the first claim, in monotonic
-            seconds, and how many cases were unclaimed then.
+        waits: A phrase that names the servers that the run waits for, or says why it sends nothing.
+            Empty if neither applies.
+        whole_seen: Recent observations, like `seen`. Each contains the time in monotonic seconds,
+            and how many cases all hosts have finished.
+        begun: For each model with a claimed case: the time of the first claim, in monotonic
+            seconds, and how many of its cases were unclaimed then.
     """
 
     total: int
@@ -70,7 +72,7 @@ class ProgressState:
 
     @property
     def graded(self) -> int:
-        """Graded cases, including cases without a measurement."""
+        """How many cases are graded, including cases that were not measured."""
         return sum(self.counts.values())
 
 
@@ -84,7 +86,7 @@ def observe(
     all_answered: bool = False,
     waits: str = "",
 ) -> ProgressState:
-    """Return the state after an observation of the run at `now_s`."""
+    """Return the state updated with what was observed of the run at `now_s`."""
     return replace(
         state,
         answered=answered,
@@ -97,7 +99,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """Name the servers that a run waits for; if only retries are left, count the cases to retry."""
+    """Name the servers that a run waits for. If only retries are left, count the cases to retry."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -110,7 +112,7 @@ def awaited(status: BrokerStatus) -> str:
 def observe_whole(
     state: ProgressState, whole: ClusterProgress, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
-    """Return the state after an observation of all hosts at `now_s`."""
+    """Return the state updated with what was observed of all hosts at `now_s`."""
     begun = dict(state.begun)
     for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
         if whole.unclaimed.get(model, 0) < n:
@@ -127,11 +129,11 @@ def observe_whole(
 
 
 def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
-    """Return the recent observations and a new one; the first number of each is its time."""
+    """Return recent observations and the new one. The first number in each of them is its time."""
     now_s = look[0]
     if not seen or now_s - seen[-1][0] >= _STEP_S:
         seen = (*seen, look)
-    # Keep one observation from before the window, so that the window is always full.
+    # Keep one observation from before the window, so that the whole window is always covered.
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
     return seen
@@ -150,7 +152,7 @@ def graded_per_s(state: ProgressState, now_s: float) -> float | None:
 
 
 def seconds_left(state: ProgressState, now_s: float) -> float | None:
-    """How many seconds remain until all cases are graded; None while unknown."""
+    """How many seconds are left until all cases are graded; None while unknown."""
     per_s = graded_per_s(state, now_s)
     backlog = state.answered - state.graded
     grading_s = None
@@ -165,10 +167,11 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 
 
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
-    """Return a few words for each known fact, in the order in which they are shown.
+    """Return a few words for each known fact, in the order in which the facts are shown.
 
-    The step is `running` while episodes run, and then `grading`. The slowest limit is shown while
-    episodes run. For a run on several hosts, the step, the rate and the ETA cover all hosts.
+    The step is `running` as long as episodes run, and then `grading`. The slowest limit is shown as
+    long as episodes run. For a run on several hosts, the step, the rate and the ETA cover all
+    hosts.
     """
     if state.whole is not None:
         return _said_of_whole(state, state.whole, now_s)
@@ -181,7 +184,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
         facts["waits"] = state.waits
     n_scored = counts.get("scored")
     for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
-        # A case that was graded only by scores has no solved rate.
+        # Cases that are graded only by scores have no solve rate.
         if counts.get(outcome) or (outcome in RATED and not n_scored):
             facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     if not state.all_answered:
@@ -196,7 +199,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
 
 
 def _said_of_whole(state: ProgressState, whole: ClusterProgress, now_s: float) -> dict[str, str]:
-    # The server receives this host's results a moment later.
+    # This host's own results may be newer, because the server receives them a moment later.
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
     facts = {"step": f"running on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
@@ -227,8 +230,9 @@ def _paces(
 ) -> Iterator[tuple[int, float]]:
     """Yield for each model how many cases are unclaimed, and how many are claimed per second.
 
-    Rates cover the whole time since the first claim, because slow cases are claimed rarely. Empty
-    if groups wait for each other: a model's past then does not predict its future.
+    The rates cover the whole time since the first claim, because slow cases are claimed rarely.
+    Nothing is yielded if groups wait for each other, because a model's past then does not predict
+    its future.
     """
     for model, (since_s, n_before) in () if whole.in_groups else state.begun.items():
         n = whole.unclaimed.get(model, 0)
@@ -241,11 +245,11 @@ _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
     *("partial", "scored", "slowest", "rate"),
 )
-"""The facts of a line, most important first; if the line is too long, the last ones are dropped."""
+"""The facts of a line, most important first. If a line is too long, the last facts are dropped."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """Return a line of at most `width` characters; the least important facts are dropped first."""
+    """Return a line of at most `width` characters, dropping the least important facts if needed."""
     facts = said(state, now_s)
     room = width - len(facts["step"]) - 2
     if len(facts.get("waits", "")) > max(room, 0):
@@ -257,18 +261,18 @@ def next_line_s(waited_s: float) -> float:
     """Return the seconds until the next line in a log: 150 lines in the first hour, 310 in a day.
 
     Args:
-        waited_s: Seconds since the first step began.
+        waited_s: How many seconds ago the first step began.
     """
     return max(LINE_S, LINE_SHARE * waited_s)
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
-    """Return one line while pytest collects; pytest does not report how much is left.
+    """Return the line to show while pytest collects; pytest does not report how much is left.
 
     Args:
         waited_s: Seconds so far.
         before: How many seconds collection took in the previous run, and how many cases that run
-            had; None if unknown.
+            had. None if this is unknown.
         width: The largest number of characters.
     """
     parts = [(0, f"collecting: {duration(waited_s)} so far")]
@@ -282,11 +286,11 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
 
 
 def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
-    """Return one line while tables are written.
+    """Return the line to show while tables are written.
 
     Args:
-        done: How many cases are written.
-        total: How many cases there are.
+        done: How many cases have been written.
+        total: How many cases there are in total.
         waited_s: Seconds so far.
         width: The largest number of characters.
     """

@@ -1,4 +1,4 @@
-"""The report of a run, as a file in the run's directory."""
+"""Write the report of a run to a file in the run's directory, or to a step summary of GitHub."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _LEAST_OF_A_STEP = 10_000
 
 
 MOST_OF_A_STEP = 1024 * 1024
-"""The largest summary that a step of a job may write, in bytes.
+"""The maximum size of the summary that a step of a job may write, in bytes.
 
 Source: GitHub Actions, workflow commands: step isolation and limits.
 """
 
 
 def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run_dir: Path) -> None:
-    """Append a run's report to the file that GitHub shows as the summary of a step.
+    """Append a run's report to the file that GitHub shows as the summary of a job's step.
 
     Args:
-        path: The file that `GITHUB_STEP_SUMMARY` names; its content is kept.
+        path: The file that `GITHUB_STEP_SUMMARY` names. Its earlier content is kept.
         summary: The summary that the compaction made.
         manifest: The run's manifest, with the final state of its lanes.
         run_dir: The run's directory.
@@ -49,7 +49,7 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
 def run_sections(
     summary: RunSummary, manifest: Manifest, run_dir: Path, *, goes_on: bool = False
 ) -> Iterator[Section]:
-    """Yield the whole report of the run in this directory, and the commands that rerun cases."""
+    """Yield the whole report of the run in this directory, with the commands that rerun cases."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
     counts = {**summary.statistics.counts, "never ran": summary.n_without_grade * (not goes_on)}
     if notes := (*rerun_lines(manifest, counts, run_dir),):

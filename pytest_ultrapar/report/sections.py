@@ -1,4 +1,4 @@
-"""A report in sections, formatted for a terminal or as Markdown. All functions are pure."""
+"""Format the sections of a report for a terminal or as Markdown. All functions are pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _ANY_WIDTH = 10_000
-"""Users can still read or pipe a line that is too long, but cannot see a column that is left
-out."""
+"""A width at which no column is left out. Users can read or pipe a line that is too long, but they
+cannot see a column that is missing."""
 MOST_OF_A_COMMENT = 65_536
-"""The largest number of characters in a comment on GitHub, used here as a number of bytes.
+"""The maximum length of a comment on GitHub: a number of characters, used here as a number of
+bytes.
 
 Source: GitHub's REST API refuses longer bodies of issue comments.
 """
@@ -23,7 +24,8 @@ _SIZE_OF_A_NOTE = 4_000
 _LONGEST_NAME = 300
 _LONGEST_NOTE = 1_000
 _FEWEST_NOTES = 3
-"""The notes of the first section: the run's state, whether it is simulated, and the verdict."""
+"""The number of notes in the first section: the run's state, whether it is simulated, and the
+verdict."""
 _FEWEST_ROWS = 8
 _CLOSING = re.compile(r"(?<!\\)#$")
 _BLOCK = re.compile(r"^(\d*)([-+#>=:.)\[])")
@@ -34,9 +36,9 @@ class Section:
     """One part of a report.
 
     Attributes:
-        header: The header of the table; empty without a table.
-        n_names: How many columns contain names; they come first.
-        notes: Sentences below the table.
+        header: The header of the section's table; empty if there is no table.
+        n_names: How many columns contain names. These columns come first.
+        notes: The sentences below the table.
     """
 
     title: str
@@ -47,7 +49,7 @@ class Section:
 
 
 def text_lines(sections: Iterable[Section]) -> Iterator[str]:
-    """Yield lines for a terminal."""
+    """Yield the lines of the report for a terminal."""
     for number, section in enumerate(sections):
         if number:
             yield ""
@@ -61,7 +63,7 @@ def text_lines(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
-    """Yield lines of GitHub-flavoured Markdown."""
+    """Yield the lines of the report as GitHub-flavoured Markdown."""
     for number, section in enumerate(sections):
         if number:
             yield ""
@@ -69,14 +71,14 @@ def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
-    """Return at most `most_bytes` of Markdown, because GitHub limits comments and summaries.
+    """Return at most `most_bytes` of Markdown, because GitHub limits comments and step summaries.
 
-    Long tables lose their last rows, and long lists their last sentences. Long texts are cut, and
-    sections that still do not fit are left out. The text says what is missing.
+    In long tables, the last rows are left out, and in long lists, the last sentences. Long texts
+    are cut, and sections that still do not fit are left out. The Markdown says what is missing.
 
     Args:
-        sections: The report.
-        most_bytes: The limit in bytes of UTF-8, at least 9,000.
+        sections: The sections of the report.
+        most_bytes: The maximum length, in bytes of UTF-8. It must be at least 9,000.
     """
     parts: list[str] = []
     left_out: list[str] = []
@@ -102,7 +104,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _fitted(section: Section, most_bytes: int) -> str | None:
-    """Return a section with as many of its rows as fit; None if too few fit."""
+    """Return a section as Markdown with as many of its rows as fit; None if too few rows fit."""
     n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
         hidden = ((len(section.rows) - n_rows, "rows"), (len(section.notes) - n_notes, "sentences"))
@@ -115,7 +117,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
         if n_rows >= _FEWEST_ROWS:
             n_rows //= 2
         elif n_notes > _FEWEST_NOTES:
-            # The first sentences matter most.
+            # Drop the last sentences, because the first ones matter most.
             n_notes = max(_FEWEST_NOTES, n_notes // 2)
         else:
             return None
@@ -133,5 +135,5 @@ def _markdown(section: Section) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Escape a paragraph so that it is shown literally, not as a list or a heading."""
+    """Escape a paragraph so that it is shown literally, and not as a list or a heading."""
     return _CLOSING.sub(r"\\#", _BLOCK.sub(r"\1\\\2", unmarked(text).strip()))

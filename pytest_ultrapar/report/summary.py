@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MOST_LANES = 24
-"""The maximum number of lanes that get a line of their own; the manifest lists all lanes."""
+"""The maximum number of lanes with a line of their own. The manifest lists all lanes."""
 _MOST_NAMES = 5
 _MOST_LABELS = 10
 _LONGEST = 200
@@ -49,13 +49,14 @@ _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
 LAST_TRY = "; the last try: "
 _FAILURES = OF_LANE - ANSWERED
-"""Outcomes that the lane caused, not the request."""
+"""The outcomes that are caused by the lane, not by the request."""
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield lines that are safe for a terminal: failing lanes (removed lanes first), then totals.
+    """Yield lines on failing lanes (removed ones first), and then totals; safe for a terminal.
 
-    Lanes that were removed for the same reason, such as all lanes of one key, share a line.
+    If several lanes were removed for the same reason, such as all lanes of a key, they share a
+    line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
     yield from _first(lines, "on lanes; the manifest lists all lanes")
@@ -117,7 +118,7 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
 
 
 def _allowed(estimate: EstimatedLimit, found: str) -> str:
-    """Say how much the provider allows, if it refused requests below a declared limit."""
+    """Say how much the provider allows, after it refused requests below a declared limit."""
     if estimate.is_back:
         return "it has recovered"
     if not found:
@@ -131,7 +132,7 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
 def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     alike = by_key((lane.reason, lane) for lane in lanes if lane.is_removed)
     for reason, group in alike.items():
-        # Shorten the provider's message, but keep the end of the sentence.
+        # Shorten the provider's message, but keep the end of our own sentence.
         shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
@@ -140,7 +141,7 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _line(lane: LaneStatus) -> str:
-    """Describe the events of a lane that is not removed; empty if nothing happened."""
+    """Describe what happened on a lane that is not removed; empty if nothing happened."""
     happened = list(_happened([lane]))
     if lane.state == "paused":
         return "; ".join([shortened(lane.reason, _LONGEST), *happened])
@@ -199,7 +200,7 @@ _WAITS = {
     "budget": "the budget",
     "retry budget": "the retry budget",
 }
-"""Texts for the names in `LaneStatus.waited_s` that are not names of limits."""
+"""Texts for those names in `LaneStatus.waited_s` that are not names of limits."""
 PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -214,13 +215,13 @@ PARTS = {
 
 
 def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the bound and the efficiency, the parts of the makespan, and the use of the limits.
+    """Yield sentences on the bound, the efficiency, the parts of the makespan and the limits.
 
     Args:
         summary: The run's summary.
         lanes: The final state of each lane.
     """
-    # A single case has nothing to run in parallel with.
+    # With a single case, nothing can run in parallel.
     several = summary.statistics.n_timed > 1
     if several and summary.bound_s is not None and summary.efficiency is not None:
         longer = stretch_words(summary)
@@ -265,13 +266,14 @@ _CURES = {
     "after the last answer": "tests or graders still ran; use more workers (-n) or grader jobs",
     "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
-"""The cause and the remedy if a part of the run after the last answer takes too long."""
+"""For each part of the run after the last answer: the cause and the remedy if it takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Shorter parts get no sentence: a change to the suite would save little time."""
+"""Shorter parts get no sentence with a remedy, because a change to the suite would save little
+time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
-    """Yield the total time with its parts, and a sentence for each part that is too long."""
+    """Yield the total time with its parts, and a sentence for each part that took too long."""
     sample = summary.statistics.sample
     parts = {
         "start": summary.start_s or 0.0,
@@ -293,7 +295,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
-    """Name the causes of the longest waits; empty if no wait was long.
+    """Name the limits or other causes that delayed requests most; empty if no wait was long.
 
     Args:
         lanes: The final state of each lane.
@@ -333,7 +335,8 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
-    # The empty seats of a removed lane or a lowered limit look as if the client had been slow.
+    # `idle` also names removed lanes or lowered limits, because their empty seats look as if the
+    # client had been slow.
     names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
@@ -365,7 +368,8 @@ def _fall(one: LimitAudit) -> str:
     said = []
     for kind in LIMIT_KINDS.values():
         n, most = one.of(kind)
-        # A run uses only a part of a daily limit: the line with the remaining part says more.
+        # Leave out daily limits. A run uses only a part of them, and the line with the remaining
+        # part says more.
         if n is not None and (not kind.is_daily or kind.word in one.passed):
             form = ",.0f" if kind.counts == "tokens" else "g"
             said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
@@ -438,7 +442,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """Yield a table of all cases, then one for each test (a single one only if it adds facts)."""
+    """Yield a table of all cases, and one for each test, unless a single test adds no facts."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -480,13 +484,13 @@ def _row(cell: Cell, scores: Sequence[str], *, rates: bool) -> tuple[str, ...]:
 
 
 def figure_line(figure: WholeFigure) -> str:
-    """Return `f1 0.81 (0.78 to 0.85)`; without bounds if the figure has no interval."""
+    """Return `f1 0.81 (0.78 to 0.85)`, or only `f1 0.81` if the figure has no interval."""
     bounds = " ({:.4g} to {:.4g})".format(*figure.interval) if figure.interval else ""
     return f"{figure.name} {figure.value:.4g}{bounds}"
 
 
 def mean_text(score: MeanScore, digits: int = 3) -> str:
-    """Return a mean and its interval, if it has one."""
+    """Return a mean as text, with its interval if it has one."""
     low, high = (f"{bound:.{digits}f}" for bound in score.interval or (0.0, 0.0))
     return f"{score.mean:.{digits}f}{f' ({low} to {high})' if score.interval else ''}"
 
@@ -517,16 +521,16 @@ def _bounds(interval: tuple[float, float]) -> str:
 
 
 def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool = False) -> str:
-    """State how many cases have each outcome, and the coverage.
+    """State how many cases have each outcome, and what the coverage is.
 
     Args:
         summary: The summary that the compaction made.
-        part: The host and the run that it is part of; None for a run on one host.
+        part: The host, and the run that it is part of; None if the run is on one host.
         goes_on: Whether the run is still in progress.
     """
     statistics = summary.statistics
     if not statistics.n_planned:
-        # This happens, for example, on a host that joined late. A coverage of 100 % would look like
+        # This happens on a host that joined late, for example. A coverage of 100 % would look like
         # a success.
         if part is None:
             return "0 cases: nothing to run"
@@ -556,7 +560,7 @@ def _mean_scores(statistics: RunStatistics) -> Iterator[str]:
 
 
 def pace(summary: RunSummary) -> str:
-    """Cases, time, throughput and latency; empty if nothing was measured."""
+    """A line with the cases, time, throughput and latency; empty if nothing was measured."""
     statistics, said = summary.statistics, []
     if statistics.makespan_s is not None and statistics.throughput is not None:
         said.append(
@@ -573,7 +577,7 @@ def pace(summary: RunSummary) -> str:
 
 
 def speedup_line(summary: RunSummary) -> str:
-    """State the speed-up over a serial run; empty if a speed-up has no meaning for the run."""
+    """State the speed-up over a serial run; empty if there is no meaningful speed-up."""
     statistics = summary.statistics
     if statistics.speedup is None or statistics.serial_s is None:
         return ""
@@ -644,7 +648,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations were resumed, and how many of these sent a different request.
+    """State how many conversations were resumed, and how many others sent a different request.
 
     Empty if no conversation was resumed.
     """
@@ -657,7 +661,7 @@ def resumed_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def replay_line(summary: RunSummary) -> str:
-    """State how many answers were replayed, and how many cases had a miss."""
+    """State how many answers were replayed, and in how many cases an answer was missing."""
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
     missed = f", {counted(n_missed, 'case')} with a miss" if n_missed else ""
@@ -678,7 +682,7 @@ def _took(use: RunStatistics | RoleUse) -> str:
 
 
 def cost_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield the run's cost and how many requests have an unknown cost; empty without prices."""
+    """Yield the run's cost, and how many requests have an unknown cost; nothing without prices."""
     cost = summary.cost
     if cost is None:
         return
@@ -705,7 +709,7 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def trouble_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield lines, safe for a terminal, that say why cases were not solved or have no grade."""
+    """Yield lines, safe for a terminal, on why cases were not solved or have no grade."""
     yield from _kinds_line(summary)
     yield from _troubles(summary, goes_on=False)
 
@@ -717,7 +721,7 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the kinds of cases, and a line on failed requests, which are not cases."""
+    """Yield a line with the kinds of cases, and a line on failed requests, which are not cases."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)
@@ -730,14 +734,15 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
-    """Yield the reasons why cases have no grade."""
+    """Yield lines on why cases have no grade."""
     alike: dict[tuple[str, str], list[str]] = {}
     said_last: dict[tuple[str, str], str] = {}
     for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
         front, told, words = reason.partition(LAST_TRY)
         if front.endswith(_OUT):
-            # The lines on lanes give the reason for the removal; repeat only the server's message.
+            # The lines on lanes give the reason for the removal. Repeat only the server's message
+            # here.
             reason = front
             if told:
                 said = f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"

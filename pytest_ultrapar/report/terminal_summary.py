@@ -1,4 +1,4 @@
-"""The summary of a finished run on one screen, most important first. All functions are pure."""
+"""Summarize a finished run on one screen, most important facts first. All functions are pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ _MOST_ROWS = 20
 _MOST_SCORES = 3
 _LEAST_BESIDE_TESTS = 6
 _LEAST_REST = 2
-"""How many lines besides the table are kept if the table's rows need more room."""
+"""How many lines besides the table are kept if the rows of the table need more room."""
 _MOST_OF_A_KIND = 3
-"""The maximum number of lines on lanes, and of lines on cases without a grade."""
+"""The maximum number of lines about lanes. The same maximum applies to lines about cases without a
+grade."""
 _MOST_FOLDS = 2
 _WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
@@ -57,7 +58,8 @@ _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
 """The width of the columns `n` and `solved` together, in characters."""
 _WITH_INTERVAL = 24
-"""The width of a mean with its interval, in characters, if no case has a solved rate."""
+"""The width of a mean with its interval, in characters. This is shown if no case has a solve
+rate."""
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
@@ -65,7 +67,7 @@ _LAST_CLAUSE = re.compile(r"(?<=.{25})([,;] [^,;]*| \([^()]*\)?)$", re.DOTALL)
 
 
 def plain(text: str, share: float) -> str:
-    """Return the text without colour."""
+    """Return the text without adding colour."""
     return text
 
 
@@ -90,17 +92,17 @@ def brief_lines(
         summary: The summary that the compaction made.
         lanes: The final state of each lane.
         directory: The directory of the results, as text to show.
-        width: Width of the terminal, in characters.
-        is_quiet: Whether to show only the verdict, one cause of failures and the directory.
+        width: The width of the terminal, in characters.
+        is_quiet: Whether to show only the verdict, one cause of failures, and the directory.
         has_page: Whether the directory contains `report.html`.
         part: The host and the run that it is part of; None for a run on one host.
-        paint: Colours the text of a solved share; its second argument is the share, from 0 to 1.
+        paint: Colours the text of a solved share. Its second argument is this share, from 0 to 1.
     """
     width = min(width, MOST_WIDTH)
     simulated = [SIMULATED] if summary.simulated else []
     more = int(_USUAL_WIDTH <= width < MOST_WIDTH)
     head = _folded([*simulated, verdict(summary, part)], width, _MOST_FOLDS + more)
-    # Users copy the path, so it is never folded.
+    # Never fold this line, because users copy the path from it.
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         why = _folded([*trouble_lines(summary)][1:2], width, _MOST_FOLDS)
@@ -121,7 +123,7 @@ def brief_lines(
         is_last = (few, many) == ways[-1] and len(tables) > 1
         if n_over <= (n_rest - _LEAST_BESIDE_TESTS if is_last else 0):
             break
-    if n_over > 0:  # only warnings matter more than results
+    if n_over > 0:  # results are more important than all other lines except for warnings
         blocks.sort(key=lambda lines: not _must_be_read(lines[0]))
     rest = [*chain.from_iterable(blocks)]
     if n_over > 0 and len(rest) > _LEAST_REST:
@@ -147,7 +149,7 @@ def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
 
 
 def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Yield the refused keys, the providers' messages, and what to do."""
+    """Yield lines on the refused keys, the providers' messages, and what to do."""
     yield from _first(line for line in lane_lines(lanes) if _REFUSED.match(line))
     words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
     yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
@@ -162,7 +164,7 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Fold each sentence to at most `most_lines`. Drop its last clauses, or cut it if necessary."""
+    """Fold each sentence to at most `most_lines`; drop its last clauses or cut it if necessary."""
     fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
         most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
@@ -194,7 +196,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
-    """Yield the tables to try, largest first: all cases and each test, or tests as columns."""
+    """Yield the sets of tables to try, largest first: all cases and each test, then one table."""
     tests = summary.tests
     every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
     if 1 < len(tests) == summary.n_tests:
@@ -217,7 +219,7 @@ def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
 def _lines(
     tables: Sequence[ResultsOfTest], most_rows: int, width: int, where: str
 ) -> tuple[list[str], int]:
-    """Return the lines of the tables and the legend, and how many rows the first table shows."""
+    """Return the lines of the tables with their legend, and how many rows the first table shows."""
     if not tables[0].cells:
         return [], 0
     most_rows = max(1, most_rows)
@@ -239,7 +241,7 @@ def _lines(
 def _of_table(
     table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
 ) -> tuple[list[str], int, int]:
-    """Return the lines (best row first), the number of rows, and how many columns do not fit."""
+    """Return the lines (best row first), the number of rows, and the number of hidden columns."""
     varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
@@ -294,12 +296,12 @@ def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
 
 
 def _rates(table: ResultsOfTest) -> bool:
-    """Whether the table shows solved rates. It does not if all its cases have only scores."""
+    """Whether the table shows solve rates. It does not if all its cases have only scores."""
     return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
 
 
 def _rate(cell: Cell, none: float = 0.0) -> float:
-    """The share of solved cases among the cases that have a solved rate."""
+    """The share of solved cases among the cases that have a solve rate."""
     return cell.counts["solved"] / cell.n_rated if cell.n_rated else none
 
 

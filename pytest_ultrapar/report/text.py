@@ -1,4 +1,4 @@
-"""Format numbers, tables and text from outside for a terminal or as Markdown."""
+"""Format numbers, tables and text from other programs for a terminal or as Markdown."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _DAY_S = 24 * _HOUR_S
 
 
 def counted(n: int, noun: str) -> str:
-    """Return the number with its noun: `1 case`, `2 cases`, `1,200 requests`."""
+    """Return the number with its noun, such as `1 case`, `2 cases` or `1,200 requests`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Join at most `most` names and count the others: `a, b and 3 more`."""
+    """Join at most `most` names and count the others, as in `a, b and 3 more`."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time with about three digits: `0.21 s`, `12.3 s`, `4 min 05 s`, `2 d 04 h`."""
-    if seconds < 10:  # noqa: PLR2004 - two decimals below 10 s, one above
+    """Return a time with about three digits, such as `12.3 s`, `4 min 05 s` or `2 d 04 h`."""
+    if seconds < 10:  # noqa: PLR2004 - two decimals below 10 s, one from 10 s on
         return f"{seconds:.2f} s"
     if seconds < 2 * _MINUTE_S:
         return f"{seconds:.1f} s"
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Return a rate per second, or per minute or hour if it is below 1: `1,332/s`, `7.5/min`."""
+    """Return a rate like `1,332/s`; if it is below 1, per minute or per hour, like `7.5/min`."""
     for factor, unit in ((1, "s"), (_MINUTE_S, "min")):
         if per_s * factor >= 1:
             return f"{_few_digits(per_s * factor)}/{unit}"
@@ -49,7 +49,7 @@ def rate(per_s: float) -> str:
 
 
 def times(factor: float) -> str:
-    """Return a speed-up as text: `297x`, `3.4x`."""
+    """Return a speed-up as text, such as `297x` or `3.4x`."""
     return f"{_few_digits(factor)}x"
 
 
@@ -59,7 +59,7 @@ def or_dash(value: float | None, shown: Callable[[float], str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share with one decimal: `61.5 %`."""
+    """Return a share as a percentage with one decimal, such as `61.5 %`."""
     return f"{share * 100:.1f} %"
 
 
@@ -74,7 +74,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-# SGR, ECMA-48 section 8.3.117, in all its spellings.
+# The control sequence SGR (ECMA-48, section 8.3.117) in all its forms.
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _UNSAFE_OR_COLOUR = re.compile(f"({_COLOUR})|(\r\n)|{_UNSAFE.pattern}")
 _LAST_BYTE = 0xFF
@@ -82,10 +82,9 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, bidi controls and unpaired surrogates in a string: `\x1b`.
+    r"""Escape control characters, bidi controls and unpaired surrogates, as in `\x1b`.
 
-    Tabs and line feeds stay. Backslashes are not doubled, because the text is only for human
-    readers.
+    Tabs and line feeds are kept. Backslashes are not doubled, because only people read the text.
     """
     if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
         return text  # ten times as fast
@@ -93,21 +92,21 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Apply `visible` to the first `most` characters, and say how many characters are left out."""
+    """Apply `visible` to the first `most` characters, and say how many more there are."""
     more = f"[+{len(text) - most:,} characters]" if len(text) > most else ""
     return f"{visible(text[:most])}{more}"
 
 
 def one_line(text: str) -> str:
-    r"""Apply `visible` and escape line feeds and tabs, too: for names and table cells."""
+    r"""Apply `visible`, and also escape line feeds and tabs. Use this for names and table cells."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def harmless(text: str) -> str:
     r"""Apply `visible`, remove colours and keep `\r\n`.
 
-    Use it for pytest's own output of a case. All colours are removed, because a model can write
-    colours that look like pytest's.
+    Use this for pytest's own output for a case. All colours are removed, because a model can write
+    colours that look like pytest's colours.
     """
     return _UNSAFE_OR_COLOUR.sub(_left, text)
 
@@ -122,7 +121,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def n_cells(text: str) -> int:
-    """Return how many terminal cells a text takes: 2 for a Chinese letter, 0 for an accent.
+    """Return how many terminal cells a text takes. A Chinese character takes 2, an accent 0.
 
     Source: Unicode UAX #11 (East Asian width).
     """
@@ -137,16 +136,18 @@ _LINKED = re.compile(
     r"(?<!\w)@(?=\w)|:(?=//)|www(?=\.)|(?<=[\w.+-])@(?=[\w.-]*\.)|#(?=\d)|\bGH-(?=\d)",
     re.IGNORECASE,
 )
-"""Matches the part of a mention, address or reference that a zero-width space must follow."""
+"""Matches the part of a mention, address or reference after which a zero-width space must be
+put."""
 _MARKUP = re.compile(r"[`*|~$]|<(?=[A-Za-z/!?])|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
-"""A backslash that would escape the next character: Markdown escapes only ASCII punctuation."""
+"""Matches a backslash that would escape the next character. Markdown escapes only ASCII
+punctuation."""
 _LEAST_NAME = 8
 
 
 def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Split rows that have the same keys into a header and cells; both are empty without rows."""
+    """Split rows with the same keys into a header and cells. Without rows, both are empty."""
     header = tuple(rows[0]) if rows else ()
     return header, [tuple(row.values()) for row in rows]
 
@@ -157,13 +158,14 @@ def text_table(
     """Return the lines of a table, with names aligned left and numbers right.
 
     If the table is too wide, columns are dropped from the right until two columns of numbers are
-    left; a last line counts the hidden columns. After that, names are shortened in the middle.
+    left. A last line then says how many columns are hidden. If this is not enough, names are
+    shortened in the middle.
 
     Args:
         header: One text for each column.
         rows: For each row, one text for each column.
         n_names: How many columns contain names; they come first.
-        width: The width of a line, in characters; lines are longer if the numbers need more room.
+        width: The width of a line, in characters. Lines are longer if the numbers need more room.
     """
     widths = _widths(header, rows)
     whole = _length(widths)
@@ -182,7 +184,7 @@ def text_table(
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut the middle out of a text longer than `width`, because names differ at their ends."""
+    """If a text is longer than `width`, cut out its middle, because names differ at their ends."""
     if len(text) <= width:
         return text
     tail = (width - 2) // 2
@@ -198,7 +200,7 @@ def _length(widths: Sequence[int]) -> int:
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int], n_names: int) -> Iterator[str]:
-    """Align as many cells as there are widths: names to the left, numbers to the right."""
+    """Align names to the left and numbers to the right, for as many cells as there are widths."""
     for i, (cell, width) in enumerate(zip(cells, widths, strict=False)):
         shown = shorten(cell, width) if i < n_names and n_cells(cell) > width else cell
         gap = " " * (width - n_cells(shown))
@@ -224,7 +226,7 @@ def markdown_table(
 
 
 def unmarked(text: str) -> str:
-    """Escape a text for a Markdown table cell, which shows it literally, without mentions or links.
+    """Escape a text so that a Markdown table cell shows it literally, without mentions or links.
 
     Only markup is escaped, so that the file also reads well as plain text.
 

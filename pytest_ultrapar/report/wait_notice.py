@@ -1,4 +1,4 @@
-"""Show that a run is waiting before it starts, without filling a log."""
+"""Show that a run is waiting before it starts, without flooding the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Screen(Protocol):
-    """An output for lines, such as pytest's terminal reporter."""
+    """Something to which lines can be written, such as pytest's terminal reporter."""
 
     @property
     def hasmarkup(self) -> bool:
@@ -22,7 +22,7 @@ class Screen(Protocol):
         """Whether the output is a terminal."""
 
     def write_line(self, line: str, /) -> None:
-        """End the current line and write a line."""
+        """End the current line, and write a whole line."""
 
     def write(self, content: str, /, *, flush: bool = False) -> None:
         """Write a part of a line."""
@@ -32,10 +32,11 @@ class Screen(Protocol):
 
 
 class WaitingLine:
-    """Prints a line at the start of a wait, and then redraws it every ten seconds on a terminal.
+    """Prints a line at the start of a wait and, on a terminal, redraws it every ten seconds.
 
-    In a log, the time between two lines doubles each time, so a day has 13 lines. As a context
-    manager, it clears the line at the end and reports a Ctrl-C.
+    In a log, new lines are printed instead. The time between them doubles each time, so a wait of a
+    day takes 13 lines. Use it as a context manager: it clears the line at the end, and reports a
+    Ctrl-C.
     """
 
     def __init__(self, reporter: Screen | None) -> None:
@@ -52,18 +53,18 @@ class WaitingLine:
         self.end()
         gave_up = kind is not None and issubclass(kind, KeyboardInterrupt)
         if gave_up and self._reporter is not None and self._said:
-            # The terminal has written ^C on this line.
+            # Begin a new line, because the terminal has written ^C on this one.
             self._reporter.write_line("")
             self._reporter.write_line(
                 f"ultrapar: stopped waiting for {self._what}; no request was sent"
             )
 
     def say(self, what: str, more: str, waited_s: float) -> None:
-        """Report the wait; call it often.
+        """Report that the wait continues. Call this often.
 
         Args:
-            what: A few words that name what the run waits for; each line repeats them.
-            more: More words, only for the first line.
+            what: A few words that name what the run waits for. They are repeated in each line.
+            more: More words, which are printed only in the first line.
             waited_s: How long the wait has lasted, in seconds.
         """
         if self._reporter is None:

@@ -1,11 +1,12 @@
 """Estimate when a run in progress ends. All functions are pure.
 
-The remaining requests load the limits as in a plan (`load.limit_loads`). The run ends when the
-slowest limit is done, assuming that the limit continues to be used as it was recently.
+As in a plan, the remaining requests are a load on the limits (`load.limit_loads`). The estimated
+end is the time when the slowest limit has served its load, if the limit continues to be used as it
+was recently.
 
-The coordinator computes this twice a second while cases run. So the estimator is implemented here.
-scipy has survival functions, but loading scipy would delay the first cases by up to a second and
-take 50 MB.
+The coordinator computes this twice a second while cases are running. The survival estimator is
+implemented here, not taken from scipy, because loading scipy would delay the first cases by up to a
+second and take 50 MB.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ if TYPE_CHECKING:
 
 
 class Survival:
-    """A distribution of lengths, some of which are only known to be longer than a bound.
+    """A distribution of lengths. For some of them, only a lower bound is known.
 
-    Early in a run, only short requests have ended. The mean of these would be too small, and so
-    would a mean that treats requests in flight as if they ended now.
+    Early in a run, only short requests have ended, so their mean would be too small. A mean that
+    treats requests in flight as if they ended now would also be too small.
 
     Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
-    the longest observed length, lengths are assumed to end at the overall mean rate, and to be at
-    most twice as long. This maximum helps if all lengths are similar, because few have ended at
-    first.
+    the longest observed length, two things are assumed: lengths end at the overall mean rate, and
+    no length is more than twice the longest observed one. This maximum is useful if all lengths are
+    similar, because at first only a few of them have ended.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
         """Build the distribution from counts.
 
         Args:
-            ended: For each length > 0, how many ended with this length.
+            ended: For each length > 0, how many have ended with this length.
             under_way: For each length, how many have reached it and have not ended.
         """
         self._steps: list[tuple[float, float]] = []
         n_left = sum(ended.values()) + sum(under_way.values())
         n_ended = sum(ended.values())
         self.is_known = n_ended > 0
-        """Whether anything has ended; if not, nothing can be estimated."""
+        """Whether anything has ended. Otherwise nothing can be estimated."""
         exposure = sum(length * n for part in (ended, under_way) for length, n in part.items())
         longest = max((*ended, *under_way), default=0.0)
         self._tail = min(exposure / n_ended, longest) if n_ended else 0.0
@@ -63,7 +64,7 @@ class Survival:
             n_left -= ended.get(length, 0) + under_way.get(length, 0)
 
     def rest(self, reached: float = 0.0) -> float:
-        """Return the mean of what remains of a length that has already reached `reached`."""
+        """Return how much is left, on average, of a length that has already reached `reached`."""
         still, at, area = 1.0, reached, 0.0
         begun = 1.0
         for length, share in self._steps:
@@ -78,7 +79,7 @@ class Survival:
 
 
 def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[float]:
-    """Add up several counts."""
+    """Add several counts together."""
     whole: Counter[float] = Counter()
     for part in parts:
         whole.update(part)
@@ -86,22 +87,23 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
 
 
 LEAST_USE = 0.001
-"""If the use of the binding limits is below this, too few requests were sent for an estimate."""
+"""If the binding limits were used less than this, too few requests were sent for an estimate."""
 _UNEVEN_END = 0.5
-"""How long the uneven end takes, as a share of a mean episode; tested on simulated runs
-(`tests/unit/test_plan_eta.py`)."""
+"""How long the end of a run takes, when not all seats are used, as a share of a mean episode. This
+was tested on simulated runs (`tests/unit/test_plan_eta.py`)."""
 _ALIKE = 0.1
-"""Limits whose times differ by a smaller share are treated as equal: only chance separates them."""
+"""If the times of limits differ by a smaller share than this, they are treated as equal, because
+the difference is only due to chance."""
 
 
 class ToAsk(msgspec.Struct, frozen=True):
-    """The work of a session.
+    """All the work of a session.
 
     Attributes:
-        cases: For each model, how many cases have episodes to run.
-        n_recovered: How many cases have an episode that ended in an earlier session.
+        cases: For each model, how many cases still need an episode.
+        n_recovered: How many cases already have an episode that ended in an earlier session.
         lanes: The lanes of the run.
-        limits: The limits on these lanes' paths, as declared.
+        limits: The limits on the paths of these lanes, as declared in the pool.
         restricted: Whether rules of the mode or the assignment keep episodes from free lanes.
     """
 
@@ -113,12 +115,12 @@ class ToAsk(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """The use of the lanes up to one moment.
+    """How much the lanes were used up to one moment.
 
     Attributes:
         now_s: The moment, in monotonic seconds.
         requests: For each lane, how many leases were granted.
-        busy_s: For each lane, the total seconds of these leases.
+        busy_s: For each lane, how long these leases lasted together, in seconds.
     """
 
     now_s: float
@@ -127,7 +129,7 @@ class Used(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: BrokerStatus) -> Used:
-        """Read the broker's current counts."""
+        """Make this from the broker's current counts."""
         return cls(
             status.now_s,
             {lane.lane: lane.granted for lane in status.lanes},
@@ -136,16 +138,17 @@ class Used(msgspec.Struct, frozen=True):
 
 
 MOST_LOOKS = 32
-"""The maximum number of samples from the second half of a run so far."""
+"""The maximum number of samples that are kept from the second half of the run so far."""
 
 
 class UseSamples(msgspec.Struct, frozen=True):
-    """The use of the lanes up to some moments of a run.
+    """Samples of how much the lanes were used, up to several moments of a run.
 
     Attributes:
-        started_s: The last moment at which no lease had been granted.
-        used: The uses, oldest first, over slightly more than the second half of the run so far. The
-            pace changes when models end, limits are found, and lanes come and go.
+        started_s: The last known moment at which no lease had been granted yet.
+        used: The samples, oldest first, from slightly more than the second half of the run so far.
+            Older samples are dropped, because the pace changes when models are finished, limits are
+            discovered, or lanes come and go.
     """
 
     started_s: float
@@ -153,11 +156,11 @@ class UseSamples(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, now_s: float) -> UseSamples:
-        """Return the sample before the first lease."""
+        """Begin with the sample before the first lease."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> UseSamples:
-        """Add a later sample, and drop samples that are too old or too close together."""
+        """Return the samples with a later one added if it is due, and with old ones dropped."""
         if not any(lane.granted for lane in status.lanes):
             return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
@@ -175,11 +178,12 @@ class UseSamples(msgspec.Struct, frozen=True):
 
 
 class Eta(NamedTuple):
-    """An estimate of the time that is left.
+    """An estimate of how much time is left.
 
     Attributes:
-        seconds: Seconds until the last episode ends, >= 0.
-        slowest: The limit that needs the longest time, such as `lab/key0 (qps)`; empty if unknown.
+        seconds: How many seconds are left until the last episode ends, >= 0.
+        slowest: The limit that needs the longest time for its load, such as `lab/key0 (qps)`; empty
+            if unknown.
     """
 
     seconds: float
@@ -187,11 +191,12 @@ class Eta(NamedTuple):
 
 
 _OF_FEW = 1.5
-"""1.96 times the coefficient of variation of a case's time, which is assumed to be about 0.75."""
+"""1.96 times the coefficient of variation of the time that a case takes. This coefficient is
+assumed to be about 0.75."""
 
 
 class EndEstimates:
-    """Estimates of the end of a run, over the second half of the run so far."""
+    """Collects estimates of the end of a run, from the second half of the run so far."""
 
     def __init__(self) -> None:
         self._said: list[tuple[float, float]] = []
@@ -208,14 +213,14 @@ class EndEstimates:
             self._said = self._said[::2] + self._said[-1:]
 
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
-        """Return the probable earliest and latest end of the last episode, in seconds from now.
+        """Return the earliest and latest time when the run will probably end, in seconds from now.
 
-        The spread of recent estimates shows the uncertainty about limits and clients. The
-        uncertainty of the remaining cases is like the standard error of a mean over the cases that
-        have ended.
+        The run ends with its last episode. The spread of recent estimates shows how uncertain the
+        effect of limits and clients is. The uncertainty about the remaining cases is taken to be
+        the standard error of a mean over the cases that have ended.
 
         Args:
-            now_s: The time in monotonic seconds at which `eta` was made and noted.
+            now_s: When `eta` was made and passed to `note`, in monotonic seconds.
             eta: The estimate.
             n_ended: How many episodes have ended.
 
@@ -231,11 +236,11 @@ class _Left(NamedTuple):
     """The remaining work of one model.
 
     Attributes:
-        requests: How many requests are not yet sent.
-        service_s: The mean time of a request, in seconds.
-        in_flight_s: How long requests in flight still take, in seconds in total.
-        longest_s: The remaining seconds of the longest open episode.
-        episode_s: The mean total time of an episode's requests, in seconds.
+        requests: How many requests have not been sent yet.
+        service_s: How long a request takes on average, in seconds.
+        in_flight_s: How many more seconds the requests in flight take in total.
+        longest_s: How many more seconds the open episode with the most work left takes.
+        episode_s: How long all requests of an episode take together on average, in seconds.
     """
 
     requests: float
@@ -246,15 +251,16 @@ class _Left(NamedTuple):
 
 
 def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
-    """Estimate the time that the remaining episodes need.
+    """Estimate how much time the remaining episodes need.
 
     Args:
-        to_ask: All work of the session.
+        to_ask: All the work of the session.
         status: The broker's current status.
-        since: The use at an earlier time; limits are assumed to be used as they were since then.
+        since: The use at an earlier time. The estimate assumes that limits will be used as they
+            were since then.
 
     Returns:
-        None while too little is known.
+        The estimate; None as long as too little is known.
     """
     removed = {lane.lane for lane in status.lanes if lane.is_removed}
     lanes = tuple(lane for lane in to_ask.lanes if lane.lane_id not in removed)
@@ -272,7 +278,7 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
     if use < LEAST_USE:
         return None
     models = {lane.model for lane in lanes if loads[0].limit in lane.limits}
-    # Some seats are free while the last episodes end.
+    # While the last episodes end, some seats are free.
     end_s = _UNEVEN_END * max(own.episode_s for model, own in left.items() if model in models)
     seconds = loads[0].alone_s / use + end_s
     return Eta(max(seconds, longest_s), binding(loads, within=_ALIKE))
@@ -281,10 +287,10 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
 def _loads(
     lanes: Sequence[Lane], to_ask: ToAsk, left: Mapping[str, _Left], now: Used
 ) -> list[LimitLoad]:
-    """Return the remaining load of each limit, the slowest first; empty if no limit is loaded.
+    """Return the remaining load of each limit, the slowest first; empty if no limit has a load.
 
-    Each model's requests are divided over its lanes like the earlier ones, or evenly before the
-    first request.
+    Each model's requests are divided among its lanes in the same proportion as its earlier
+    requests, or evenly if there are no earlier ones.
     """
     sent = Counter[str]()
     n_lanes = Counter(lane.model for lane in lanes)
@@ -310,7 +316,7 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
     unseen = Counter(to_ask.cases)
     for model, one in progress.items():
         unseen[model] -= sum(one.ended.values()) + sum(one.open.values())
-    # Episodes that ended without a request; their models are unknown.
+    # These episodes ended without a request, and their models are unknown.
     n_seen = sum(sum(one.ended.values()) for one in progress.values())
     n_silent = max(0, status.ended_episodes - to_ask.n_recovered - n_seen)
     n_unseen = sum(max(0, n) for n in unseen.values())
@@ -345,12 +351,14 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
 def _in_roles(
     progress: Iterable[ModelProgress], unseen: Mapping[str, int], part: float
 ) -> dict[str, float]:
-    """Estimate the remaining requests to models in roles, as many per episode as in ended episodes.
+    """Estimate how many requests to models in roles remain.
+
+    Each episode is assumed to need as many of them as the ended episodes did on average.
 
     Args:
-        progress: The progress of each model of a case.
-        unseen: For each model, how many episodes have sent no request yet.
-        part: The expected share of these episodes that send requests.
+        progress: The progress of each model that cases run on.
+        unseen: For each model, how many episodes have not sent a request yet.
+        part: Which share of these episodes is expected to send requests.
     """
     found: dict[str, float] = {}
     for one in progress:
@@ -367,13 +375,14 @@ def _in_roles(
 
 
 class _Progress:
-    """The lengths of episodes in requests, and the lengths of requests in seconds."""
+    """How many requests episodes consist of, and how many seconds requests take."""
 
     def __init__(self, progress: Iterable[ModelProgress]) -> None:
         progress = list(progress)
         self.turns = Survival(
             merged(one.ended for one in progress),
-            # The last request is in flight or just over, so only the number before it is certain.
+            # The last request is in flight or has just ended. So only the number of requests before
+            # it is certain.
             merged({k - 1: n for k, n in one.open.items()} for one in progress),
         )
         self.seconds = Survival(
@@ -393,11 +402,11 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """Return how much equally slow limits were used since that time, 0 to 1.
+    """Return how much these equally slow limits were used since that time, 0 to 1.
 
-    Even the use of seats is measured by the number of requests. The first requests determine the
-    estimated time, and they often take longer than later ones. Measured by real times, seats would
-    seem unused.
+    Even the use of seats is measured by the number of requests, and not by time. The reason is that
+    the first requests determine the estimated time of a request, and often take longer than later
+    ones. If actual times were used, seats would seem to be unused.
     """
     elapsed_s = now.now_s - since.now_s
     taken = offered = 0.0
@@ -412,10 +421,10 @@ def _use(
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
-    """Divide the remaining work by the work done per second; None before any work was done.
+    """Divide the remaining work by the work done per second; None if no work has been done.
 
-    This is used if rules restrict the order of cases, if no limit is known, or if all requests are
-    sent and only requests in flight have to end.
+    Use this if rules restrict the order of cases, or if no limit is known. Also use it if all
+    requests have been sent, and only requests in flight are left.
     """
     elapsed_s = now.now_s - since.now_s
     done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())

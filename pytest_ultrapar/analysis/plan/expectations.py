@@ -1,4 +1,4 @@
-"""The expected course of each episode of a planned run, and the basis of the expectation."""
+"""The requests to expect from each episode of a planned run, and the basis of this expectation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """A graded episode of an earlier run: its requests to its own model, or to a model in a role.
+    """A graded episode of an earlier run: its requests either to its own model or to one role.
 
     Attributes:
         model: The model of these requests.
-        services_s: For each request that used the model, the seconds from sending to the answer, in
-            order; there is at least one.
-        tokens_in: The input tokens of all its requests; None if no answer contained a number.
-        tokens_out: The output tokens, in the same way.
+        services_s: For each request that the model served, the seconds from sending to the answer,
+            in order. There is at least one such request.
+        tokens_in: The total input tokens of the requests; None if no answer stated them.
+        tokens_out: The total output tokens; None if no answer stated them.
         test: The node id of its test function, as in `Case.test`.
-        role: The model's role; empty for the case's own model.
+        role: The role in which the model is used; empty for the case's own model.
     """
 
     case_id: str
@@ -44,11 +44,12 @@ class EarlierRun(msgspec.Struct, frozen=True):
     """The figures of an earlier run.
 
     Attributes:
-        before_send_s: The median time from a lease to the sending of its request; during this time,
-            the seat is occupied.
-        between_s: The median time from an answer to the request for the next lease; None if no
+        before_send_s: The median time between a lease and the sending of its request. During this
+            time, the seat is occupied.
+        between_s: The median time between an answer and the request for the next lease. None if no
             episode had two requests.
-        roles: The roles of its pool; its episodes show how many requests each role gets.
+        roles: The roles in the run's pool. The run's episodes show how many requests each role
+            gets.
     """
 
     episodes: tuple[EarlierEpisode, ...]
@@ -58,24 +59,26 @@ class EarlierRun(msgspec.Struct, frozen=True):
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
-"""The source of an expectation: the earlier episode of the same case (`case`), or one with the same
-test function and model (`test`), suite and model (`suite`), or model (`model`). Without such an
-episode, only the hints of the pool and the suite are used (`hint`)."""
+"""Where an expectation comes from. `case` is the earlier episode of the same case. The next three
+are an episode with the same test function and model (`test`), the same suite and model (`suite`),
+or the same model (`model`). If there is no such episode, only the hints of the pool and the suite
+are used (`hint`)."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
-"""Bases that contain measurements of similar cases."""
+"""The bases that are measurements of similar cases."""
 ASSUMED_WITHIN = 2.0
-"""An assumed value stands for the range from half to twice that value. This is a convention."""
+"""The real value is taken to be between an assumed value divided by this and multiplied by this.
+The factor is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """The assumptions about an episode without a similar earlier episode.
+    """Assumptions about an episode for which there is no similar earlier episode.
 
     Attributes:
         turns: The mean number of requests in an episode, >= 1.
-        latency: The latency of one request.
-        is_assumed: Whether the latency was not set and is only assumed.
-        tokens_in: The mean tokens of all prompts of an episode; None if not set.
-        tokens_out: The mean tokens of all its answers; None if not set.
+        latency: The latency of one request, in seconds.
+        is_assumed: Whether the latency is only assumed, because it was not set.
+        tokens_in: How many tokens all prompts of an episode have on average; None if not set.
+        tokens_out: How many tokens all answers of an episode have on average; None if not set.
     """
 
     turns: float
@@ -86,15 +89,16 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected requests of a case's episode to its own model, or to a model in a role.
+    """The requests to expect from a case's episode, either to its own model or to one role.
 
     Attributes:
         model: The model of these requests.
         services_s: For each request, the seconds from sending to the answer, in order; there is at
             least one.
-        basis: The source of the expectation.
-        test: The node id of the test function whose earlier episode it resembles, if any.
-        role: The model's role; empty for the case's own model.
+        basis: Where the expectation comes from.
+        test: If the expectation was made from an earlier episode: the node id of that episode's
+            test function.
+        role: The role in which the model is used; empty for the case's own model.
     """
 
     case_id: str
@@ -109,7 +113,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 EpisodeLike = EarlierEpisode | Expected
-"""A measured or an expected episode."""
+"""Either a measured or an expected episode."""
 
 
 def expect(
@@ -120,22 +124,25 @@ def expect(
     roles: Mapping[str, tuple[str, Hint]] | None = None,
     known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
-    """Return an expectation for each case, in order; the same arguments give the same result.
+    """Return an expectation for each case, in order. The same arguments give the same result.
 
-    A case with an earlier episode repeats it. Another case is assigned a random earlier episode of
-    the same test function and model, so that rare long episodes stay rare. If there is no such
-    episode, it is assigned one of the same suite and model, or of the same model. The remaining
-    cases are drawn from the hints. The random numbers depend on the case's seed.
+    A case that ran earlier is expected to repeat its earlier episode. Another case gets a random
+    earlier episode of the same test function and model, so that rare long episodes stay rare. If
+    there is no such episode, the case gets one of the same suite and model, or of the same model.
+    Without any such episode, its expectation is drawn from the hints. All random numbers depend on
+    the case's seed.
 
-    After each case, its requests to roles follow, from the same earlier episode. A role without
-    earlier episodes is assumed to get one request.
+    Each case's expectation is followed by its requests to roles, taken from the same earlier
+    episode. If there is no earlier episode, or if the role was not in the earlier pool, one request
+    to the role is expected.
 
     Args:
         cases: The cases to plan.
         earlier: The episodes of an earlier run.
-        hint_of: Returns the assumptions about a case's own model.
-        roles: The model of each role, and the assumptions about it; None for a pool without roles.
-        known: The roles that `earlier` contains.
+        hint_of: Returns the assumptions about the case's own model.
+        roles: The model of each role, and the assumptions about this model. None for a pool without
+            roles.
+        known: The roles of the earlier run's pool.
     """
     roles = roles or {}
     by_case = {one.case_id: one for one in earlier if not one.role}
@@ -169,12 +176,12 @@ def expect(
 
 
 def without_roles(expected: Iterable[Expected]) -> list[Expected]:
-    """Return the expectations for the cases' own models, one for each case."""
+    """Return only the expectations for the cases' own models: one for each case."""
     return [one for one in expected if not one.role]
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
-    """Return the groups of similar episodes, the most similar first."""
+    """Return the groups of similar episodes, with the most similar group first."""
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
@@ -193,7 +200,7 @@ def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
 
 
 def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
-    # Draw a whole number of turns so that the mean is the assumed number.
+    # Draw a whole number of turns in such a way that the mean is the assumed number.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
     median_s, sigma = hint.latency.median_s, hint.latency.sigma
@@ -209,14 +216,14 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
 
 
 def request_tokens(one: Expected) -> int | None:
-    """Return the mean tokens, in plus out, of an episode's requests; None if unknown."""
+    """Return how many tokens an episode's requests have on average, in and out; None if unknown."""
     if one.tokens_in is None or one.tokens_out is None:
         return None
     return math.ceil((one.tokens_in + one.tokens_out) / len(one.services_s))
 
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """Yield a sentence for each model whose mean request is larger than any lane allows."""
+    """Yield a sentence for each model whose average request is larger than any lane allows."""
     told = ((one.model, request_tokens(one)) for one in expected)
     sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
@@ -233,7 +240,7 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """Yield sentences on the token limits that a plan leaves out.
+    """Yield sentences about the token limits that a plan does not consider.
 
     Args:
         pool: The pool with the limits.
@@ -268,7 +275,7 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """Return amount, name and kind of a lane's smallest token limit; infinity without a limit."""
+    """Return the amount, name and kind of a lane's smallest token limit; infinity without one."""
     found = [
         (amount, name, kind.word)
         for name in lane.limits

@@ -1,4 +1,4 @@
-"""Forecast the time of a run: the real broker simulates the run in virtual time."""
+"""Forecast how long a run takes, by simulating it with the real broker in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request to a model in a role: how long it occupies its seat, and its tokens."""
+    """A request to a role's model: how long it occupies its seat, and its tokens."""
 
     model: str
     service_s: float
@@ -39,13 +39,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ForecastEpisode:
-    """An episode in the forecast: its requests, and how long they occupy a seat.
+    """An episode in the forecast: its requests, and how long each occupies a seat.
 
     Attributes:
         group: The name of its group in the assignment; empty without a group.
-        services_s: How long each request occupies its seat, in order; there is at least one.
+        services_s: How long each request occupies its seat, in order. There is at least one
+            request.
         tokens: The tokens of each request, in and out; 0 if unknown.
-        beside: Its requests to roles, which come after all others.
+        beside: The episode's requests to roles, which come after all its other requests.
     """
 
     case_id: str
@@ -56,7 +57,7 @@ class ForecastEpisode:
     beside: tuple[Step, ...] = ()
 
     def step(self, turn: int) -> Step:
-        """Return the request with this number; numbers begin at 0."""
+        """Return the request with this number, counted from 0."""
         n_own = len(self.services_s)
         if turn < n_own:
             return Step(self.model, self.services_s[turn], self.tokens)
@@ -64,7 +65,7 @@ class ForecastEpisode:
 
     @property
     def n_steps(self) -> int:
-        """How many requests it has."""
+        """How many requests the episode has, including requests to roles."""
         return len(self.services_s) + len(self.beside)
 
 
@@ -76,8 +77,8 @@ class Forecast:
         makespan_s: The time from the first send to the last answer.
         peak_in_flight: The largest number of requests in flight at the same time.
         refused: The ids of cases that no lane can ever serve.
-        lanes: The load of each lane; lanes without requests are left out.
-        longest_s: The time of the longest episode, from its first lease to its last answer.
+        lanes: The load of each lane. Lanes without requests are left out.
+        longest_s: How long the longest episode takes, from its first lease to its last answer.
     """
 
     makespan_s: float
@@ -96,18 +97,18 @@ def forecast(
     most_open: int = 1_000_000,
     seed: int = 0,
 ) -> Forecast:
-    """Simulate a run with all its episodes in virtual time.
+    """Simulate a run and all its episodes in virtual time.
 
-    Workers are left out, because a worker that has cases takes over idle seats: homes determine who
-    sends, but not when. The same arguments give the same forecast.
+    The simulation has no workers. A worker with cases takes over idle seats, so homes determine
+    which worker sends a request, but not when. The same arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits as declared; rates get the same headroom as in runs.
-        courses: All episodes, in the order of sending.
-        assignment: Its groups are used; its homes are ignored.
-        between_s: The time that client and network take from an answer to the next request, >= 0.
-        most_open: How many episodes may be open at the same time; 1 for the modes `serial` and
-            `rotate`.
+        pool: The lanes and limits as declared. Rates get the same headroom as in runs.
+        courses: All episodes, in the order in which they are sent.
+        assignment: The assignment of the cases. Only its groups are used; its homes are ignored.
+        between_s: How long the client and the network take between an answer and the next request,
+            in seconds, >= 0.
+        most_open: How many episodes may run at the same time; 1 in the modes `serial` and `rotate`.
         seed: The broker's seed.
     """
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
@@ -128,7 +129,7 @@ class _Play(BrokerPlay):
         self._ids = itertools.count()
         self._asked: dict[int, tuple[ForecastEpisode, int]] = {}
         self._admission: Admission[ForecastEpisode] = Admission(most_open)
-        # If all episodes may be open, no episode waits for the end of another.
+        # If all episodes may run at the same time, no episode waits for another to end.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
         self._end_s = 0.0
@@ -138,7 +139,8 @@ class _Play(BrokerPlay):
         self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
-        # The queues in which a case may request a lease after a grant, a refusal or an end.
+        # The queues in which a case may request a lease, because a request was granted or refused,
+        # or an episode ended.
         self._to_open: dict[Line, None] = {}
         self.connect(_WORKER)
         self.assign(assignment)
@@ -156,7 +158,7 @@ class _Play(BrokerPlay):
         )
 
     def _open(self) -> None:
-        """Let cases request leases until each queue has enough; a grant makes room for another."""
+        """Let cases request leases until each queue has enough; a grant makes room for one more."""
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
@@ -196,7 +198,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted request take the time that it needs; a refusal ends its case."""
+        """Let each granted request take the time that it needs; if it is refused, end its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

@@ -1,4 +1,4 @@
-"""The load on a pool's keys and limits, and the limit that slows a run down most."""
+"""Compute the load on a pool's keys and limits, and find the limit that slows a run down most."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""How many requests per second one process sends to one key, but not more than one per worker.
+"""How many requests per second one process of the original scripts sends to one key, but never more
+than one per worker.
 
 Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
 processes.
 """
 _FREE = ""
-"""The name for cases without a group."""
+"""The name of the group of all cases without a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,13 @@ class KeyLoad:
     """The load on one key.
 
     Attributes:
-        name: `provider/key`, with all names if the pool lists the key more than once.
+        name: `provider/key`. If the pool lists the key more than once, it contains all the names.
         processes: The names of all processes that may use the key, in the order of their first
             cases.
-        most_at_once: How many of them may run at the same time under the assignment.
-        qps: The largest number of requests per second that processes running at the same time could
-            send, if the key had no rate.
-        qps_limit: The key's own rate; None without one.
+        most_at_once: How many of these processes may run at the same time under the assignment.
+        qps: The largest number of requests per second that processes could send at the same time if
+            the key had no rate limit.
+        qps_limit: The key's own rate limit, if any.
     """
 
     name: str
@@ -62,18 +63,19 @@ def key_load(
 ) -> tuple[KeyLoad, ...]:
     """Return the load on each key under an assignment, in the order of the pool file.
 
-    It is exact for groups that wait for each other. Groups with the same `exclusive` lock are put
-    in one of the possible orders. Delays are ignored: a process that starts 15 s later counts as
-    running at the same time. A process has the seats of its lanes on the key.
+    The result is exact for groups that wait for each other. Groups with the same `exclusive` lock
+    are put in one of their possible orders. Delays are ignored: even if a process starts 15 s
+    later, it is regarded as running at the same time. A process has the seats of its lanes on the
+    key.
 
     Args:
         pool: The pool with the limits of the keys.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        assignment: A policy's assignment of the cases. Homes do not bind a case, so they are
-            ignored.
-        process_of: Returns the name of the process that would run a case, such as its model and
-            difficulty.
+        assignment: A policy's assignment of the cases. Its homes are ignored, because cases need
+            not stay on them.
+        process_of: Returns the name of the process that would run a case, such as the case's model
+            and difficulty.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
@@ -92,7 +94,8 @@ def key_load(
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
-        # With one entry for each request per second, the largest set is the one that sends most.
+        # Make one entry for each request per second. Then the largest set is the one that sends
+        # most.
         sends = [
             group
             for (group, _), used in own.items()
@@ -109,7 +112,7 @@ def _qps(workers: int | None) -> int:
 
 
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
-    """Return for each group all groups that have ended when it starts."""
+    """Return for each group all groups that must have ended before it starts."""
     direct = {group.name: set(group.after) for group in groups}
     lock_of = {group.name: group.exclusive for group in groups}
     last: dict[str, str] = {}
@@ -127,8 +130,8 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
     """Return the largest number of entries (one per process) whose groups can run at the same time.
 
-    By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
-    matches entries with entries that come after them.
+    By Dilworth's theorem, this is the number of entries minus the size of a largest matching
+    between entries and entries that come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -153,17 +156,17 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One number of one limit, as a bound on the requests in `T` seconds.
+    """One number of one limit, as a bound on the requests that fit in `T` seconds.
 
-    In `T` seconds, `workers` seats allow `workers x T` seconds of service; a rate allows
-    `per_s x T + burst` requests.
+    In `T` seconds, `workers` seats allow `workers x T` seconds of service, and a rate allows `per_s
+    x T + burst` requests.
 
     Attributes:
         limit: The limit's name.
-        kind: The word of the number.
-        per_s: The number of seats, or of requests per second, > 0.
-        burst: How many additional requests a rate allows: any window, including the first moment,
-            may contain as many requests as the limit's number, rounded up.
+        kind: The kind of the number, such as `qps`.
+        per_s: The number of seats, or the number of requests per second; > 0.
+        burst: How many additional requests a rate allows. Any window may contain as many requests
+            as the limit's number, rounded up, and they may all be sent at its first moment.
     """
 
     limit: str
@@ -173,15 +176,15 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether each request counts as one; otherwise its service time counts."""
+        """Whether requests are counted; otherwise their service times are added up."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """Return all numbers that can bind, except numbers of tokens, in the order of the limits.
+    """Return all numbers that can slow a run down, except token limits, in the order of the limits.
 
-    Daily limits are left out, because they do not slow down a run that ends on its first day.
-    Without them, the bound of a longer run is lower, but still valid.
+    Daily limits are left out, because they do not slow down a run that ends on its first day. For a
+    longer run, the bound without them is lower than it could be, but still valid.
     """
     found = []
     for limit in limits:
@@ -189,7 +192,8 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
             if not kind.is_rate:
                 found.append(Resource(limit.name, kind.word, amount))
             elif kind.is_spaced:
-                # A rate below 1 also allows one request immediately, and 2.5 per window allows 3.
+                # Round up: even a rate below 1 allows one request immediately, and 2.5 per window
+                # allow 3.
                 per_s, burst = amount / kind.window_s, math.ceil(amount)
                 found.append(Resource(limit.name, kind.word, per_s, burst))
     return tuple(found)
@@ -197,12 +201,12 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
 
 @dataclass(slots=True)
 class LaneLoad:
-    """The answers of one lane.
+    """The answers that one lane gives.
 
     Attributes:
-        requests: How many answers there are.
-        busy_s: Their total service time in seconds.
-        tokens: Their total tokens, as far as known.
+        requests: The number of answers.
+        busy_s: The total service time of the answers, in seconds.
+        tokens: The total tokens of the answers, as far as known.
     """
 
     requests: float = 0
@@ -216,14 +220,14 @@ class LimitLoad:
 
     Attributes:
         limit: The limit's name.
-        level: The level of the pool at which it was declared.
-        kind: The word of the number.
-        allows: The number itself: seats, or requests or tokens in its window.
-        requests: How many requests it applies to.
-        share: Their share of all requests of the run, 0 to 1.
-        alone_s: How many seconds they would take if only this limit slowed them down: seconds of
-            service / seats, requests / rate, or tokens / rate. For a daily limit, 24 hours for each
-            day after the first; no run waits for these days.
+        level: The level of the pool at which the limit was declared.
+        kind: The kind of the number, such as `qps`.
+        allows: The number itself: how many seats, or how many requests or tokens per window.
+        requests: The number of requests to which it applies.
+        share: The share of these requests among all requests of the run, 0 to 1.
+        alone_s: How many seconds these requests would take if only this limit slowed them down:
+            seconds of service / seats, requests / rate, or tokens / rate. For a daily limit, it is
+            24 hours for each day after the first, although no run waits for these days.
     """
 
     limit: str
@@ -236,20 +240,21 @@ class LimitLoad:
 
     @property
     def name(self) -> str:
-        """The name for display, as in `ideallab/key0 (qps)`."""
+        """The name to display, such as `ideallab/key0 (qps)`."""
         return f"{self.limit} ({self.kind})"
 
 
 def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
-    """Return the load on every number of every limit that has requests, the slowest first.
+    """Return the load on each number of each limit that has requests; the slowest comes first.
 
-    Daily limits come last: they determine how many days a run takes, not how long it lasts.
+    Daily limits come last, because they determine how many days are needed, not how long a run
+    lasts.
 
     Args:
         lanes: All lanes of the run.
-        limits: The pool's limits by name; a limit that is not on any lane's path has no load.
+        limits: The pool's limits by name. A limit that is not on the path of any lane has no load.
         loads: The expected or measured answers of each lane.
     """
     whole = sum(load.requests for load in loads.values())
@@ -267,11 +272,12 @@ def limit_loads(
         all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
             asked = all_asked[kind.counts]
-            # If a run has no token counts, the tokens are unknown, not 0.
+            # If a run has no token counts, its tokens are unknown, not 0.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
                 if kind.is_daily:
-                    # All requests of a day may be sent at once; the others wait for the next day.
+                    # All requests that a day allows may be sent at once. The others have to wait
+                    # for the next day.
                     alone_s = kind.window_s * max(0, math.ceil(asked / amount) - 1)
                 found.append(
                     LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
@@ -280,14 +286,14 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """Return the slowest limits, within a tolerance; `loads` are in the order of `limit_loads`."""
+    """Return the slowest limits, within a tolerance; `loads` comes from `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )
 
 
 def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
-    """Name the slowest limit, and count the equally slow ones; `no limit` without a load."""
+    """Name the slowest limit, and say how many others are as slow; `no limit` without a load."""
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1

@@ -1,8 +1,8 @@
-"""The sharpest lower bound of a makespan, and its prices: a linear program, solved with HiGHS.
+"""Compute the best lower bound of a makespan, and its prices, as a linear program with HiGHS.
 
-Loading numpy takes a while, and loading scipy's solver up to a second. So modules of the
-coordinator and of workers do not import this module (`eta` works without it), and the solver is
-loaded only for pools that need it.
+Loading numpy takes a while, and loading scipy's solver takes up to a second. So modules of the
+coordinator and of workers do not import this module (`eta` works without it). The solver is loaded
+only for pools that need it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RequestClass(msgspec.Struct, frozen=True):
     """Requests of one model with nearly the same service time.
 
     Attributes:
-        model: The model; any of its lanes may answer.
+        model: The model. Any of its lanes may answer the requests.
         service_s: The shortest service time in the class, in seconds, >= 0.
         n: How many requests there are, >= 1.
     """
@@ -43,22 +43,23 @@ class RequestClass(msgspec.Struct, frozen=True):
 
 
 BUCKET = 1.01
-"""Requests of one model whose service times are within this factor form a class. All requests of a
-class are assigned its shortest time, so the bound remains valid. On average, the bound loses half
-of the factor, 0.5 %, and only if seats bind."""
+"""Requests of one model whose service times are within this factor of each other form a class. All
+requests of a class are assigned the shortest time in it, so the bound remains valid. On average,
+this makes the bound 0.5 % lower (half of the factor), and only if seats bind."""
 _INSTANT_S = 1e-9
-"""Requests with shorter service times form one class, which is assigned the shortest of these
-times."""
+"""Requests with shorter service times than this form one class. It is assigned the shortest of
+their times."""
 
 
 def request_classes(services: Mapping[str, Sequence[float] | Floats]) -> tuple[RequestClass, ...]:
-    """Sort requests into classes.
+    """Sort requests into classes by their service times.
 
     Args:
         services: For each model, the service times of its requests in seconds, excluding waits.
 
     Returns:
-        The classes; models are in the given order, and the classes of a model from short to long.
+        The classes. Models are in the given order. The classes of a model are sorted from short to
+        long service times.
     """
     classes = []
     for model, times in services.items():
@@ -79,13 +80,14 @@ def lower_bound(
     *,
     longest_s: float = 0.0,
 ) -> Bound:
-    """Return the sharpest bound that prices of limits can prove.
+    """Return the highest lower bound that prices of limits can prove.
 
     Args:
         lanes: All lanes that the run may use.
-        limits: The limits on the lanes' paths; others are ignored.
+        limits: The limits on the lanes' paths. Other limits are ignored.
         requests: The requests to answer.
-        longest_s: The service time of the longest episode, in seconds; its turns cannot overlap.
+        longest_s: The service time of the longest episode, in seconds. The turns of an episode
+            cannot overlap, so the bound is never below this.
 
     Raises:
         ValueError: A request's model has no lane.
@@ -108,10 +110,10 @@ def lower_bound(
 
 
 def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
-    """Return a rate's free amount: its burst, minus the part that comes too late to be used.
+    """Return a rate's free requests: its burst, minus the part that comes too late to be used.
 
     Args:
-        part: A resource; for seats the result is 0.
+        part: A resource. If it is a number of seats, the result is 0.
         requests: All requests.
         models: The models that use the resource.
     """
@@ -122,7 +124,7 @@ def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: se
 
 
 def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers, Numbers]:
-    """Return all pairs of a lane and a resource on its path: positions of lanes, of resources."""
+    """Return all pairs of a lane and a resource on its path, as two arrays of positions."""
     of_limit = defaultdict[str, list[int]](list)
     for at, part in enumerate(parts):
         of_limit[part.limit].append(at)
@@ -134,18 +136,18 @@ def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers,
 def group_similar(
     lanes: Sequence[Lane], parts: Sequence[Resource], lane_of: Numbers, part_of: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Return the class of each lane and of each resource; interchangeable ones share a class.
+    """Return the class of each lane and of each resource; members of a class are interchangeable.
 
     This is colour refinement: begin with the properties of each lane and resource, and separate
-    those that meet different classes, until nothing changes. Prices that are equal within a class
-    are as good as any others, because the mean of optimal prices over a symmetry is also optimal.
-    300 lanes of 3 models become 3 classes.
+    members of a class that meet different classes, until nothing changes. It is enough to look for
+    prices that are equal within a class, because the mean of optimal prices over a symmetry is also
+    optimal. For example, 300 lanes of 3 models become 3 classes.
 
     Args:
         lanes: All lanes.
         parts: All resources.
-        lane_of: The lane of each pair of `on_paths`.
-        part_of: The resource of each pair.
+        lane_of: The lane of each pair from `on_paths`.
+        part_of: The resource of each of these pairs.
 
     Source: Grohe et al., "Dimension reduction via colour refinement" (2014), for linear programs.
     """
@@ -160,8 +162,8 @@ def group_similar(
 
 
 def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
-    """Split classes by which classes they meet, and how often; `meets` has one entry per pair."""
-    # A sum of random 64-bit numbers represents a set: sums differ even for 10,000 sets.
+    """Split classes by the classes that they meet and how often; `meets` has one entry per pair."""
+    # Represent each set by a sum of random 64-bit numbers; even for 10,000 sets, all sums differ.
     codes = np.random.default_rng(0).integers(2**63, size=meets.max(initial=0) + 1)
     sums = np.zeros(len(own), np.int64)
     np.add.at(sums, at, codes[meets])
@@ -169,25 +171,25 @@ def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
 
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
-    """Return a number for each row; equal rows have the same number."""
+    """Return a number for each row, so that equal rows have the same number."""
     return cast("Numbers", np.unique(rows, axis=0, return_inverse=True)[1].ravel())
 
 
 _ENOUGH = 1e-8
-"""If the proven value is within this relative distance of the optimum, the optimum is reached."""
+"""The search ends if the proven value is within this relative distance of the optimum."""
 _ALIKE = 1e-10
 """Lanes whose costs differ by less than this share of the highest cost are treated as equal."""
 
 
 class _Program:
-    """Divides each model's requests over lanes, so that all are answered as soon as possible.
+    """Divides each model's requests among lanes, so that all are answered as soon as possible.
 
-    With variables for each class, 300 lanes make 90,000 variables and take 1.4 s. But if the
-    classes of a model are sorted by service time, the cheapest lane changes only a few times. So
-    neighbouring classes form groups, at first one group for each model. A group is divided over
-    lanes as a whole, which can only take longer. Groups are split where the cheapest lane changes
-    at the current prices. This ends when the prices prove that the groups' optimum is also the
-    optimum of the classes.
+    If each class had its own variables, 300 lanes would need 90,000 variables and take 1.4 s. But
+    if the classes of a model are sorted by service time, the cheapest lane changes only a few times
+    along the way. So neighbouring classes are put into groups, with one group for each model at
+    first. A group is divided among lanes as a whole. This can only make the result longer. Groups
+    are then split where the cheapest lane changes at the current prices. This is repeated until the
+    prices prove that the optimum of the groups is also the optimum of the classes.
     """
 
     def __init__(
@@ -196,8 +198,8 @@ class _Program:
         lane_of, part_of = on_paths(lanes, parts)
         of_lane, self._of_part = group_similar(lanes, parts, lane_of, part_of)
         first = np.sort(np.unique(of_lane, return_index=True)[1])
-        # If a lane's key and its pool have the same limits, they share a class, which then counts
-        # twice.
+        # If a lane's key and the whole pool have the same limits, they share a class. The class
+        # then counts twice.
         paths = np.zeros((len(first), self._of_part.max() + 1), np.int64)
         for row, at in enumerate(first):
             np.add.at(paths[row], self._of_part[part_of[lane_of == at]], 1)
@@ -240,16 +242,17 @@ class _Program:
         )
         n = len(loads)
         if n == n_groups:
-            # Each model can be divided in only one way, for example because all keys are equal. The
-            # fullest resource then sets the bound. Most short runs are like this, and do not load
-            # the solver.
+            # Each model can be divided in only one way, for example because all keys are equal. So
+            # the fullest resource sets the bound. This applies to most short runs, so they do not
+            # load the solver.
             seconds = (loads.sum(axis=0) - self._given) / self._per_s
             fullest = seconds.argmax()
             return seconds[fullest], np.eye(len(seconds))[fullest]
         from scipy.optimize import linprog  # noqa: PLC0415
         from scipy.sparse import csr_array  # noqa: PLC0415
 
-        # Use seconds of each resource, so that the dual prices are the shares themselves.
+        # Measure the load on each resource in seconds, so that the dual prices are the shares
+        # themselves.
         busy = np.vstack([loads / self._per_s, np.full(len(self._per_s), -1.0)])
         found = linprog(
             np.eye(1, n + 1, n)[0],
@@ -274,17 +277,17 @@ class _Model:
         self._begins = np.array([0])
 
     def groups(self, is_rate: NDArray[np.bool_]) -> Floats:
-        """Return the load by group, lane and resource if the whole group used this lane."""
+        """Return each group's load on each resource, for each lane that the whole group may use."""
         n = np.add.reduceat(self._n, self._begins)[:, None]
         seconds = np.add.reduceat(self._n * self._service_s, self._begins)[:, None]
         return np.where(is_rate, n, seconds)[:, None, :] * self._paths
 
     def split(self, send: Floats, second: Floats) -> tuple[float, bool]:
-        """Return the lowest cost of all requests at these prices, and whether this split groups."""
+        """Return the lowest cost of all requests at these prices, and whether a group was split."""
         costs = (self._paths @ send)[:, None] + np.outer(self._paths @ second, self._service_s)
         least = costs.min(axis=0)
-        # If costs are equal apart from rounding, take the first; otherwise groups would be split at
-        # random.
+        # If costs are equal apart from rounding errors, take the first lane. Otherwise groups would
+        # be split at random.
         lane = (costs <= least + _ALIKE * costs.max()).argmax(axis=0)
         begins = np.union1d(self._begins, np.flatnonzero(np.diff(lane)) + 1)
         was_split = len(begins) > len(self._begins)

@@ -1,4 +1,4 @@
-"""A plan: the forecast of a run before its first request."""
+"""Make the plan of a run: a forecast before its first request."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A sum with its interval: `low <= value <= high`."""
+    """A sum and its interval: `low <= value <= high`."""
 
     value: float
     low: float
     high: float
 
     def scaled(self, value: float) -> Amount:
-        """Return the interval of an amount that is proportional to this one."""
+        """Return an amount with the given value, whose interval is scaled in proportion."""
         if self.value <= 0:
             return Amount(value, value, value)
         return Amount(value, value * self.low / self.value, value * self.high / self.value)
 
 
 def calls(one: EpisodeLike) -> float:
-    """Return how many requests an episode has."""
+    """Return how many requests an episode consists of."""
     return len(one.services_s)
 
 
 def service_s(one: EpisodeLike) -> float:
-    """Return how many seconds an episode uses its model."""
+    """Return for how many seconds an episode uses its model."""
     return math.fsum(one.services_s)
 
 
@@ -72,16 +72,16 @@ def amount(
     earlier: Sequence[EarlierEpisode],
     value_of: Callable[[EpisodeLike], float | None],
 ) -> Amount | None:
-    """Add up a value over the expected episodes; return the sum with the interval for a new run.
+    """Add up a value over the expected episodes; return the sum, and its interval for a new run.
 
-    Cases of one test function and model are treated as draws from one distribution. The earlier run
-    drew `m` of them. The sum of `n` new draws then differs from `n` times the earlier mean with
-    variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier draws.
-    Variances of different functions and models add up. The upper end is 1.96 standard deviations
-    above the sum. The lower end is the sum divided by the same factor, because amounts are
-    positive. A case that ran before varies less, so the interval tends to be too wide. It
-    does not allow for changes at the provider. Values from another function's cases or from hints
-    may be off by the factor `ASSUMED_WITHIN`.
+    Cases of the same test function and model are treated as draws from one distribution. The
+    earlier run drew `m` of them. The sum of `n` new draws then differs from `n` times the earlier
+    mean with variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier
+    draws. The variances of different functions and models add up. The upper end is 1.96 standard
+    deviations above the sum. The lower end is the sum divided by the same factor, because amounts
+    are positive. Cases that ran before vary less than that, so the interval tends to be too wide.
+    It does not allow for changes at the provider. Values that come from another function's cases or
+    from hints may be wrong by the factor `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
@@ -89,7 +89,7 @@ def amount(
         value_of: Returns the value of an episode, or None if it is unknown.
 
     Returns:
-        None if the value of any episode is unknown.
+        The sum; None if the value of any episode is unknown.
 
     Source: prediction interval of a mean, as in Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
@@ -121,7 +121,7 @@ def amount(
 
 def _variance(n: int, sample: Sequence[float]) -> float:
     m = len(sample)
-    # A single draw does not show the spread, so assume that it is as large as the value.
+    # A single draw does not show the spread, so assume that the spread is as large as the value.
     own = statistics.variance(sample) if m > 1 else sample[0] ** 2
     return own * (n + n * n / m)
 
@@ -132,10 +132,10 @@ _MTOK = 1_000_000
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
 ) -> dict[str, tuple[float, float]]:
-    """Return by model the prices of a million input and output tokens; omit models without a price.
+    """Return each model's price per million input and output tokens, if the model has a price.
 
-    If several providers serve a model, prices are weighted by the providers' shares of the
-    requests, and all of these providers need a price.
+    If several providers serve a model, all of them must have a price. The prices are then weighted
+    by the providers' shares of the requests.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
     requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -155,9 +155,10 @@ def prices(
 
 
 def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return by model the price fields that a provider omits, in the order of the models.
+    """Return for each model the price fields that any of its providers omits.
 
-    It is empty if no model has any price, because the pool then has no prices.
+    The models are in the given order. The result is empty if no model has any price, because the
+    pool then simply has no prices.
     """
     known = {(one.provider, one.model) for one in pool.prices}
     says_some = bool(known or pool.price_book)
@@ -196,8 +197,8 @@ def cost(
 
 REFUSED_ABOVE = 10.0
 """The largest accepted number of seats for each seat that the rates keep busy. Latencies vary and
-sends come in bursts, so a few times as many seats make sense, and more are wasted. If there are ten
-times as many, one of the numbers is wrong."""
+requests are sent in bursts, so it makes sense to have a few times as many seats. Any seats beyond
+that are wasted. If there are ten times as many, one of the numbers is wrong."""
 
 
 def contradictions(
@@ -214,7 +215,7 @@ def contradictions(
         pool: The pool of the run.
         lanes: All lanes of the run.
         expected: The run's episodes.
-        services: The service of each model; an assumed service contradicts nothing.
+        services: The service of each model. An assumed service never causes a contradiction.
         episode_timeout_s: The deadline of an episode, in seconds.
     """
     return (
@@ -266,9 +267,9 @@ def _late_episodes(
 
 
 CLIENT_S = 0.0005
-"""How long a client takes from a lease to the sending, and from an answer to the next request for a
-lease, unless an earlier run shows it. The medians over 8,043 requests of the five phases on 2 cores
-were 0.4 ms and 0.2 ms."""
+"""How long a client is assumed to take between a lease and sending, and between an answer and the
+next request for a lease. If an earlier run shows these times, they are used instead. Over 8,043
+requests of the five phases on 2 cores, the medians were 0.4 ms and 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +280,8 @@ class ModeOption:
         policy: The mode's policy.
         assignment: The assignment of the cases; None if the mode cannot run them.
         refusal: Why the mode cannot run them.
-        processes: The load on each key from the original scripts' processes; may be empty, see
-            `header.process_loads`.
+        processes: The load on each key from the processes of the original scripts. It may be empty;
+            see `header.process_loads`.
     """
 
     mode: str
@@ -292,11 +293,12 @@ class ModeOption:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The prediction for a mode.
+    """The plan's prediction for a mode.
 
     Attributes:
         forecast: The forecast; None if the mode cannot run the cases.
-        makespan_s: The forecast's makespan, with the interval of its binding limits.
+        makespan_s: The makespan in the forecast, with an interval that comes from the binding
+            limits.
         limits: The load of each limit, the slowest first.
     """
 
@@ -308,7 +310,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The requests to one model, from its own cases or in a role; amounts as in `RunPlan`."""
+    """The requests to one model, from its own cases or in a role. Amounts are as in `RunPlan`."""
 
     model: str
     role: str
@@ -328,14 +330,14 @@ class RunPlan:
         calls: How many requests the run sends.
         tokens_in: The tokens of all prompts; None if they are unknown for any case.
         tokens_out: The tokens of all answers; None if they are unknown for any case.
-        service_s: The seconds that all requests take, one after another.
-        bases: How many cases have an estimate with each basis.
+        service_s: How many seconds all requests take together, one after another.
+        bases: For each basis, how many cases have an expectation with it.
         bound: The lower bound of the makespan in any mode.
         predictions: The prediction for each mode.
-        cost: The cost of the models with a price; None if no model has a price or tokens are
-            unknown.
-        unpriced: For each model, the price fields that the pool omits; empty if the pool has no
-            prices.
+        cost: The cost of the requests to models with a price. None if no model has a price, or if
+            tokens are unknown.
+        unpriced: For each model, the price fields that the pool omits. Empty if the pool has no
+            prices at all.
         currency: The currency of `cost`.
         budget: The budget of the whole run; None if there is no budget.
     """
@@ -374,13 +376,13 @@ def make_plan(
 
     Args:
         pool: The pool as declared.
-        lanes: All lanes of the run; lanes of models without requests are left out.
-        expected: The run's episodes (at least one) in the order of sending, each with its requests
-            to roles.
-        earlier: The run from which the expectations were made; it has no episodes if they come only
-            from hints.
-        ways: The modes to compare.
-        mode: The run's mode, which must be one of the modes of `ways`.
+        lanes: All lanes of the run, except the lanes of models that get no requests.
+        expected: The run's episodes (at least one), in the order in which they are sent. Each is
+            followed by its requests to roles.
+        earlier: The run from which the expectations were made. It has no episodes if the
+            expectations come only from hints.
+        ways: The modes to compare in the plan.
+        mode: The run's mode, which must be one of the modes in `ways`.
     """
     services = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     lanes = [lane for lane in lanes if lane.model in services]
@@ -414,13 +416,13 @@ def make_plan(
 
 
 def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
-    """Group by model and role; requests without a role come first."""
+    """Group the expectations by model and role. Expectations without a role come first."""
     in_order = sorted(expected, key=lambda one: bool(one.role))
     return by_key(((one.model, one.role), one) for one in in_order)
 
 
 def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
-    """Return for each case the total seconds of all its requests."""
+    """Return for each case how many seconds all its requests take together."""
     found: dict[str, float] = defaultdict(float)
     for one in expected:
         found[one.case_id] += service_s(one)
@@ -453,7 +455,8 @@ def _predict(
         return Prediction(way)
     group_of = {case_id: group.name for group in way.assignment.groups for case_id in group.cases}
     seat_s = earlier.before_send_s if earlier.episodes else CLIENT_S
-    # A request occupies its seat from the lease on, and is sent a moment later.
+    # Include the moment between lease and sending, because a request occupies its seat from the
+    # lease on.
     beside: dict[str, tuple[Step, ...]] = {}
     for one in expected:
         if one.role:
@@ -489,10 +492,10 @@ def _as_known(
     lanes: Sequence[Lane],
     binding: Sequence[LimitLoad],
 ) -> Amount:
-    """Return a makespan with the interval of the load on its binding limits, or of the whole load.
+    """Return a makespan with an interval that comes from the load on the binding limits.
 
-    Any of these limits may turn out to be the slowest, so each end is the highest one of all these
-    limits.
+    If no limit binds, the interval comes from the whole load. Any of the binding limits may turn
+    out to be the slowest, so each end of the interval is the highest among these limits.
     """
     parts = {
         (

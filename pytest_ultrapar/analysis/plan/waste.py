@@ -1,4 +1,4 @@
-"""Find parts of a pool and its settings that a run cannot use, or that are inconsistent."""
+"""Find parts of a pool and of its settings that a run cannot use or that contradict each other."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Service(msgspec.Struct, frozen=True):
     """How long a model's requests take.
 
     Attributes:
-        mean_s: The mean in seconds, >= 0.
-        is_assumed: Whether it was neither measured nor set; if so, the run refuses nothing because
-            of it.
+        mean_s: How long they take on average, in seconds, >= 0.
+        is_assumed: Whether the mean was neither measured nor set. If so, the run refuses nothing
+            because of it.
     """
 
     mean_s: float
@@ -34,13 +34,13 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class SeatUse(msgspec.Struct, frozen=True):
-    """The seats of a limit's lanes, if rates bound these lanes, too.
+    """The seats of a limit's lanes, if these lanes also have rates.
 
     Attributes:
-        limits: The names of all limits with the same figures.
-        seats: How many seats are allowed by the limits that bind only these lanes.
-        rate: How many requests per second their rates allow.
-        service: The longest mean service among their models.
+        limits: The names of all limits that have these figures.
+        seats: How many seats are allowed by limits that apply only to these lanes.
+        rate: How many requests per second the rates of the lanes allow.
+        service: The service of the model with the longest mean, among the models of the lanes.
     """
 
     limits: tuple[str, ...]
@@ -65,7 +65,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The name of the first limit, and how many others have the same figures."""
+        """The name of the first limit, and how many other limits have the same figures."""
         more = f" and {len(self.limits) - 1} like it" if len(self.limits) > 1 else ""
         return f"{self.limits[0]}{more}"
 
@@ -73,7 +73,7 @@ class SeatUse(msgspec.Struct, frozen=True):
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """Return limits whose lanes are bounded by both seats and rates, with the most lanes first.
+    """Return limits whose lanes have both seats and rates; limits with the most lanes come first.
 
     Args:
         pool: The pool with the limits.
@@ -87,7 +87,7 @@ def seat_uses(
     for name, own in sorted(lanes_of.items(), key=lambda one: -len(one[1])):
         if name not in numbered:
             continue
-        # Skip limits that also bind other lanes: 500 seats of a whole pool are not 500 seats of
+        # Skip limits that also apply to other lanes: 500 seats of a whole pool are not 500 seats of
         # each key.
         alone = Counter(limit for lane in own for limit in lane.limits)
         caps = {
@@ -103,7 +103,7 @@ def seat_uses(
 
 
 def _rates(pool: Pool) -> dict[str, float]:
-    """Return the requests per second that each limit allows, if it has a rate."""
+    """Return how many requests per second each limit with a rate allows."""
     rates: dict[str, float] = {}
     for part in resources(pool.limits.values()):
         if part.is_rate:
@@ -113,7 +113,7 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 WASTE_ABOVE = 3.0
 """If there are more seats than this for each seat that the rates keep busy, seats are wasted. The
-keys of the quick start have 1.7 and need all of them."""
+keys of the quick start have 1.7 seats for each such seat, and need all of them."""
 _SHOWN = 3
 
 
@@ -138,9 +138,10 @@ def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) ->
 def more_seats_than_cases(
     pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield a sentence if models have more seats than cases.
+    """Yield a sentence if any models have more seats than cases.
 
-    Only a plan prints it. A short run also has fewer cases, but you do not change the pool for it.
+    Only a plan prints this sentence. A short run may have fewer cases than seats, too, but you
+    would not change the pool for that.
 
     Args:
         pool: The pool of the run.

@@ -1,1 +1,1 @@
-"""`ultrapar bench`: run the same cases in several modes and report how much faster each mode is."""
+"""`ultrapar bench`: run the same cases in several modes, and report how fast each mode is."""

@@ -28,8 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that bench sets itself, or with which pytest runs no case. Their names are written as on
-the command line, without `=VALUE`."""
+"""Options that `ultrapar bench` sets itself, and options with which pytest would run no case. Their
+names are written as on the command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -51,15 +51,15 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""Refused options by pytest's internal name, no matter whether they come from the command line,
-`addopts` or `PYTEST_ADDOPTS`."""
+"""Options to refuse, by pytest's internal name for them. They are refused no matter whether they
+come from the command line, `addopts` or `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
-    """Parse a list of modes such as `serial,ultra`, and keep its order.
+    """Parse a list of modes such as `serial,ultra`, and return the modes in the given order.
 
     Raises:
-        ConfigError: The list is empty, or it contains an unknown mode, or a mode twice.
+        ConfigError: The list is empty, or contains an unknown mode or the same mode twice.
     """
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
@@ -75,14 +75,15 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse pytest options that prevent bench from running the same cases in every mode.
+    """Refuse pytest options that prevent `ultrapar bench` from running the same cases in each mode.
 
     Args:
         passed_on: The suite and pytest's options.
         has_pool: Whether `--pool` was given.
 
     Raises:
-        ConfigError: The suite is not the first argument, or an option contradicts bench.
+        ConfigError: The suite is not the first argument, or `ultrapar bench` does not allow an
+            option.
     """
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
@@ -100,7 +101,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
     """Return pytest's arguments for one mode, without the run's directory.
 
-    Only modes that use a policy get the option for it.
+    The option for the policy is passed on only to modes that use a policy.
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:

@@ -33,25 +33,26 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-# With -P, the current directory is not in `sys.path`, as if the `pytest` script were used.
+# With -P, the current directory is not in `sys.path`. The same applies if you use the script
+# `pytest`.
 _PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.bench_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _BY_SIGNAL = 128
-"""If a signal ended the process, its exit code is this plus the signal's number, as in a shell."""
+"""If a signal ended pytest, the exit code is this plus the number of the signal, as in a shell."""
 
 
 def run_pytest(arguments: Sequence[str]) -> int:
-    """Run pytest with the same output as this process; return its exit code.
+    """Run pytest with the same standard output and error as this process; return its exit code.
 
-    pytest runs in its own process group, and this process passes on each signal to that group once.
-    After Ctrl-C, pytest stores finished episodes and ends normally (exit code 2). Then this process
-    reports the result. If pytest were in the same group as this process, it would receive some
-    signals twice, and the second one would interrupt its end. If this process is killed, the kernel
-    sends SIGINT to pytest.
+    pytest runs in its own process group, and this process passes each signal on to that group once.
+    After Ctrl-C, pytest stores finished episodes and ends normally with exit code 2, and this
+    process then reports the result. If pytest were in the same group as this process, it would
+    receive some signals twice, and the second signal would interrupt its shutdown. If this process
+    is killed, the kernel sends SIGINT to pytest.
 
-    This does not use `Child`: the input and output of a `Child` belong to its parent, but here the
-    output belongs to the user.
+    This function does not use `Child`, because the input and output of a `Child` are connected to
+    its parent. Here, the output must go to the user.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -79,17 +80,17 @@ def run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
-    """In the forked process: make the kernel send SIGINT to it when its parent ends."""
+    """Make the kernel send SIGINT to the forked process, which calls this, when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         os._exit(_BY_SIGNAL + signal.SIGINT)
 
 
 def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:
-    """Check, without a request, that pytest accepts the arguments.
+    """Check, without sending a request, that pytest accepts the arguments.
 
-    Only mode `phase` can have an assignment that is refused, and only a plan makes an assignment.
-    In other modes it is enough to collect, which takes half the time.
+    Only in mode `phase` can the assignment be refused, and only a plan makes an assignment. In
+    other modes, it is enough to collect, which takes half as long.
 
     Returns:
         The exit code and the output of pytest.
@@ -125,8 +126,9 @@ class Ended:
     """How pytest ended in one mode.
 
     Attributes:
-        run: The mode's run; None if planned cases have no row or the run never started.
-        said: An error message; empty if there was no error.
+        run: The run of this mode. None if planned cases have no row in the results, or if the run
+            never started.
+        said: An error message for the user; empty if there was no error.
     """
 
     mode: str
@@ -138,16 +140,16 @@ class Ended:
 def bench(
     modes: Sequence[str], passed_on: Sequence[str], *, pool: str | None, out: Path | None
 ) -> int:
-    """Run pytest in each mode and print the report.
+    """Run pytest in each mode, and print the report.
 
-    The merged benchmark file and the report are written next to the run directories. If a mode ends
-    with an exit code other than 0 or 1, later modes do not run.
+    The merged benchmark file and the report are written next to the directories of the runs. If a
+    mode ends with an exit code other than 0 or 1, the modes after it do not run.
 
     Returns:
         pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: The directory cannot be used, or the modes ran different cases.
+        ConfigError: The directory cannot be used, or not all modes ran the same cases.
         ResultsError: A file of a run cannot be read.
     """
     commands = {mode: pytest_arguments(passed_on, mode=mode, pool=pool) for mode in modes}
@@ -182,7 +184,7 @@ def _was_begun(directory: Path) -> bool:
 
 
 def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
-    """Remove directories of runs that never began. If no run is left, remove the new directory."""
+    """Remove directories of runs that never began, and `directory` if it is new and now empty."""
     for mode in modes:
         if not _was_begun(directory / mode):
             shutil.rmtree(directory / mode, ignore_errors=True)
@@ -191,9 +193,9 @@ def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> 
 
 
 def _check(commands: dict[str, list[str]]) -> int:
-    """Check every mode first, so that no mode is refused after mode serial has run for hours.
+    """Check every mode first, so that no mode is refused after mode `serial` has run for hours.
 
-    If there is only one mode, pytest itself reports an error.
+    If there is only one mode, nothing is checked, because pytest itself reports errors.
     """
     if len(commands) == 1:
         return _PASSED
@@ -207,7 +209,7 @@ def _check(commands: dict[str, list[str]]) -> int:
 
 
 def read_ended(mode: str, directory: Path, code: int) -> Ended:
-    """Read the directory of a mode that ended with this exit code.
+    """Read the directory of a mode in which pytest ended with this exit code.
 
     Raises:
         ResultsError: A file cannot be read.
@@ -227,15 +229,15 @@ def read_ended(mode: str, directory: Path, code: int) -> Ended:
 
 
 def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> int:
-    """Write and print the report of the finished modes; return the exit code.
+    """Write and print the report on the modes that have ended; return the exit code.
 
     Args:
-        directory: The directory of all modes; it exists.
-        ended: How each mode ended; at least one mode ran.
-        missing: Modes that did not run because an earlier mode was stopped.
+        directory: The directory that contains the directories of all modes. It must exist.
+        ended: How each mode ended. At least one mode must have run.
+        missing: The modes that did not run because an earlier mode was stopped.
 
     Raises:
-        ConfigError: The modes ran different cases.
+        ConfigError: Not all modes ran the same cases.
         ResultsError: A file cannot be written.
     """
     runs = [one.run for one in ended if one.run is not None]
@@ -268,6 +270,6 @@ def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
 
 
 def _say(*lines: str) -> None:
-    # Flush, because pytest writes to the same file.
+    # Flush before pytest starts, because it writes to the same file.
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

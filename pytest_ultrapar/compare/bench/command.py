@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all modes; return pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: An argument cannot be used; no mode has run.
+        ConfigError: An argument cannot be used; no mode has run yet.
         ResultsError: A file of a run cannot be read.
     """
     modes = parse_modes(arguments.modes)

@@ -1,4 +1,4 @@
-"""Merge the benchmark files of all modes into one, with measured speed-ups."""
+"""Merge the benchmark files of all modes into one file, with measured speed-ups."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """A run in which every planned case has a row.
+    """The run of a mode. Each of its planned cases has a row in the results.
 
     Attributes:
         cases: The planned cases, by id.
-        measures: The measures of the graded cases, by case id.
+        measures: The measures of its graded cases, by case id.
         columns: The same measures as columns, in the same order.
         benchmark: The content of the benchmark file; None if no case was completed.
     """
@@ -47,7 +47,7 @@ class ModeRun:
 
 
 def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
-    """Read a run that has ended and still has its journal.
+    """Read a run that has ended, and whose journal still exists.
 
     Raises:
         ResultsError: A file of the run cannot be read.
@@ -73,12 +73,13 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
 
 
 def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
-    """Find the run against which the others are measured.
+    """Find the run with which the speed of the others is compared.
 
-    This is mode `serial`. If it did not run, it is `rotate`, which is also sequential.
+    This is the run in mode `serial`. Without such a run, it is the run in mode `rotate`, which is
+    also sequential.
 
     Returns:
-        None if both are missing, or if `rotate` is the only run.
+        The run; None if both are missing, or if `rotate` is the only run.
     """
     of_mode = {run.mode: run for run in runs}
     if set(of_mode) == {"rotate"}:
@@ -87,12 +88,13 @@ def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
 
 
 class Speedup(NamedTuple):
-    """The speed-up of a run over the serial run.
+    """How much faster a run was than the serial run.
 
     Attributes:
         factor: The run's cases per second, divided by the serial run's.
-        interval: The interval from `speedup_interval`, at least 95 %; None with fewer than 3 cases.
-        serial_s: How long the run's completed cases take one after another, in seconds.
+        interval: The interval of the factor from `speedup_interval`, with a confidence of at least
+            95 %. None with fewer than 3 cases.
+        serial_s: How long the cases that the run completed take one after another, in seconds.
         n_serial: How many cases the serial run completed.
     """
 
@@ -103,15 +105,15 @@ class Speedup(NamedTuple):
 
 
 def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
-    """Compute the speed-up of some cases; None if one of the runs completed no such case.
+    """Compute the speed-up of some cases; None if either run completed no such case.
 
-    Each case contributes its times in both runs as a pair. A long case is long in both runs, so it
-    does not widen the interval.
+    The times of each case in both runs are used as a pair. So a long case does not widen the
+    interval, because it is long in both runs.
 
     Args:
         serial: The serial run.
         other: The other run.
-        chosen: Selects the cases.
+        chosen: Returns whether to include the cases of a kind.
     """
     slow, fast = _shares(serial, chosen), _shares(other, chosen)
     nothing = (0, 0.0)
@@ -132,7 +134,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """For each case id, whether the case was completed (0 or 1), and its share of the makespan."""
+    """Return by case id whether each case was completed (0 or 1), and its share of the makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -146,16 +148,16 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
-"""The modes from which a serial run can be estimated, best first: with fewer requests in flight,
-the estimate is better."""
+"""The modes from which a serial run can be estimated, best first. The fewer requests in flight a
+mode has, the better the estimate."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
     """Merge the entries of all modes into one file; None if no mode completed a case.
 
-    If mode `serial` or `rotate` ran, every speed-up is over that mode (`basis` is "full", and
-    `over` names the mode), and the file contains no estimate of a serial run. Otherwise it contains
-    the estimate from one mode, which `estimated_from` names.
+    If mode `serial` or `rotate` ran, all speed-ups are relative to that mode: `basis` is "full",
+    and `over` names the mode. The file then contains no estimate of a serial run. Otherwise it
+    contains the estimate from one mode, and `estimated_from` names this mode.
     """
     files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
     if not files:
@@ -187,7 +189,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """The measured speed-ups, which replace estimates, by suite and model."""
+    """Return the measured speed-ups by suite and model, which replace the estimates."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:

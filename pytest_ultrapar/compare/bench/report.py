@@ -1,4 +1,4 @@
-"""The report of `ultrapar bench` as plain text. All functions are pure."""
+"""Make the report of `ultrapar bench` as plain text. All functions are pure."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _VERDICTS = {"same": "the same", "different": "DIFFERENT", "undecided": "not dec
 
 
 def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
-    """Return lines about the times of the modes, their speed-ups, and whether their answers agree.
+    """Return lines on the modes' times and speed-ups, and on whether their answers are the same.
 
     Args:
-        runs: At least one run. All have the same cases, and at least one completed a case.
+        runs: One or more runs. All have the same cases, and at least one of them completed a case.
         width: The width of the terminal, in characters.
     """
     first = runs[0]
@@ -114,7 +114,8 @@ def _longer(runs: Sequence[ModeRun]) -> Iterator[str]:
             " servers share a resource, or slow down under load"
         )
         if run.manifest.rate_mode == "fixed":
-            # Bench itself added the first two arguments, as well as mode and directory.
+            # Leave out the first two arguments, the mode and the directory: `ultrapar bench` added
+            # them.
             own_words, rest = ("--ultrapar-mode=", "--ultrapar-out="), run.manifest.arguments[2:]
             kept = (one for one in rest if not one.startswith(own_words))
             command = shlex.join(["pytest", *kept, "--ultrapar-rate-mode=adaptive"])
@@ -132,7 +133,7 @@ def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:
 
 
 def _bound_by(run: ModeRun) -> str | None:
-    """Name the limit that bounds the speed of every schedule in that mode."""
+    """Name the limit that sets the lower bound of the makespan in that mode."""
     one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
     if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
         return "one case at a time"

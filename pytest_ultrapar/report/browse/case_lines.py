@@ -1,4 +1,4 @@
-"""The cases of a run as text for a terminal: a line for each case, or one whole case."""
+"""Show the cases of a run as text for a terminal: a line for each case, or one whole case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """An element of `TurnMessage.tool_calls`."""
+    """One tool call in `TurnMessage.tool_calls`."""
 
     name: str
     arguments: str
@@ -39,9 +39,9 @@ class _Call(msgspec.Struct, frozen=True):
 _NOTHING = "-"
 _MOST_DAMAGE = 5
 _ID = 8
-"""The length of a case's id in a list, in characters: enough to be unique."""
+"""How many characters of a case id a list shows; this is enough for the id to be unique."""
 _MOST_SCORES = 2
-"""How many scores of a case a list shows; the view of the case shows all."""
+"""How many scores of a case a list shows. The view of a single case shows all of them."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -50,11 +50,11 @@ _MOST_SCORES = 2
 def list_lines(
     run: RunCases, shown: Sequence[RunCase], reader: EpisodeReader, *, width: int
 ) -> Iterator[str]:
-    """Yield a line about the run, and then a line for each case.
+    """Yield a line about the run, then a line for each case.
 
     Args:
         run: The run.
-        shown: The cases to show, in this order.
+        shown: The cases to show, in the order of their lines.
         reader: A reader of the run's episodes.
         width: The width of a line, in characters.
     """
@@ -86,7 +86,7 @@ def list_lines(
     header += [*(["cost"] if has_prices else []), "scores"]
     head, *lines = text_table(header, rows, n_names=3, width=width)
     yield head
-    for number, line in enumerate(lines):  # the last line may count hidden columns
+    for number, line in enumerate(lines):  # the last line may be the number of hidden columns
         yield line
         grade = shown[number].history.grade if number < len(shown) else None
         why = (grade.reason or grade.error or "").strip() if grade is not None else ""
@@ -98,9 +98,10 @@ def list_lines(
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """Return the test that all cases have in common, and the part in brackets of each node id.
+    """Return the test that all cases share, and the part in brackets of each node id.
 
-    For cases of several tests, or for a single case, return an empty string and whole node ids.
+    If the cases belong to several tests, or if there is only one case, return an empty string and
+    the whole node ids.
     """
     parts = [case.nodeid.partition("[") for case in cases]
     tests = {test for test, _, _ in parts}
@@ -150,13 +151,13 @@ def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> 
 
 
 def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
-    """Yield the lines of a whole case: its facts, grade, requests and conversation.
+    """Yield all lines on one case: its facts, grade, requests and conversation.
 
     Args:
         run: The run.
         one: The case.
         reader: A reader of the run's episodes.
-        width: The width of a table, in characters; messages are not wrapped.
+        width: The width of a table, in characters. Messages are not wrapped.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -170,8 +171,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         rows.append(("run again", visible(rerun_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
-        # A text of several lines starts on the line below its name, so that tracebacks keep their
-        # layout.
+        # If a text has several lines, start it on the line below its name, so that tracebacks keep
+        # their layout.
         yield from (
             [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
             if "\n" in text
@@ -328,11 +329,11 @@ def _calls(tool_calls: str) -> str:
     try:
         calls = msgspec.json.decode(tool_calls, type=list[_Call])
     except msgspec.DecodeError:
-        # Empty, or written by a suite's own code or an earlier version.
+        # The text is empty, or it was written by code of a suite or by an earlier version.
         return tool_calls
     return "\n".join(f"{call.name}({call.arguments})" for call in calls)
 
 
 def _said(text: str) -> Iterator[str]:
-    """Indent lines from outside, so that they cannot look like a heading."""
+    """Indent lines that come from outside, so that they cannot look like a heading."""
     return (f"  {line}" for line in visible(text).split("\n"))

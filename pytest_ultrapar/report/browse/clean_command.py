@@ -68,19 +68,19 @@ def _age(text: str) -> timedelta:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or remove the runs; return `EXIT_UNUSABLE` if a run could not be removed.
+    """Print or remove the runs. Return `EXIT_UNUSABLE` if a run could not be removed.
 
     Raises:
-        ConfigError: The folder does not exist, or no rule is given.
+        ConfigError: The folder does not exist, or the user gave no rule.
     """
-    # These modules are slow to load, and `--help` does not need them.
+    # Import these here: they are slow to load, and `--help` does not need them.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import remove_latest_link, remove_run  # noqa: PLC0415
 
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
     now = datetime.now(UTC)
-    # Runs of benches are in a subfolder.
+    # The runs of a bench are in a subfolder.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
     going = chosen(
         runs,
@@ -121,13 +121,14 @@ def chosen(
     older_than: timedelta | None,
     interrupted: bool,
 ) -> list[FoundRun]:
-    """Return the runs that match all given rules, newest first; never a run in progress.
+    """Return the runs that match all given rules, newest first, but never a run in progress.
 
     Args:
         runs: All runs in a folder, newest first.
         now: The current time, with a time zone.
-        keep: How many of the newest runs to keep; None for no such rule.
-        older_than: The minimum time since the run's last session began; None for no minimum.
+        keep: How many of the newest runs to keep; None to apply no such rule.
+        older_than: The minimum time since the last session of a run began; None to apply no such
+            rule.
         interrupted: Whether to match only interrupted runs.
     """
     return [

@@ -1,6 +1,6 @@
-"""The cases of a run, read from its journal, even if the run is in progress, killed or damaged.
+"""Read the cases of a run from its journal, even if it is in progress, killed or damaged.
 
-Tables exist only after the run has ended; the journal always exists.
+Tables exist only after the run has ended, but the journal always exists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ORDER = (
     *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),
     *("running", "waiting", "skipped", "scored", "solved"),
 )
-"""States of cases, failures first."""
+"""The states of cases; failures come first."""
 _NO_FAILURE = frozenset({"running", "waiting", "skipped", "scored", "solved"})
 _MOST_NAMED = 5
 
@@ -44,8 +44,8 @@ class RunCase(NamedTuple):
     Attributes:
         case: The planned case.
         history: The records of the case in the journal.
-        state: Its outcome. For a case without a grade: `running`, `waiting`, `not graded` (its
-            episode has ended), `interrupted` or `never ran`.
+        state: The outcome of the case. Without a grade, it is `running`, `waiting`, `not graded`
+            (the episode has ended), `interrupted` or `never ran`.
     """
 
     case: Case
@@ -54,25 +54,25 @@ class RunCase(NamedTuple):
 
     @property
     def counts(self) -> EpisodeEntry | None:
-        """The graded episode; if there is no grade, the last episode, or None."""
+        """The graded episode; without a grade, the last episode; without an episode, None."""
         history = self.history
         last = history.episodes[-1] if history.episodes else None
         return history.kept_episode() or last
 
     @property
     def test_failed(self) -> bool:
-        """Whether pytest reports it as failed."""
+        """Whether pytest reports the case's test as failed."""
         grade = self.history.grade
         return grade is not None and grade.test in {"failed", "error"}
 
     @property
     def failed(self) -> bool:
-        """Whether it counts as failed: neither solved, scored nor skipped, or its test failed."""
+        """Whether the case counts as failed, because of its state or because its test failed."""
         return self.state not in _NO_FAILURE or self.test_failed
 
     @property
     def shown_state(self) -> str:
-        """The state, with its kind if it has one, or with the test that failed."""
+        """The state, with the kind if there is one, or with the result of a failed test."""
         grade = self.history.grade
         if grade is None:
             return self.state
@@ -88,9 +88,9 @@ class RunCases(NamedTuple):
         directory: The run's directory.
         manifest: The run's manifest; None if it cannot be read.
         is_in_use: Whether a process is writing to the run.
-        cases: The cases in planned order.
+        cases: The cases in the planned order.
         damage: The parts of the journal that could not be read.
-        open: Episodes that have not ended, with their answers so far.
+        open: The episodes that have not ended, with their answers so far.
     """
 
     directory: Path
@@ -101,18 +101,18 @@ class RunCases(NamedTuple):
     open: Mapping[Position, EpisodeEnded]
 
     def ordered(self) -> list[RunCase]:
-        """Return the cases, failures first; cases in the same state are in planned order."""
+        """Return the cases, failures first. Cases in the same state are in the planned order."""
         return sorted(
             self.cases, key=lambda one: (not one.failed, _ORDER.index(one.state), one.case.index)
         )
 
     def find(self, name: str) -> RunCase:
-        """Return the case with this id or node id, or the only case that matches a part of it.
+        """Return the case with this id or node id, or the only case that matches in part.
 
-        An id must start with `name`; a node id may contain it anywhere.
+        To match in part, an id must start with `name`, and a node id may contain it anywhere.
 
         Raises:
-            ConfigError: No case matches, or several do.
+            ConfigError: No case matches, or several cases do.
         """
         if not name:
             refuse("CASE is empty: pass a case's id or a part of its node id")
@@ -131,7 +131,8 @@ class RunCases(NamedTuple):
 
     def _unknown(self, name: str) -> str:
         nodeids = [one.case.nodeid for one in self.cases]
-        # Users rarely type the whole path of a node id.
+        # Also compare with the part after `::`, because users rarely type the whole path of a node
+        # id.
         names = [*nodeids, *(nodeid.partition("::")[2] for nodeid in nodeids)]
         near = did_you_mean(name, dict.fromkeys(filter(None, names)), cutoff=0.3)
         return f"no case of {self.directory} matches {name!r}{one_line(near)}"
@@ -151,7 +152,7 @@ def read_run_cases(directory: Path) -> RunCases:
         history.add(position, episode)
     damage = history.damage
     manifest = None
-    # If the manifest is missing, only prices and limits are unknown.
+    # Continue without a manifest: only prices and limits are unknown then.
     with suppress(ResultsError):
         manifest = read_manifest(directory)
         damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
@@ -173,7 +174,7 @@ def _case(case: Case, history: JournalHistory, *, is_in_use: bool) -> RunCase:
 
 
 class EpisodeReader:
-    """Reads the episodes of a run's cases, and computes their cost; a context manager.
+    """Reads the episodes of a run's cases, and computes their cost. Use it as a context manager.
 
     Args:
         run: The run.
@@ -191,18 +192,18 @@ class EpisodeReader:
         self._journal.close()
 
     def last(self, one: RunCase) -> EpisodeEnded | None:
-        """Return the episode of a case's row in `results`; None if it cannot be read."""
+        """Return the episode that a case's row in `results` describes; None if it is unreadable."""
         entry = one.counts
         return None if entry is None else self._read(entry)
 
     def earlier(self, one: RunCase) -> Iterator[EpisodeEnded]:
-        """Yield the other readable episodes of a case."""
+        """Yield all other episodes of a case that can be read."""
         for entry in one.history.episodes:
             if entry != one.counts and (episode := self._read(entry)) is not None:
                 yield episode
 
     def cost(self, attempts: Iterable[Attempt]) -> float | None:
-        """Return the cost of requests in the run's currency; None if unknown."""
+        """Return the cost of these requests in the run's currency; None if it is unknown."""
         units = None if self._prices is None else self._prices.of_all(attempts)
         return None if units is None else amount_of(units)
 

@@ -1,4 +1,4 @@
-"""The runs in a folder, each with its state, its results and its size on disk."""
+"""Find the runs in a folder, each with its state, its results and its size on disk."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Counts(msgspec.Struct, frozen=True):
     """How many cases of a run are in each state.
 
     Attributes:
-        planned: Planned cases.
-        final: Planned cases that have a row in `results`.
-        graded: Final cases that are included in scores.
-        solved: Graded cases that were solved.
-        scored: Graded cases that were graded only by scores.
+        planned: How many cases are planned.
+        final: How many planned cases have a row in `results`.
+        graded: How many of the final cases are included in scores.
+        solved: How many of the graded cases are solved.
+        scored: How many of the graded cases are graded only by scores.
     """
 
     planned: int
@@ -48,24 +48,26 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a folder; a line of `ultrapar runs --json`.
+    """A run in a folder, as a line of `ultrapar runs --json` shows it.
 
     Attributes:
-        name: The path of its directory below the folder.
-        directory: The absolute path of its directory.
-        run_id: Its id.
-        verdict: `complete`: each planned case has a row; `running`: a process is writing to it;
-            `damaged`: its manifest, cases or journal cannot be read; otherwise `interrupted`.
-        started_at: When its last session started, from its manifest, or from its lock if it has no
-            manifest.
-        cases: How many cases it has; None if unknown.
-        duration_s: How long its last session took, or has taken so far if the run is in progress;
+        name: The path of the run's directory, relative to the folder.
+        directory: The absolute path of the run's directory.
+        run_id: The run's id.
+        verdict: `complete` if each planned case has a row in `results`; `running` if a process is
+            writing to the run. `damaged` if its manifest, cases or journal cannot be read.
+            Otherwise, it is `interrupted`.
+        started_at: When the run's last session started, according to its manifest. If there is no
+            manifest, the time is from its lock.
+        cases: How many cases are in each state; None if unknown.
+        duration_s: How long the last session took, or has taken so far if the run is in progress.
             None if the session was killed.
-        cost: The known cost of all its requests in `currency`; None before the run ended.
+        cost: The known cost of all the run's requests, in `currency`. None before the run has
+            ended.
         currency: The currency of `cost`.
-        bytes: The size of all its files.
+        bytes: The total size of the run's files, in bytes.
         simulated: Whether any answer came from the simulated provider.
-        drawn_from: How many cases its sample was drawn from; 0 for a full run.
+        drawn_from: From how many cases the run's sample was drawn; 0 for a full run.
     """
 
     name: str
@@ -83,7 +85,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """The share of solved cases among those with a solved rate; None without such cases."""
+        """The share of solved cases among cases with a solve rate; None without such cases."""
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
@@ -142,7 +144,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         bytes=size_of(path),
     )
     if not (path / MANIFEST_NAME).exists():
-        # The run ended during collection, or is still collecting.
+        # The run ended while pytest collected, or pytest is still collecting.
         return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
     try:
         manifest = read_manifest(path)
@@ -160,12 +162,13 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
 
 
 def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
-    """Return the run with the counts of its cases.
+    """Return the run, completed with the counts of its cases.
 
     Raises:
         ResultsError: One of its files cannot be read.
     """
-    # If the run is in progress or was killed, the summary is from an earlier session.
+    # Ignore the summary if the run is in progress or was killed, because it is from an earlier
+    # session.
     is_over = manifest.ended_at is not None and not is_in_use
     summary = read_summary(path) if is_over else None
     cost = None
@@ -195,7 +198,7 @@ def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: b
 
 
 def _count(path: Path) -> Counts:
-    """Count the cases in the journal."""
+    """Count the cases of a run by their grades in the journal."""
     cases = read_cases(path)
     history = read_history(path / JOURNAL_NAME).cases
     found = [history[case.case_id].grade for case in cases if case.case_id in history]
@@ -213,7 +216,7 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Return the size in bytes of all files below a directory, excluding files that vanish."""
+    """Return the total size in bytes of all files below a directory, ignoring files that vanish."""
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

@@ -60,8 +60,8 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder(name: str) -> Path:
-    # `Path("")` is the current folder. Refuse it, so that an unset shell variable does not clean
-    # it.
+    # Refuse an empty name, because `Path("")` is the current folder. Otherwise, a shell variable
+    # that is not set could make `ultrapar clean` remove the runs there.
     if not name:
         raise argparse.ArgumentTypeError(
             "FOLDER is an empty string; leave it out for .ultrapar, or pass . for the current "
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: The folder does not exist, or is a run.
     """
-    # This module is slow to load, and `--help` does not need it.
+    # Import this here: it is slow to load, and `--help` does not need it.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
 
     found = find_runs(arguments.folder, datetime.now(UTC))
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
-    """Return a line for each run.
+    """Return a table with a line for each run.
 
     Args:
         runs: The runs, in the order of their lines.
@@ -102,12 +102,12 @@ def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
 
 
 def sum_line(runs: Sequence[FoundRun]) -> str:
-    """State the number of runs and their total size."""
+    """Say how many runs there are, and what their total size is."""
     return f"{counted(len(runs), 'run')}, {size(sum(run.bytes for run in runs))}"
 
 
 def size(n_bytes: int) -> str:
-    """Return a size with about two digits: `999 B`, `1.2 MB`, `34 GB`."""
+    """Return a size with about two digits, such as `999 B`, `1.2 MB` or `34 GB`."""
     power = min((len(str(n_bytes)) - 1) // 3, len(_UNITS) - 1)
     amount = n_bytes / 1000**power
     digits = 1 if power and amount < 10 else 0  # noqa: PLR2004 - two digits

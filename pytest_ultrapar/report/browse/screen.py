@@ -1,4 +1,4 @@
-"""Output to stdout, which is a terminal or another program."""
+"""Write to stdout, which may be a terminal or another program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pytest_ultrapar.report.text import visible
 
 _PLAIN_WIDTH = 100_000
-"""The width of lines for other programs, so large that they are not shortened."""
+"""The width of lines for other programs. It is so large that no line is shortened."""
 
 
 def table_width() -> int:
@@ -17,19 +17,19 @@ def table_width() -> int:
 
 
 def write(text: str) -> None:
-    """Write text to stdout; escape characters that its encoding cannot represent."""
+    """Write text to stdout, and escape characters that its encoding cannot represent."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def write_line(line: str) -> None:
-    """Write a line with `write` and flush it; escape control characters."""
+    """Write a line with `write`, with control characters escaped, and flush it."""
     write(f"{visible(line)}\n")
     sys.stdout.flush()
 
 
 def write_paged(text: str) -> None:
-    """Write text with `write`; on a terminal, use `$PAGER` if the text does not fit."""
+    """Write text with `write`, or show it in `$PAGER` if it does not fit on the terminal."""
     on_terminal = sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()
     if on_terminal and text.count("\n") >= shutil.get_terminal_size().lines:
         import pydoc  # noqa: PLC0415 - 20 ms, for terminals only

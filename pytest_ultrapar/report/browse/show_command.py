@@ -1,4 +1,4 @@
-"""`ultrapar show`: the cases of a run, or one whole case."""
+"""`ultrapar show`: show the cases of a run, or one whole case."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the cases, or one case.
+    """Print all cases, or one case.
 
     Raises:
         ConfigError: The run or case does not exist.

@@ -1,1 +1,1 @@
-"""HTML pages that show runs, such as `report.html`; each page is one file that needs no others."""
+"""HTML pages that show runs, such as `report.html`. Each page is a single, self-contained file."""

@@ -1,4 +1,4 @@
-"""Write the HTML report of a finished run, in the process that wrote the run's tables."""
+"""Write the HTML report of a finished run, in the process that made the run's tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_ultrapar.report.report_file import PAGE
 if TYPE_CHECKING:
     from pathlib import Path
 
-template(TEMPLATE)  # compiled during the import, while the run is in progress
+template(TEMPLATE)  # compiled when it is imported, while the run is still in progress
 
 
 def at_end(run_dir: Path) -> None:
-    """Write the HTML report. The process calls this after it has delivered the tables.
+    """Write the HTML report. The process calls this after it has delivered the tables to the run.
 
     Raises:
         ConfigError: The run's tables are damaged.

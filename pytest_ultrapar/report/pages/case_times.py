@@ -1,4 +1,4 @@
-"""The two times of a case: its time in the queue, and the time from its start to its end.
+"""Compute two times of a case: its time in the queue, and the time from its start to its end.
 
 All functions are pure.
 """
@@ -23,20 +23,22 @@ Table = Any
 def case_times(
     results: Table, attempts: Table, case_of: Numbers
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """Return the two times of each case, and the parts of the second time.
+    """Return each case's time in the queue, and its time from start to end, split into parts.
 
-    `service_s` is the part of the duration for answers. The rest of the duration, minus the
-    back-off, is waits and refused requests. The time in the queue is the total wait minus the waits
-    after the start.
+    `service_s` is the part of the duration that is spent on answers. The rest of the duration,
+    minus the back-off, is spent on waits and refused requests. The time in the queue is the total
+    wait minus the waits after the start.
 
     Args:
         results: Rows of `results`.
         attempts: Rows of `attempts`.
-        case_of: For each row of `attempts`, its row number in `results`, or -1.
+        case_of: For each row of `attempts`, the row number of its case in `results`; -1 if it is
+            not there.
 
     Returns:
-        The seconds in the queue for the first lease, before the case began; and the seconds from
-        then to the case's end, by part. The sum of these parts is `duration_s` in `results`.
+        Two results. The first is how many seconds each case was in the queue for its first lease,
+        before it began. The second is how many seconds each case took from then to its end, by
+        part. These parts add up to `duration_s` in `results`.
     """
     sent_s = floats(attempts["t_send_s"])
     asked_s, leased_s = (
@@ -48,7 +50,8 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # A case's first lease is older than the request that uses it, so that request did not wait.
+    # A case gets its first lease before it makes the request that uses it, so that request does not
+    # wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:
@@ -67,7 +70,7 @@ def case_times(
         "back-off": backoff_s,
         "refused requests": refused_s,
     }
-    # Requests that waited at the same time may together have waited longer than the case took.
+    # If requests waited at the same time, the sum of their waits may be longer than the case took.
     waited_s = np.where(answers_s == 0, np.maximum(waited_s, held_s), waited_s)
     all_s = seconds("queue_wait_s") + seconds("rate_wait_s")
     return (

@@ -1,4 +1,4 @@
-"""Columns of tables, converted for a page."""
+"""Convert columns of tables for a page."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LANE = ("provider", "instance", "key")
 
 
 class Coded(msgspec.Struct, frozen=True):
-    """A column with few distinct strings.
+    """A column in which few distinct strings occur.
 
     Attributes:
-        texts: Each distinct string once.
-        at: For each row, the index of its string; None for null.
+        texts: Each distinct string, once.
+        at: For each row, the index of its string in `texts`; None for null.
     """
 
     texts: list[str]
@@ -38,7 +38,7 @@ class Coded(msgspec.Struct, frozen=True):
 
 
 def floats(column: Column) -> Floats:
-    """Convert a column to numbers; NaN for null."""
+    """Convert a column to numbers. Null becomes NaN."""
     return np.asarray(column.cast(pa.float64()).to_numpy())
 
 
@@ -48,26 +48,26 @@ def rounded(numbers: Floats, digits: int) -> list[float]:
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """Return whether the string of each row is one of these."""
+    """Return for each row whether its string is one of the given values."""
     return places(column, sorted(values)) >= 0
 
 
 def places(column: Column, values: Sequence[object] | Column) -> Numbers:
-    """Return the index in `values` of each row's value; -1 for any other value."""
+    """Return for each row the index of its value in `values`; -1 if it is not there."""
     known = values if isinstance(values, pa.ChunkedArray) else pa.array(values, column.type)
     found = pc.index_in(column, value_set=known)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
 def grouped(places: Numbers, n: int) -> list[Numbers]:
-    """Return, for each number below `n`, the rows with this number, in order."""
+    """Return for each number below `n` the rows that have this number, in order."""
     order = np.argsort(places, kind="stable")
     ends = np.searchsorted(places[order], np.arange(n + 1))
     return [order[ends[at] : ends[at + 1]] for at in range(n)]
 
 
 def texts(column: Column, most: int) -> list[str]:
-    """Apply `shortened` to each string; empty for null."""
+    """Apply `shortened` to each string. Null becomes an empty string."""
     found = ["" if one is None else str(one) for one in column.to_pylist()]
     if max(map(len, found), default=0) > most:
         return [shortened(one, most) for one in found]
@@ -75,9 +75,9 @@ def texts(column: Column, most: int) -> list[str]:
 
 
 def all_visible(texts: Iterable[str | None]) -> list[str]:
-    """Apply `visible` to each string; empty for None."""
+    """Apply `visible` to each string. None becomes an empty string."""
     found = [one or "" for one in texts]
-    # Most texts need no change.
+    # Check all texts at once, because most of them need no change.
     together = "\n".join(found)
     return found if visible(together) == together else [visible(one) for one in found]
 
@@ -89,6 +89,6 @@ def coded(column: Column, most: int) -> Coded:
 
 
 def lane_names(table: Any) -> Column:  # noqa: ANN401 - an Arrow table
-    """Return the lane of each row, as `provider/instance/key`."""
+    """Return the name of each row's lane, as `provider/instance/key`."""
     parts = [pc.fill_null(table[name], "") for name in LANE]
     return pc.binary_join_element_wise(*parts, "/")

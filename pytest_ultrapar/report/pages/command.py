@@ -1,4 +1,4 @@
-"""`ultrapar report`: the HTML report of a run, or its report as Markdown."""
+"""`ultrapar report`: write the HTML report of a run, or print its report as Markdown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or print the report; return the exit code.
+    """Write or print the report, and return the exit code.
 
     Raises:
         ConfigError: The run does not exist, or has not planned its cases yet.

@@ -1,4 +1,4 @@
-"""The figures on a run's page, read from the run's tables, as data that a test can recompute."""
+"""Read the figures for a run's HTML report from its tables, as data that a test can recompute."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PARAM = "param."
 _FACTS = (_PARAM, META, LABEL)
 _SCORE = "score."
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "scored", "solved")
-"""The outcomes, the most interesting ones first."""
+"""The outcomes. The most interesting ones come first."""
 _TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
 _TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
 _COUNTS = ("n_attempts", "n_turns", "tokens_in", "tokens_out")
@@ -80,14 +80,14 @@ _PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
 class HeatmapCell(msgspec.Struct, frozen=True):
-    """The graded cases of one model and one value.
+    """The graded cases of one model with one value of a parameter.
 
     Attributes:
-        low: The lower end of the 95 % interval of the solved share or of the mean; None if there is
+        low: The lower end of the 95 % interval of the solve rate, or of the mean. None if there is
             no interval.
-        high: Its upper end.
-        mean: The mean of the score that the page shows, if no case has a solved rate.
-        share: Where the mean lies between the smallest (0) and the largest value (1) of all cases.
+        high: The upper end of the interval; None if there is no interval.
+        mean: The mean of the score that the page shows if no case has a solve rate; otherwise None.
+        share: Where the mean is between the smallest value of all cases (0) and the largest (1).
     """
 
     n: int
@@ -100,12 +100,12 @@ class HeatmapCell(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """A table of models by the values of one parameter.
+    """A table of models and the values of one parameter.
 
     Attributes:
-        name: The parameter's name; empty for all cases together.
-        values: The values as shown; no two are equal.
-        squares: For each model, one square for each value.
+        name: The parameter's name. It is empty if the table is for all cases together.
+        values: The texts that are shown for the values; no two are equal.
+        squares: For each model, a cell for each value.
     """
 
     name: str
@@ -114,10 +114,11 @@ class Dimension(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """The distribution of a time.
+    """How a time is distributed over cases or requests.
 
     Attributes:
-        p50_s: The median. Like `p95_s`, it is interpolated between two values, as in the summary.
+        p50_s: The median. As in the summary, it is interpolated between two values; this also
+            applies to `p95_s`.
     """
 
     model: str
@@ -129,37 +130,38 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """All figures on the page except the sections of the report."""
+    """All figures on the page, except for the sections of the report."""
 
     suites: list[str]
     cases: dict[str, Any]
-    """The list of cases, by column; a column is a list or a `Coded`."""
+    """The list of cases, as columns by name. A column is a list or a `Coded`."""
     params: dict[str, Coded]
     """The parameters, metadata and labels of each case, by name."""
     at: list[list[int | None]]
-    """For each of `dimensions`, the index of each case's value; None for a case without a value."""
+    """For each of `dimensions`, the index of each case's value. It is None for a case without a
+    value."""
     parts: dict[str, list[float]]
-    """The parts whose sum is the `duration_s` of each case."""
+    """The parts of each case's duration, by name. They add up to `duration_s`."""
     models: list[str]
-    """The models as shown; no two are equal."""
+    """The texts that are shown for the models; no two are equal."""
     dimensions: list[Dimension]
     curves: list[Curve]
-    """The total time of all answers of a case."""
+    """The distribution of the total time of all answers of a case."""
     first_tokens: list[Curve]
-    """The time to the first token of streamed requests."""
+    """The distribution of the time to the first token, over streamed requests."""
     costs: list[ModelCost]
     passes: list[PassAt]
     n_refused: int
     """How many requests were rate limited."""
     best: str
-    """The model that solved the largest share of its graded cases; empty if none was graded."""
+    """The model with the highest solve rate; empty if no case has one."""
     compared_with_best: list[ComparedWithBest]
-    """The other models compared with the best one."""
+    """The comparison of each other model with the best one."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
     score: str
-    """The score whose mean the squares show; empty if they show the solved share."""
+    """The score whose mean `dimensions` shows; empty if the solve rate is shown."""
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
@@ -173,7 +175,7 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
-    # Plans and tables are large, so keep only one of them in memory at a time.
+    # The plan and the tables are large, so keep only one of them in memory at a time.
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
@@ -183,7 +185,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
-    # Results of earlier versions contain no reasons and no values.
+    # The results of earlier versions have no reasons and no values.
     results = read_columns(run_dir, "results", columns, beginning=(*_FACTS, "reason", "value"))
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     errors = [results[one] for one in ("error", "reason") if one in results.column_names]
@@ -248,9 +250,9 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     }
     answers_s = floats(results["service_s"])
     first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
-    # A role uses a different model than its case.
+    # Leave out requests to roles, because a role uses a different model than its case.
     own_ok = mask(attempts["outcome"], ["ok"]) & mask(attempts["role"], [""])
-    # The appended -1 is for requests whose case is not here.
+    # The appended -1 is for requests whose case is not in the results.
     model_of = np.where(own_ok & ~np.isnan(first_s), np.append(model_at, -1)[case_of], -1)
     changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
@@ -278,7 +280,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
-    """Return the first score of a run and its values for these cases; None without scores."""
+    """Return the name of a run's first score, and its values for these cases, if there is one."""
     scores = read_columns(run_dir, "results", ("case_id",), beginning=_SCORE)
     for name in scores.column_names[1:2]:
         own = floats(scores[name])[places(case_ids, scores["case_id"])]
@@ -287,7 +289,7 @@ def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
 
 
 def _facts(results: Column) -> dict[str, Column]:
-    """Return parameters, metadata and labels by name, and values of episodes if there are any."""
+    """Return parameters, metadata and labels by name, and the values of episodes, if any."""
     names = [one for one in results.column_names if one.startswith(_FACTS)]
     found = {one.removeprefix(_PARAM): results[one] for one in names}
     if "value" in results.column_names and results["value"].null_count < len(results):
@@ -296,15 +298,17 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """Make a lane name empty if all its parts are empty, because the case sent nothing."""
+    """Make the name of a lane empty if all its parts are empty, because the case sent nothing."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """Return all cases as one dimension, and the dimensions with 2 to `MOST_VALUES` sorted values.
+    """Return the sorted values of dimensions with 2 to `MOST_VALUES` values.
+
+    The first entry stands for all cases as one dimension, with an empty name and one value.
 
     Args:
-        found: The dimensions, and their values in the cases.
+        found: The dimensions, and the values of each one in the cases.
     """
     values: dict[str, list[Scalar]] = {"": [""]}
     for name, own in found:
@@ -316,7 +320,7 @@ def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, 
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
-    """Return the values as the page shows them: short, and no two equal."""
+    """Return the texts that the page shows for values: short, and no two of them equal."""
     seen: Counter[str] = Counter()
     shown = []
     for value in values:
@@ -335,7 +339,7 @@ def _dimension(
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
-    """Make a dimension; `at` is the model and the value of each row."""
+    """Make a dimension; `at` contains the index of each row's model, and of its value."""
     n, (model_at, value_at) = len(values), at
     place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
     squares = [*map(square, grouped(place, n_models * n))]
@@ -359,7 +363,7 @@ def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Heat
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:
-    """Return a curve for each model, from the rows that have a model."""
+    """Return a curve for each model, computed from the rows with a model."""
     curves = []
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):
@@ -370,5 +374,5 @@ def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> lis
 
 
 def _has(run_dir: Path, table: str) -> bool:
-    """Whether a table exists: `limits` and `pauses` are not written if they have no rows."""
+    """Whether a table exists; `limits` and `pauses` are not written if they have no rows."""
     return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))

@@ -1,4 +1,4 @@
-"""The load of each lane and the use of each limit during a run, by slices of time."""
+"""Compute the load of each lane and the use of each limit in slices of a run's time."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ Spans = Sequence[tuple[float, float]]
 
 
 class LaneUse(msgspec.Struct, frozen=True):
-    """One lane over time.
+    """How one lane was used over time.
 
     Attributes:
-        seats: How many requests in flight its declared limits allow; None without such a limit.
+        seats: How many requests in flight the lane's declared limits allow; None without such a
+            limit.
         slice_s: The length of a slice, in seconds.
         in_flight: The mean number of requests in flight in each slice.
-        refused_at_s: The times of refusals, in seconds after the run's first request.
-        n: How many requests were sent to it.
-        pauses: How often it paused.
-        paused_s: The total time of its pauses, in seconds.
-        n_opened: How often its circuit breaker opened.
-        pauses_at_s: When pauses began and ended, in seconds after the run's first request. Pauses
-            that are closer together than a slice are joined.
-        opened_at_s: When its circuit breaker opened and closed, in the same form.
+        refused_at_s: When requests were refused, in seconds after the run's first request.
+        n: How many requests were sent on the lane.
+        pauses: How often the lane was paused.
+        paused_s: How long the lane was paused in total, in seconds.
+        n_opened: How often the lane's circuit breaker opened.
+        pauses_at_s: When pauses began and ended, in seconds after the run's first request. If less
+            than a slice is between two pauses, they are joined.
+        opened_at_s: When the lane's circuit breaker opened and closed, in the same form.
     """
 
     lane: str
@@ -61,11 +62,11 @@ class LimitUse(msgspec.Struct, frozen=True):
     """The use of a declared limit over time.
 
     Attributes:
-        limit: Its name, kind and amount: `lab/key0 (qps 10)`.
+        limit: The limit's name, kind and amount, such as `lab/key0 (qps 10)`.
         slice_s: The length of a slice, in seconds.
-        shares: The used share of the limit in each slice. For requests in flight, it is the mean
-            over the slice; for a rate, the amount in the window that ends with the slice. Tokens
-            are included if the answer reported them.
+        shares: Which share of the limit was used in each slice. For requests in flight, this is the
+            mean over the slice. For a rate, it is the amount in the window that ends with the
+            slice. Tokens are included if the answer reported them.
     """
 
     limit: str
@@ -77,8 +78,8 @@ class LimitLine(msgspec.Struct, frozen=True):
     """An estimated limit over time.
 
     Attributes:
-        at_s: The times of its changes, in seconds after the run's first request.
-        workers: How many requests in flight each change allowed.
+        at_s: When the limit changed, in seconds after the run's first request.
+        workers: How many requests in flight were allowed after each change.
         reasons: The reason for each change, in a few words.
     """
 
@@ -89,13 +90,13 @@ class LimitLine(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """Sent requests, in columns.
+    """The requests that were sent, in columns.
 
     Attributes:
-        lanes: Lanes as `provider/instance/key`.
+        lanes: The names of the lanes, as `provider/instance/key`.
         lane: For each request, the index of its lane.
         refused: Whether the request was rate limited.
-        tokens: The known tokens, in and out.
+        tokens: The tokens of the request, in and out, as far as they are known.
     """
 
     lanes: list[str]
@@ -106,23 +107,23 @@ class Sent(NamedTuple):
     tokens: Floats
 
     def of(self, chosen: Mask | Numbers) -> Sent:
-        """Select some of the requests."""
+        """Return the chosen requests."""
         columns: tuple[Any, ...] = self[1:]
         return Sent(self.lanes, *(column[chosen] for column in columns))
 
     @property
     def start_s(self) -> float:
-        """The time of the first request; 0 if there are no requests."""
+        """When the first request was sent; 0 if there are no requests."""
         return float(self.sent_s.min()) if len(self.sent_s) else 0.0
 
     @property
     def slice_s(self) -> float:
-        """The length of a slice in seconds; the slices cover the whole time with requests."""
+        """The length of a slice in seconds. The slices cover the whole time with requests."""
         return max(1e-6, (float(self.ended_s.max()) - self.start_s) / N_SLICES)
 
 
 def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
-    """Return the rows of `attempts` whose requests were sent and have ended."""
+    """Return the requests in `attempts` that were sent and have ended."""
     names = lane_names(attempts)
     lanes = names.unique().to_pylist()
     tokens = [np.nan_to_num(floats(attempts[name])) for name in ("tokens_in", "tokens_out")]
@@ -138,7 +139,7 @@ def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
 
 
 def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
-    """Return the load of the most used lanes, at most `MOST_LANES`.
+    """Return the load of the `MOST_LANES` most used lanes.
 
     Args:
         sent: The requests of the run.
@@ -183,7 +184,7 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """Return the use of the most used limits, at most `MOST_LANES`; daily limits are left out.
+    """Return the use of the `MOST_LANES` most used limits, except for daily limits.
 
     Args:
         sent: The requests of the run.
@@ -212,19 +213,19 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """Sum, for each end time, the weights of the requests that were sent up to that time."""
+    """Return for each of these times the total weight of the requests that were sent until then."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
 
 
 def n_refused(attempts: Any) -> int:  # noqa: ANN401 - an Arrow table
-    """Count the requests that were rate limited."""
+    """Return how many requests were rate limited."""
     return int(mask(attempts["outcome"], _REFUSED).sum())
 
 
 def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[LimitLine]:
-    """Return the limits that changed most often, at most `MOST_LIMITS`.
+    """Return the `MOST_LIMITS` limits that changed most often.
 
     Args:
         changes: Rows of `limits`.
@@ -245,7 +246,7 @@ def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[Limit
 
 
 def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
-    """Return spans in order, and join those that are less than `gap_s` seconds apart."""
+    """Return spans in order of time, and join spans that are less than `gap_s` seconds apart."""
     joined: list[tuple[float, float]] = []
     for span in sorted(spans):
         if joined and span[0] - joined[-1][1] < gap_s:
@@ -263,7 +264,7 @@ def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """Sum, for each edge, the seconds that have passed since each earlier time."""
+    """Add up, for each edge, the seconds that have passed since each earlier time."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

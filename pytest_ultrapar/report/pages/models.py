@@ -1,4 +1,4 @@
-"""The cost of each model, its pass@k, and its comparison with the best model."""
+"""Compute the cost of each model, its pass@k, and its comparison with the best model."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     Question = tuple[int, int]
 
 _EACH_K = 10
-"""Up to this k, each k has a point; beyond it, only 20, 50, 100 and so on."""
+"""Up to this k, pass@k is computed for each k; beyond it, only for 20, 50, 100 and so on, and for
+the highest k."""
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """The cost of the cases of a model, solved or not.
+    """How much the cases of a model cost, solved or not.
 
     Attributes:
-        cost: The cost of its cases with a known cost, in the run's currency.
-        n_unknown: How many cases sent requests of unknown cost.
-        n_solved: How many of its cases are solved, whether their cost is known or not.
+        cost: The total cost of the model's cases with a known cost, in the run's currency.
+        n_unknown: How many cases sent requests whose cost is unknown.
+        n_solved: How many of the model's cases are solved, including cases of unknown cost.
     """
 
     model: str
@@ -39,7 +40,7 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """The cost per solved case, including the cost of failures; None without solved cases."""
+        """The cost of all cases, divided by the number of solved cases; None if that is 0."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
@@ -48,11 +49,11 @@ class ComparedWithBest(msgspec.Struct, frozen=True):
 
     Attributes:
         n: How many pairs of cases were compared.
-        n_gained: Cases that only this model solved.
-        n_lost: Cases that only the best model solved.
+        n_gained: How many cases only this model solved.
+        n_lost: How many cases only the best model solved.
         low: The lower end of the 95 % interval of `difference`; None if all cases depend on each
             other.
-        high: Its upper end.
+        high: The upper end of this interval; None if `low` is None.
     """
 
     model: str
@@ -64,7 +65,7 @@ class ComparedWithBest(msgspec.Struct, frozen=True):
 
     @property
     def difference(self) -> float:
-        """This model's solved share minus the best model's."""
+        """This model's solve rate minus the best model's."""
         return (self.n_gained - self.n_lost) / self.n
 
 
@@ -72,10 +73,10 @@ class PassAt(msgspec.Struct, frozen=True):
     """pass@k: the probability that at least one of `k` repetitions of a cell is solved.
 
     Attributes:
-        n: How many cells are included: cells with at least `k` graded repetitions.
-        value: The mean over these cells.
+        n: How many cells are included. These are the cells with at least `k` graded repetitions.
+        value: The mean of the figure over these cells.
         low: The lower end of the 95 % interval; None if unknown.
-        high: Its upper end.
+        high: The upper end of this interval; None if `low` is None.
     """
 
     model: str
@@ -91,7 +92,7 @@ def model_costs(
     model_at: Numbers,
     shown: Mapping[str, str],
 ) -> list[ModelCost]:
-    """Return the cost of each model's cases, excluding models of unknown cost.
+    """Return the cost of each model's cases. Models without a known cost are left out.
 
     Args:
         results: Rows of `results`, with the column `cost`.
@@ -115,10 +116,10 @@ def model_costs(
 
 
 def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[PassAt]:
-    """Return pass@k of each model, for rising k; empty if cells have no repetitions.
+    """Return the pass@k of each model for increasing k; empty if cells have no repetitions.
 
     Args:
-        rows: The results of each model.
+        rows: The rows of results of each model.
         shown: The page's name for each model.
     """
     found = []
@@ -137,12 +138,12 @@ def compare_with_best(
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
 ) -> tuple[str, list[ComparedWithBest]]:
-    """Find the model with the largest solved share, and compare the others with it, closest first.
+    """Find the model with the highest solve rate, and compare the others with it, closest first.
 
     Args:
-        rows: The graded results of each model; at least one model.
-        questions: The question of each case, by case id; the same case of two models has the same
-            question.
+        rows: The graded rows of results of each model. There must be at least one model.
+        questions: The question of each case, by case id. The corresponding cases of two models have
+            the same question.
         shown: The page's name for each model.
     """
     best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))

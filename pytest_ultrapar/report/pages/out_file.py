@@ -1,4 +1,4 @@
-"""The output file of a page: a new file or an earlier page, but never a file of a run."""
+"""Find the output file of a page: a new file or an earlier page, but never a file of a run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.run_lock import run_id_of
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
-"""Suffixes of files that may be overwritten with a page."""
+"""Only files with these suffixes may be overwritten with a page."""
 
 
 def out_file(text: str, option: str) -> Path:
-    """Return the file that an option names, with links resolved; create and remove nothing.
+    """Return the file that an option names, with links resolved. Create and remove nothing.
 
     Args:
-        text: The option's value.
-        option: The option's name, for messages.
+        text: The value of the option.
+        option: The name of the option, which is shown in messages.
 
     Raises:
-        ConfigError: The directory does not exist or belongs to a run, or the file exists and its
-            name is not the name of a page.
+        ConfigError: The directory does not exist or belongs to a run; or the file exists and its
+            name is not one that a page may have.
     """
     if not text:
         refuse(f"{option} is empty; pass the name of a file")
-    # A link such as /dev/stdout may lead to a pipe without a name: check what the link leads to.
+    # Check the name, not the resolved path: a link such as /dev/stdout may lead to a pipe, which
+    # has no path.
     named, path = Path(text), Path(os.path.realpath(text))
     if named.exists() and not named.is_file():
         refuse(

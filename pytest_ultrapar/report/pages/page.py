@@ -1,4 +1,4 @@
-"""`report.html`: the figures, plots and transcripts of a run, in one file."""
+"""Make `report.html`: the figures, plots and transcripts of a run, in one file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _ANSWERS = "The total time of all answers of a graded case, excluding waits."
 _STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
-"""How many scores have a tile; a table shows all scores."""
+"""How many scores get a tile. A table shows all scores."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -53,8 +53,9 @@ def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None
 
     Args:
         run_dir: The run's directory.
-        path: The file to write. If writing fails, an earlier page stays intact.
-        found: The directory of the run's tables, and its state; None for a finished run.
+        path: The file to write. If writing fails, an earlier page is not changed.
+        found: The directory with the run's tables, and the state of the run; None for a finished
+            run.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -64,7 +65,7 @@ def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None
 
 
 def render(run_dir: Path, found: Readable | None = None) -> bytes:
-    """Return the page as HTML in UTF-8; `write_page` describes the arguments.
+    """Return the page as HTML in UTF-8. The arguments are the same as in `write_page`.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -160,7 +161,7 @@ def _tiles(
     if summary.efficiency is not None and statistics.n_timed > 1:
         bound_by = summary.binding or ""
         yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
-    # The manifest of a run in progress has no lanes yet.
+    # While a run is in progress, its manifest has no lanes yet.
     limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
     note = f"{limited:,} rate limited"
@@ -177,7 +178,7 @@ def _tiles(
 
 
 def _scores(summary: RunSummary) -> Section:
-    """Return the mean scores by the first dimension of the summary, usually the model."""
+    """Return the mean scores by the first name in `summary_by`, which is usually the model."""
     names = summary.statistics.scores
     found = by_key((cell.names[0], cell) for cell in summary.cells)
     means = {group: all_of(own).scores for group, own in found.items()}
@@ -189,16 +190,16 @@ def _scores(summary: RunSummary) -> Section:
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
-    """Whether the time of this run covers all its cases.
+    """Whether the time of this run includes all its cases.
 
-    It does not if the run was resumed, has not ended, or uses cases or answers of another run.
+    It does not if the run was resumed, has not ended, or uses cases or answers from another run.
     """
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
 def _compared_with_best(figures: Figures) -> Section | None:
-    """Compare the best model with the others; None if there are no others."""
+    """Return a section that compares the best model with the others; None without others."""
     if not figures.compared_with_best:
         return None
     header, rows = columns_of(
@@ -224,7 +225,7 @@ def _compared_with_best(figures: Figures) -> Section | None:
 
 
 def _verdict(one: ComparedWithBest) -> str:
-    """Whether the best model is better than this one."""
+    """Say whether the best model is better than this one."""
     if not one.n_gained and not one.n_lost:
         return "equal"
     if one.high is None:
@@ -233,7 +234,7 @@ def _verdict(one: ComparedWithBest) -> str:
 
 
 def _settings(manifest: Manifest) -> Section:
-    """Return the settings of this run, then the settings of the pool, with a row for each key."""
+    """Return a section with a row for each setting: this run's first, then the pool's."""
     ranks = {manifest.pool_path.rpartition("/")[2]: 1, "default": 2}
     settings = sorted(manifest.effective, key=lambda one: ranks.get(one.origin, 0))
     rows = [(one.name, str(one.value), one.origin) for one in settings]

@@ -1,4 +1,4 @@
-"""The parts that all pages share: style, scripts, and a policy that blocks all other scripts."""
+"""Provide what all pages share: style, scripts, and a policy that blocks all other scripts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = files("pytest_ultrapar")
 _HEADING = re.compile(r'<h2 id="([^"]*)"[^>]*>([^<]*)</h2>')
-"""Matches an entry of the table of contents: an id, and a text that is already markup."""
+"""Matches an entry for the table of contents: an id, and a text that is already markup."""
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """A headline figure; `source` says where it is in the files of a run."""
+    """A headline figure. `source` says where in the run's files it is."""
 
     label: str
     value: str
@@ -32,10 +32,10 @@ class Tile(msgspec.Struct, frozen=True):
 
 @cache
 def template(name: str) -> jinja2.Template:
-    """Load a template of the package.
+    """Load a template from the package.
 
     Args:
-        name: Its path in the package, such as `report/pages/report.html.j2`.
+        name: The template's path in the package, such as `report/pages/report.html.j2`.
     """
     import jinja2  # noqa: PLC0415 - only here
 
@@ -52,24 +52,24 @@ def template(name: str) -> jinja2.Template:
 
 
 def _shown(value: object) -> object:
-    """Apply `visible` to text from outside; leave our own markup unchanged."""
+    """Apply `visible` to text from outside, and leave our own markup unchanged."""
     return visible(value) if type(value) is str else value
 
 
 _DATA = "\0"
-"""A placeholder for the data; it cannot occur elsewhere, because `visible` escapes it in text from
-outside. If the data were a part of the page's string, a single character beyond the BMP would make
+"""A placeholder for the data. It cannot occur elsewhere, because `visible` escapes it in text from
+outside. The data is not put in the page's string itself: a single character above U+FFFF would make
 each character of the string take 4 bytes."""
 
 
 def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
-    """Make a page from a template, the shared style and scripts, and a policy that allows these.
+    """Make a page from a template, the shared style and scripts, and a policy that allows them.
 
     Args:
         name: The template's path, as in `template`.
-        script: The path of the page's own script in the package; this script runs last.
+        script: The path in the package of the page's own script, which runs after the shared one.
         data: The data for the scripts, from `embedded`.
-        shown: The other variables of the template.
+        shown: The values of the template's other variables.
     """
     texts = [_text("report/pages/page.js"), _text(script)]
     style = _text("report/pages/page.css")
@@ -84,7 +84,7 @@ def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
 
 
 def embedded(data: object) -> bytes:
-    """Encode data as JSON for a script element; nothing in it can end the element."""
+    """Encode data as JSON for a script element, so that nothing in it can end the element."""
     return msgspec.json.encode(data).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
 
 
@@ -95,7 +95,7 @@ def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its o
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """Return the page's policy: run only these scripts, and send and load nothing."""
+    """Return the policy of a page: it runs only these scripts, and sends and loads nothing."""
     allowed = " ".join(_digest(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "

@@ -1,4 +1,4 @@
-"""The plots of a page, as data: tables in which one column is a drawing."""
+"""Make the plots of a page as data: tables in which one column contains drawings."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class Plot(msgspec.Struct, frozen=True):
     """One plot.
 
     Attributes:
-        key: Its id on the page.
-        note: A description of the plot; screen readers read it, too.
-        header: The table's header; in the column of drawings it contains their axis.
-        rows: Names, drawings (`drawn`) and their figures.
+        key: The plot's id on the page.
+        note: A description of the plot, which is also for screen readers.
+        header: The header of the table. For the column of drawings, it contains the axis of the
+            drawings.
+        rows: The rows of the table, with names, drawings (from `svg.py`) and their figures.
     """
 
     key: str
@@ -44,7 +45,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
-    """Make a plot, leaving out columns that are empty or zero in every row; None without rows."""
+    """Make a plot without columns that are empty or zero in every row; None without rows."""
     if not rows:
         return None
     names, *others = rows[0]
@@ -54,7 +55,7 @@ def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> 
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
-    """Plot the lanes over time; None without requests."""
+    """Plot the load of the lanes over time; None without requests."""
     most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
     in_seats = all(one.seats for one in lanes)
     rows = [
@@ -92,11 +93,11 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
 
 
 def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
-    """Plot the parts of a run's time; None if they are unknown.
+    """Plot the parts of a run's makespan; None if they are unknown.
 
     Args:
         found: The parts.
-        waited: The causes of waits, as a sentence without a full stop; may be empty.
+        waited: A sentence on the causes of waits, without a full stop; may be empty.
     """
     if found is None:
         return None
@@ -191,7 +192,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
         curves: The distributions.
         key: The plot's id.
         title: The plot's title.
-        what: A sentence that describes the time.
+        what: A sentence that says which time is shown.
     """
     scale = up_to(one.p95_s for one in curves)
     rows = []
@@ -233,7 +234,7 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
 
 
 def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
-    """Tabulate pass@k by model, best first; None if cells have no repetitions."""
+    """Make a table of pass@k by model, best first; None if cells have no repetitions."""
     by_model = by_key((one.model, one) for one in passes)
     ks = sorted({one.k for one in passes})
     rows = []

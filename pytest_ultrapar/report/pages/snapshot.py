@@ -1,6 +1,6 @@
-"""Make tables for a run that is in progress or was killed: its own tables are missing or outdated.
+"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
 
-The tables are made from a temporary copy of the run's files, and are removed with the copy.
+They are made from a temporary copy of the run's files, and are removed together with the copy.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SMALL_FILES = (LOCK_NAME, MANIFEST_NAME, *PLAN_NAMES, RECOVERED_NAME, LIMITS_FI
 
 
 class Readable(NamedTuple):
-    """A run's directory with tables.
+    """A directory with the tables of a run.
 
     Attributes:
-        directory: The run's own directory, or a copy.
-        state: A sentence about an unfinished run, shown before its figures; otherwise empty.
-        goes_on: Whether the run is in progress.
+        directory: The run's own directory, or a copy of it.
+        state: A sentence to show before the figures of an unfinished run; empty for a finished run.
+        goes_on: Whether the run is still in progress.
     """
 
     directory: Path
@@ -52,10 +52,10 @@ class Readable(NamedTuple):
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Readable]:
-    """Provide the run with its tables, or a copy with tables of the results so far.
+    """Provide the directory of the run, or a copy with tables of the results so far.
 
-    This is a context manager. The run's directory does not change, and a run in progress does not
-    wait.
+    This is a context manager. The run's directory is not changed, and a run in progress is not
+    delayed.
 
     Raises:
         ConfigError: The run has not planned its cases yet, or cannot be read.
@@ -74,10 +74,10 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         with cannot(f"copy {run_dir} to {folder}"):
             _copy(run_dir, copy)
             if goes_on and _is_over(run_dir):
-                # The run has ended in the meantime.
+                # The run ended while its files were copied.
                 yield Readable(run_dir, "")
                 return
-            # This import takes 0.3 s.
+            # Import this only when it is needed, because it takes 0.3 s.
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
@@ -108,7 +108,7 @@ def _yield_to_others() -> None:
 
 
 def _copy(run_dir: Path, copy: Path) -> None:
-    """Copy the files that tables need, up to the last whole record of each journal segment."""
+    """Copy the files from which tables are made, up to the last whole record in each segment."""
     (copy / JOURNAL_NAME).mkdir(parents=True)
     # `recovered` describes an earlier state of the journal, so copy it first.
     for name in _SMALL_FILES:

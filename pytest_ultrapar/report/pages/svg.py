@@ -1,7 +1,7 @@
 """Small drawings in the table cells of a page, as SVG that fits any width. All functions are pure.
 
-The row also shows the numbers of its drawing, so screen readers skip the drawing. A tooltip shows
-the value under the pointer.
+Each row also shows the numbers of its drawing as text, so screen readers skip the drawing. A
+tooltip shows the value under the pointer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEIGHT = 100
 
 
 class Scale(NamedTuple):
-    """The values at the left and the right end of a column; the two values are different."""
+    """The values at the left end and at the right end of a column. They must be different."""
 
     low: float
     high: float
@@ -42,12 +42,12 @@ class Scale(NamedTuple):
 
 
 def up_to(values: Iterable[float]) -> Scale:
-    """Return a scale from 0 to the largest value."""
+    """Return a scale from 0 to the largest of these values."""
     return Scale(0.0, max(values, default=0.0) or 1.0)
 
 
 def axis(title: str, scale: Scale) -> Markup:
-    """Return the heading of a column of drawings."""
+    """Return the heading of a column of drawings: a title and an axis."""
     texts = [
         Markup('<text x="{}" y="12" text-anchor="{}">{:g}</text>').format(at, anchor, tick)
         for tick in scale.ticks()
@@ -60,13 +60,13 @@ def axis(title: str, scale: Scale) -> Markup:
 
 
 def bar(scale: Scale, value: float, tip: str, look: str = "") -> Markup:
-    """Draw a bar that begins on the left."""
+    """Draw a bar from the left end to a value."""
     drawn = Markup('<rect class="{}" y="4" width="{}" height="12" rx="2"/>')
     return _drawn(tip, drawn.format(look, scale.at(value)))
 
 
 def interval(scale: Scale, value: float, low: float | None, high: float | None, tip: str) -> Markup:
-    """Draw a point with its interval, if any, and a line at 0 if the scale contains 0."""
+    """Draw a point, its interval if there is one, and a line at 0 if 0 is within the scale."""
     parts = [_line("zero", scale, 0.0, 0.0, ("0", "100%"))] if scale.low < 0 < scale.high else []
     if low is not None and high is not None:
         parts.append(_line("interval", scale, low, high))
@@ -87,12 +87,12 @@ def strip(
 
     Args:
         values: The value of each slice, as a share of the height.
-        tips: The tooltip of each slice; it is shown after `tip`.
+        tips: The tooltip of each slice, which is shown after `tip`.
         tip: The subject of the strip.
         slice_s: The length of a slice, in seconds.
-        ticks: The slices that get a mark.
-        spans: Periods that get a mark below the strip: a CSS class, and the start and the end in
-            seconds.
+        ticks: The indexes of slices that get a mark.
+        spans: Periods that get a mark below the strip: for each, a CSS class, and the start and the
+            end in seconds.
     """
     n = len(values)
     heights = ((round(_HEIGHT * (1 - min(1.0, one))), 1) for one in values)
@@ -123,7 +123,7 @@ def _line(
 
 
 def _drawn(tip: str, *parts: Markup, **data: str) -> Markup:
-    """Put a drawing together; only `tip` and `data` contain text from outside."""
+    """Put a drawing together from its parts; only `tip` and `data` contain text from outside."""
     said = {name: visible(text) for name, text in {"tip": tip, **data}.items()}
     pairs = Markup().join(Markup(' data-{}="{}"').format(*one) for one in said.items())
     return Markup('<svg class="drawn" aria-hidden="true"{}>{}</svg>').format(

@@ -1,4 +1,4 @@
-"""Transcripts packed for a page, in parts that the browser unpacks when you open a case."""
+"""Pack transcripts for a page, in parts that the browser unpacks when you open a case."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""The size of the first batch, in cases: the tables of a run may be larger than memory."""
+"""The number of cases in the first batch. Cases are read in batches, because the tables of a run
+may not fit in memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
-"""The size of later batches, in characters, estimated from the previous batch. Batches are large,
-because each of them reads all tables."""
+"""The approximate size of later batches, in characters, estimated from the previous batch. Batches
+are large, because all tables are read for each of them."""
 MOST_BYTES = 8_000_000
-"""The largest total size of the parts in the page, in bytes; a larger page opens slowly."""
+"""The maximum total size of the parts in the page, in bytes. A larger page would open slowly."""
 MOST_CHARACTERS = 200_000_000
-"""The largest total size of the unpacked parts, in bytes: packing can make repetitive text 1,000
-times smaller."""
+"""The maximum total size of the unpacked parts, in bytes. It is needed because packing can make
+repetitive text 1,000 times smaller."""
 _LEVEL = 4
-"""The level of compression. It takes a third of the time of level 6, and 3 % more space for
-prose."""
+"""The level of compression. Compared with level 6, it takes a third of the time, and 3 % more space
+for prose."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -51,12 +52,12 @@ _ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOW
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Parts in JSON columns, compressed with gzip and encoded as base64.
+    """Packed transcripts. Each part is JSON in columns, compressed with gzip and encoded as base64.
 
     Attributes:
-        parts: The parts.
-        of_case: For each case, the index of its part.
-        n_left_out: How many cases have no transcript here, because the page was full.
+        parts: The packed parts.
+        of_case: The index of the part for each case, by case id.
+        n_left_out: How many cases have no transcript in the parts, because the page was full.
     """
 
     parts: list[str]
@@ -65,12 +66,12 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """Pack the scores, conversations and attempts of cases in this order until the page is full.
+    """Pack scores, conversations and attempts, case by case, until the page is full.
 
     Args:
         run_dir: The run's directory.
-        case_ids: The cases, the most interesting ones first.
-        n_runs: How many runs share the room on the page.
+        case_ids: The ids of the cases. The most interesting ones come first.
+        n_runs: How many runs share the space on the page.
 
     Raises:
         ResultsError: A table cannot be read.
@@ -105,7 +106,7 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
 
 
 class _Rows(NamedTuple):
-    """Rows of some cases, in the order of the cases.
+    """The rows of some cases, in the order of the cases.
 
     Attributes:
         case: For each row, the number of its case.
@@ -116,7 +117,7 @@ class _Rows(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """Return the rows of cases `start` to `end`, numbered from 0, without empty columns."""
+        """Return the rows of cases `start` to `end`, renumbered from 0, without empty columns."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
@@ -130,7 +131,7 @@ def _of_cases(
     case_ids: Sequence[str],
     beginning: str | None = None,
 ) -> tuple[Numbers, Any]:
-    """Return the case number of each row, and the rows as an Arrow table, ordered by case."""
+    """Return the case number of each row, and the rows as an Arrow table; both ordered by case."""
     rows = read_columns(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
     case = places(rows["case_id"], case_ids)
     order = np.argsort(case, kind="stable")
@@ -150,7 +151,7 @@ def _scores(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _messages(found: tuple[Numbers, Any]) -> _Rows:
-    """Return the messages. The length of each text is limited, and so is the sum for a case."""
+    """Return the messages. The length of each text is limited, and so is the total for a case."""
     case, rows = found
     said = {name: rows[name].to_pylist() for name in _TEXTS}
     n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
@@ -185,6 +186,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Return the texts; a text of a request to a role begins with the name of the role."""
+    """Return the texts; if the request was to a role, its name is put before the text."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
