@@ -335,7 +335,7 @@ class MessageStream(EventStream["_Event"]):
     def _grow(self, index: int, delta: _Delta, now_s: float) -> None:
         growing = self._growing.get(index)
         if growing is None:
-            self._fail(malformed("the stream has a piece of a block that has not started"))
+            self._fail(malformed("the stream continues a block that it has not started"))
             return
         for name in _GROWING:
             if piece := getattr(delta, name):

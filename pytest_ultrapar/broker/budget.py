@@ -360,12 +360,13 @@ class Budgets:
         )
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
-            what = f"a case of {request.model}: it may cost {needed} with its costliest request"
+            what = f"a case of {request.model}: with its costliest request, it may cost {needed}"
         elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
             remedy = "limit its answer with max_tokens, or raise the budget"
         return (
-            f"the budget of {limit} ({whole}) has no room for {what}, and {left} is left; {remedy}",
+            f"the budget of {limit} ({whole}) does not cover {what}, but only {left} is left; "
+            f"{remedy}",
             BUDGET,
         )
 

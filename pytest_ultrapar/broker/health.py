@@ -183,7 +183,7 @@ class LaneHealth:
             check.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
-            back = f" (it asks for a retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
+            back = f" (the server says: retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
             why = f"{self._why(outcome, back)}: removed for the rest of the run"
             return Removal(its_class.removes, why)
         if its_class.breaker is not None:
@@ -241,7 +241,7 @@ class LaneHealth:
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
         self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
-        self._failed_reason = f"lane {lane} failed and is waiting for the answer to one request"
+        self._failed_reason = f"lane {lane} failed and is being tested with one request"
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
@@ -300,12 +300,12 @@ class LaneHealth:
             if retry_after_s > longest_s:
                 return Removal(
                     "lane",
-                    f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
-                    f"than the {longest_s:g} s that a case may wait: "
+                    f"lane {lane} was rate limited and asked to wait {retry_after_s:,.0f} s, "
+                    f"longer than the {longest_s:g} s that a case may wait: "
                     "removed for the rest of the run",
                 )
             pause_s = retry_after_s * (1 + self.rng.uniform(0, RETRY_AFTER_JITTER))
-            said = f"and asked for {retry_after_s:g} s"
+            said = f"and asked to wait {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
             # Draw the jitter once per burst: the largest of fifty draws would always be near the
@@ -313,7 +313,7 @@ class LaneHealth:
             return None
         # Do not pause much longer than the lane has refused so far: it may be back just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
-        said = f"without a requested wait ({self._rate_count} in a row)"
+        said = f"and not told how long to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:

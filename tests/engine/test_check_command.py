@@ -168,7 +168,7 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         (
             "slow/slow/none",
             "unsure",
-            "there was no complete answer in time: no answer within 0.5 s",
+            "no complete answer arrived in time: no answer within 0.5 s",
         ),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
         ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
@@ -296,7 +296,7 @@ def test_waiting_lanes_are_named_while_no_answer_comes(tmp_path, check, monkeypa
     assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
     assert said_of(lines, "lab/m/key0") == (
         "unsure",
-        "there was no complete answer in time: no answer within 0.5 s",
+        "no complete answer arrived in time: no answer within 0.5 s",
     )
 
 
