@@ -75,9 +75,7 @@ def _brought(name: str) -> Api:
     points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
-        refuse(
-            f'is "{name}", which several packages define ({", ".join(packages)}): keep one of them'
-        )
+        refuse(f'is "{name}", which several packages define ({", ".join(packages)}): keep only one')
     (point,) = points
     where = f'is "{name}", which {" ".join(packages)} defines as {point.value}: '
     try:

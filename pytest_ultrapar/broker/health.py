@@ -127,7 +127,7 @@ class LaneHealth:
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
-        return f"{self._why(self._failing)}, up to {self._bound_s():g} s{option}"
+        return f"{self._why(self._failing)}; giving up after {self._bound_s():g} s{option}"
 
     def decide(
         self,

@@ -274,8 +274,8 @@ def _ceilings(pool: Pool) -> Iterator[str]:
     looked = [each.name for each in pool.providers if each.rate_mode == "adaptive"]
     if looked:
         yield (
-            f"limits of {', '.join(looked)} would be estimated: the figures use their ceilings,"
-            " so a run may take much longer"
+            f"a run would estimate the limits of {', '.join(looked)}; these figures use the "
+            "maximum of each limit, so a run may take much longer"
         )
 
 

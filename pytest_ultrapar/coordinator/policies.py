@@ -413,7 +413,7 @@ def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iter
         for lane in home:
             if lane not in lanes:
                 yield (
-                    f"home of {worker} names lane {lane!r}; the run's lanes are "
+                    f"the home of {worker} contains the unknown lane {lane!r}; the run's lanes are "
                     f"{', '.join(sorted(lanes))}"
                 )
     times = Counter(group.name for group in assignment.groups)

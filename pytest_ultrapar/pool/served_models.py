@@ -66,7 +66,7 @@ def served_models(
             said, waited_s = f"no server answers ({error.strerror or error})", boot_s() - began_s
             if waited_s >= wait.at_most_s:
                 where.refuse(f"{said}{how}")
-            wait.tell(base_url, f": {said}, up to {wait.at_most_s:g} s", waited_s)
+            wait.tell(base_url, f": {said}; giving up after {wait.at_most_s:g} s", waited_s)
             time.sleep(_AGAIN_S)
         except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
             where.refuse(f"the answer does not list models{how}")

@@ -99,7 +99,7 @@ def test_whole_run_is_not_resumed_with_selected_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the resumed run was started without it; leave out this" in said
+    assert "--ultrapar-only: the resumed run was started without this option; leave it out" in said
 
 
 def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys):

@@ -136,7 +136,7 @@ def test_name_added_by_two_packages_is_refused_and_both_are_named(install, tmp_p
     install("acme", "acme", "json:API")
     install("other", "acme", "json:API")
     assert refusal(tmp_path, "acme") == (
-        'is "acme", which several packages define (acme 1.0, other 1.0): keep one'
+        'is "acme", which several packages define (acme 1.0, other 1.0): keep only one'
     )
 
 

@@ -79,7 +79,7 @@ def test_run_reads_the_model_name_from_the_server(here, workers):
     said = said_by(run(here, workers, f"--ultrapar-model={url}"), 0)
     assert set(models_asked(here)) == {"Org/Model-1B"}
     assert [row["model"] for row in here.rows()] == [place]
-    assert f"ultrapar: {place} is Org/Model-1B at {place} (openai), as its server reports" in said
+    assert f"ultrapar: {place}: its server reports Org/Model-1B at {place} (openai)" in said
     here.server.reset()
     said_by(run(here, workers, f"--ultrapar-model={url}#own/name"), 0)
     assert [row["model"] for row in here.rows()] == [f"{place}/own/name"]

@@ -140,7 +140,8 @@ def test_wait_for_a_server_names_the_address_the_longest_wait_and_the_option():
     assert not one.awaits
     one.decide("connect", None, 0.0, 0.0)
     assert one.awaits == (
-        f"instance p/dep-1 ({WHERE}) cannot be reached, up to 90 s (--ultrapar-wait-for-servers)"
+        f"instance p/dep-1 ({WHERE}) cannot be reached; giving up after 90 s "
+        "(--ultrapar-wait-for-servers)"
     )
     assert one.wake(1.0) is None
     one.probe(1.0, 60.0)

@@ -161,7 +161,7 @@ def test_unknown_refusal_suggests_a_pattern_and_the_pattern_works(status):
 
 
 HINT = "add its text to the provider's `patterns`"
-RENAME = "parameters of the model in the pool"
+RENAME = "set `parameters` of the model in the pool"
 
 
 @pytest.mark.parametrize(

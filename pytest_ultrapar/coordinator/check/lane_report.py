@@ -92,7 +92,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and outcome not in ANSWERED:
-        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}; found before the run")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 
 
@@ -122,7 +122,7 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
         fields = f"base_url{endpoint.api.base_url_hint}"
         fields += ", api_version" if endpoint.api.version_example else ""
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
-        return f" (sent to {asked} for {what}: check {fields} and the name)"
+        return f" (the request for {what} went to {asked}; check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
         return " (check the name of max_tokens in the pool's `parameters`)"
     return ""
@@ -180,7 +180,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     for told, lanes in found.items():
         offer = _offer(pool, lanes[0], "key_model", {"rpm": told.requests, "tpm": told.tokens})
         if offer:
-            yield f"headers of {listed([lane.lane_id for lane in lanes])} say {offer}"
+            yield f"headers from {listed([lane.lane_id for lane in lanes])} state {offer}"
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
@@ -194,7 +194,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
         offers.setdefault(_offer(pool, lane, levels.get(name, "lane"), own), []).append(name)
     offers.pop("", None)
     for offer, names in offers.items():
-        yield f"run {manifest.run_id} estimated for {listed(names)}: {offer}"
+        yield f"run {manifest.run_id} estimated limits for {listed(names)}: {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
@@ -203,8 +203,8 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
     said = ", ".join(text for text in stated if text not in declared)
-    table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
-    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it: {table}"
+    table = "the limit's table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it, use {table}"
     return told if said else ""
 
 
