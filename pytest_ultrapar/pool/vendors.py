@@ -143,7 +143,9 @@ def _at_server(location: Location, word: str) -> Named:
     provider = place.replace("/", ":")
     if not name:
         if not url.startswith("http:"):
-            location.refuse("must end with its model, #NAME: models are listed only over http://")
+            location.refuse(
+                "must end with #NAME, the name of its model, which can be looked up only over http://"
+            )
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 

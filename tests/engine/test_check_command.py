@@ -163,7 +163,8 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         (
             "lab/gone/key0",
             "failed",
-            f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
+            "instance lab/gone was not found (404), or does not serve gone (the request for the "
+            f"model gone went to {url}; ",
         ),
         (
             "slow/slow/none",
@@ -171,7 +172,11 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
             "no complete answer arrived in time: no answer within 0.5 s",
         ),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
-        ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
+        (
+            "lab/broken/key0",
+            "failed",
+            "the answer cannot be read (the request for the model broken went to ",
+        ),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
     ]:
         found = said_of(lines, lane)

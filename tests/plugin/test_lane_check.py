@@ -140,7 +140,8 @@ def test_path_after_the_option_is_refused_as_its_value(project):
     project.refusal(result)
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before a test path "
+            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); if a test path "
+            "follows, "
             "write --ultrapar-check=fail"
         ]
     )

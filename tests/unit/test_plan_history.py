@@ -83,7 +83,7 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     (tmp_path / ".ultrapar" / "latest").symlink_to(run)
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
-    why = "its answers were simulated, here they are real"
+    why = "its answers were simulated, and here they are real"
     assert found.notes == (f"{run} is not used: {why}",)
 
 
@@ -163,7 +163,7 @@ def test_plan_reports_a_missing_earlier_run(sim):
 
 def test_simulated_run_is_refused_for_a_real_pool(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
+    with pytest.raises(ConfigError, match="its answers were simulated, and here they are real"):
         find_history(str(run), pool(real()), {})
 
 
