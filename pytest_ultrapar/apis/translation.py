@@ -200,7 +200,7 @@ class Translator(NamedTuple):
                 case {"function": {"name": str(name), "arguments": str(arguments)}}:
                     yield self.id_of(call.get("id"), f"{where}.id"), name, arguments
                 case _:
-                    self.refuse(f"{where}, a call of no function")
+                    self.refuse(f"{where} without a function")
 
     def id_of(self, given: object, place: str) -> str:
         """Check and return the id that connects a call with its result.
@@ -210,7 +210,7 @@ class Translator(NamedTuple):
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
-                f'llm.chat() requires a string that is not empty in {place} for api = "{self.api}"'
+                f'llm.chat() requires a non-empty string as {place} for api = "{self.api}"'
             )
         return given
 

@@ -308,7 +308,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         for n, named in suites.items()
     ]
     notes += [
-        f"for each case without an earlier run, one request to role {role} ({model}) is assumed"
+        f"one request to role {role} ({model}) is assumed for each case that no run has measured"
         for role, model in in_roles.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))

@@ -325,8 +325,9 @@ class Options:
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
-        "Repetitions of each cell; NxM: N repetitions, but only for the first M values of the "
-        "parameter that the suite's mark names with repeats_over",
+        "Number of repetitions of each cell (a test with its parameters and model). NxM: N "
+        "repetitions, but only for the first M values of the parameter that the suite's mark names "
+        "with repeats_over",
         default=Repeats(1),
         between=REPEATS,
         variable="NUM_INSTANCES",
@@ -342,8 +343,9 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions. The seed "
-        "selects them evenly from all tests and models. Resume without it to run the other cells",
+        "Run a sample: N cells (a test with its parameters and model), or a share such as '5%%', "
+        "each with all its repetitions. The seed selects them evenly from all tests and models. "
+        "Resume without this option to run the other cells",
         between=COUNT,
         is_recorded=True,
     )
