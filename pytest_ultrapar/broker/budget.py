@@ -365,8 +365,7 @@ class Budgets:
             what = f"a request without max_tokens: it may cost {needed}"
             remedy = "limit its answer with max_tokens, or raise the budget"
         return (
-            f"the budget of {limit} ({whole}) does not cover {what}, but only {left} is left; "
-            f"{remedy}",
+            f"the budget of {limit} ({whole}) does not cover {what}, and {left} is left; {remedy}",
             BUDGET,
         )
 

@@ -92,7 +92,7 @@ def find_history(
     )
     notes = [f"the earlier run is {directory}, mode {manifest.mode}{why}", *found.notes]
     notes += [
-        f"the {name} of the earlier run was different, so turns and tokens may differ"
+        f"the earlier run had different data ({name}), so turns and tokens may differ"
         for name in sorted({*manifest.data, *data})
         if manifest.data.get(name, "none") != data.get(name, "none")
     ]

@@ -343,7 +343,8 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells (a test with its parameters and model), or a share such as '5%%', "
+        "Run a sample: N cells (each a test with its parameters and model), or a share such as "
+        "'5%%', "
         "each with all its repetitions. The seed selects them evenly from all tests and models. "
         "Resume without this option to run the other cells",
         between=COUNT,
@@ -509,7 +510,7 @@ class Options:
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run (its directory, or 'latest') with the same suite and pool. "
-        "Finished episodes send no requests; cases that you have added run, too",
+        "Finished episodes send no requests; cases that you have added also run",
     )
     only: Setting[str | None] = Setting(
         "--ultrapar-only WORDS",

@@ -259,7 +259,7 @@ def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
 def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
     where = item.nodeid.split("[")[0]
     own = list(params_of(item))
-    allowed = f"the test's parameters are {', '.join(own)}" if own else "it has no parameters"
+    allowed = f"the parameters are {', '.join(own)}" if own else "the test has no parameters"
     if counted is not None and counted not in own:
         return f"{where}: mark ultrapar({REPEATS_OVER}={counted!r}) names no parameter: {allowed}"
     repeats = options.repeats

@@ -61,7 +61,7 @@ def test_all_cases_of_a_run_of_the_same_pool_count(sim, tmp_path):
     assert found.notes == (f"the earlier run is {run}, mode ultra",)
     other = find_history(str(run), sim(), {"tasks": "def"})
     assert other.notes[1:] == (
-        "the tasks of the earlier run was different, so turns and tokens may differ",
+        "the earlier run had different data (tasks), so turns and tokens may differ",
     )
 
 
