@@ -118,7 +118,7 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply': 0 selected cases",
+            "test_better[m0-ant-r0] waits for 'reply': of the 0 selected cases",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (
