@@ -92,9 +92,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and outcome not in ANSWERED:
-        known = KnownLane(
-            lane.lane_id, seen.at_s, removed=f"{redact(why)} in the check before the run"
-        )
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)} in the initial check")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 
 
