@@ -231,7 +231,7 @@ def failure_in_answer(error: bytes) -> Failure:
     """
     status = _status(error)
     failure = classify_status(status, error, None)
-    message = failure.message.replace("HTTP ", "the answer contains an error, like HTTP ", 1)
+    message = failure.message.replace("HTTP ", "the answer reports an error like HTTP ", 1)
     return replace(failure, message=message, maybe_billed=True)
 
 
@@ -346,5 +346,5 @@ class EventStream(Generic[A]):
         self.done = True
 
     def _cut_off(self, came: Reply | None = None) -> Failure:
-        how = "without an answer" if self.t_first_token_s is None else "before its end"
+        how = "without an answer" if self.t_first_token_s is None else "before it was complete"
         return replace(malformed(f"the stream ended {how}"), came=came)

@@ -59,7 +59,7 @@ class Anthropic(OpenAi):
     def flaw_of(self, base_url: str) -> str | None:
         """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
-            return 'must be the address without "/v1" and the rest of the path'
+            return 'must be the address without "/v1" or anything after it'
         return None
 
     def headers(self, token: str) -> dict[str, str]:

@@ -103,7 +103,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
         if parameters.get(one):
             raise TypeError(
                 f"llm.chat() got {one!r}, which it does not support: it always sends the whole "
-                "conversation and waits for the answer; for the provider's state, use its SDK"
+                "conversation and waits for the answer; to use the provider's state, use its SDK"
             )
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}

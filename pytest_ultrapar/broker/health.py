@@ -248,7 +248,7 @@ class LaneHealth:
         """Pause until `until_s`, during a check. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
-            f"lane {self.lane.lane_id} is paused while a check shows whether it still works"
+            f"lane {self.lane.lane_id} is paused until a check shows whether it still works"
         )
         return self._pause()
 
@@ -337,7 +337,7 @@ class LaneHealth:
         n = breaker.n_in_row
         how = f"{n} times in a row" if n > 1 else "once"
         if rule is NOBODY_LISTENS:
-            what = f"is unavailable ({outcome} {how})"
+            what = f"was unavailable {how} ({outcome})"
         elif n >= rule.after:
             what = f"failed {how} ({outcome})"
         else:

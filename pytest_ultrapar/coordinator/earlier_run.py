@@ -86,7 +86,7 @@ def find_history(
             return History(_NOTHING, (f"{directory} is not used: {why}",))
         refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
-        f"; it is the newest of those that cover these cases best ({chosen[1]} runs compared)"
+        f"; it is the newest that covers these cases about as well as the best of {chosen[1]} runs"
         if chosen and chosen[1] > 1
         else ""
     )
@@ -168,7 +168,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         return History(_NOTHING, ("it is a replay, which measures nothing",))
     if manifest.simulated != pool.is_simulated:
         was, here = _kind(manifest.simulated), _kind(pool.is_simulated)
-        return History(_NOTHING, (f"its answers were {was}, and here they are {here}",))
+        return History(_NOTHING, (f"its answers were {was}, but this run's are {here}",))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
     others = _others(manifest, pool)
     slower = _other_latency(manifest, pool) - others

@@ -50,7 +50,7 @@ def lines(run: Run) -> Iterator[str]:
     yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
         n = counted(len(again.ids), "case")
-        yield f"only cases that ended {run.options.only} in run {again.run_id}: {n}"
+        yield f"only cases that ended as {run.options.only} in run {again.run_id}: {n}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} specifies"
     if run.regraded is not None:

@@ -111,8 +111,8 @@ def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
 
 
 def _only_model(base_url: str, wait: Wait) -> str:
-    how = f"specify one: {base_url}#NAME, or api_name in the pool"
-    names = served_models(base_url, how=f"; start it, or {how}", wait=wait)
+    how = f"name the model: {base_url}#NAME, or api_name in the pool"
+    names = served_models(base_url, how=f"; start the server, or {how}", wait=wait)
     where = Location(f"{base_url}/models")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"

@@ -343,10 +343,9 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells (each a test with its parameters and model), or a share such as "
-        "'5%%', "
-        "each with all its repetitions. The seed selects them evenly from all tests and models. "
-        "Resume without this option to run the other cells",
+        "Run a sample of N cells (a cell is a test with its parameters and model), or of a share "
+        "such as '5%%', with all repetitions. The seed selects cells evenly from all tests and "
+        "models. Resume without this option to run the other cells",
         between=COUNT,
         is_recorded=True,
     )
@@ -437,7 +436,7 @@ class Options:
         "--ultrapar-shard K/N",
         "Run only part K of N, with its part of every limit: N independent machines together stay "
         "within the limits. 'auto' reads K and N from GitLab, CircleCI or Slurm. With "
-        "--ultrapar-cluster-run, all shards share the whole limits. 'ultrapar merge' joins the "
+        "--ultrapar-cluster-run, all shards share the full limits. 'ultrapar merge' joins the "
         "results",
         kind=Shard,
         variable="ULTRAPAR_SHARD",
@@ -509,8 +508,8 @@ class Options:
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
-        "Finish an interrupted run (its directory, or 'latest') with the same suite and pool. "
-        "Finished episodes send no requests; cases that you have added also run",
+        "Finish an interrupted run (its directory, its id, or 'latest') with the same suite and "
+        "pool. Finished episodes send no requests; cases that you have added also run",
     )
     only: Setting[str | None] = Setting(
         "--ultrapar-only WORDS",
@@ -562,13 +561,13 @@ class Options:
         "--ultrapar-plan-from RUN",
         "Earlier run from which the plan takes turns, tokens and times: its directory, its id, "
         "'latest', or 'none'",
-        by_default="the newest of the runs that cover the cases best",
+        by_default="the newest run that covers the cases about as well as the best one",
     )
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
-        "need. With 'fail' (or without a word), the run names the lanes that failed and ends "
-        "with exit code 4. With 'warn', it names them and continues without them. "
+        "need. If lanes fail, the run names them. With 'fail' (or without a word), it then ends "
+        "with exit code 4; with 'warn', it continues without them. "
         "'ultrapar check' sends the same requests without a run",
         choices=get_args(LaneCheck),
         bare="fail",

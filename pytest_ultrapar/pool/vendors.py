@@ -144,7 +144,7 @@ def _at_server(location: Location, word: str) -> Named:
     if not name:
         if not url.startswith("http:"):
             location.refuse(
-                "must end with #NAME, the name of its model, which can be looked up only over http://"
+                "must end with #NAME, where NAME is its model: models are listed only over http://"
             )
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)

@@ -48,7 +48,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         why = (
             "only pytest can call it"
             if prefetched.is_test
-            else "make it an argument of the test or a fixture; avoid request.getfixturevalue()"
+            else "make it an argument of the test or its fixtures; avoid request.getfixturevalue()"
         )
         raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended

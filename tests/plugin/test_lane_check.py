@@ -64,8 +64,8 @@ def test_dead_key_is_reported_and_the_run_continues_with_warn(project):
     )
     project.report.fnmatch_lines(
         [
-            "key p/key1 (environment TEST*KEY*1) may not use the model m, or there is no such "
-            "model in the initial check: removed for the rest of the run (*)",
+            "in the initial check, key p/key1 (environment TEST*KEY*1) may not use the model m, or "
+            "there is no such model: removed for the rest of the run (*)",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}

@@ -91,7 +91,8 @@ def test_server_without_exactly_one_model_is_refused(here):
     url = here.server.base_url
     here.server.served = ["a", "b"]
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
-    assert f"{url}/models: has 2 models (a, b); specify one: {url}#NAME, or api_name in the" in said
+    named = f"name the model: {url}#NAME, or api_name in the"
+    assert f"{url}/models: has 2 models (a, b); {named}" in said
     here.server.served = []
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
     assert "has 0 models (none)" in said
@@ -101,8 +102,8 @@ def test_missing_server_is_reported_in_one_sentence(here, workers):
     given = "--ultrapar-model=http://127.0.0.1:1/v1", "--ultrapar-wait-for-servers=0"
     said = here.refusal(run(here, workers, *given))
     assert said.strip() == (
-        "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start it, or "
-        "specify one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
+        "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start the "
+        "server, or name the model: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
     )
 
 

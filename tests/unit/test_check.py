@@ -157,7 +157,7 @@ def test_run_receives_dead_and_paused_lanes_from_the_check(load):
     assert known is not None
     assert (known.lane_id, known.at_s) == ("lab/a/key0", 100.0)
     assert known.removed == (
-        f"{KEY} was refused (401, or a message that rejects the key) in the initial check"
+        f"in the initial check, {KEY} was refused (401, or a message that rejects the key)"
     )
     assert answer_of(lane, SLOW_DOWN).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
     # The server refused only the check's request. It may accept the suite's.

@@ -83,7 +83,7 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     (tmp_path / ".ultrapar" / "latest").symlink_to(run)
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
-    why = "its answers were simulated, and here they are real"
+    why = "its answers were simulated, but this run's are real"
     assert found.notes == (f"{run} is not used: {why}",)
 
 
@@ -123,8 +123,8 @@ def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     (parent / "latest").symlink_to(tmp_path / "elsewhere")
     found = find_history(None, sim(), {}, cases)
     assert found.notes == (
-        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; it is the newest of "
-        "those that cover these cases best (6 runs compared)",
+        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; it is the newest "
+        "that covers these cases about as well as the best of 6 runs",
     )
     assert len(found.run.episodes) == 8
     # If no run covers the cases, the latest run is used.
@@ -163,7 +163,7 @@ def test_plan_reports_a_missing_earlier_run(sim):
 
 def test_simulated_run_is_refused_for_a_real_pool(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="its answers were simulated, and here they are real"):
+    with pytest.raises(ConfigError, match="its answers were simulated, but this run's are real"):
         find_history(str(run), pool(real()), {})
 
 

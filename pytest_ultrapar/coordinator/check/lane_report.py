@@ -39,7 +39,7 @@ class LaneAnswer:
             after a failure that may be temporary: a run would send the request again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
-        label: The outcome, as named in `CLASSES`, or `not asked`; empty for `ok`.
+        label: The outcome, as named in `CLASSES`, or `not sent`; empty for `ok`.
         cause: The description of the failure from `CLASSES`, the same for all lanes with the same
             error; empty for `ok`.
         said: The message of the server or the network, without secrets; may be empty.
@@ -77,7 +77,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
         if seen.unsent.kind == DAILY_QUOTA:
             # The pool's own count reached the limit, as in a run's broker. The lane is healthy.
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
-        return LaneAnswer(lane, "failed", None, "not asked", f"could not send a request: {cause}")
+        return LaneAnswer(lane, "failed", None, "not sent", f"could not send a request: {cause}")
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
@@ -92,7 +92,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and outcome not in ANSWERED:
-        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)} in the initial check")
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"in the initial check, {redact(why)}")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 
 
