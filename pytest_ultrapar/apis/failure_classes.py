@@ -126,7 +126,7 @@ CLASSES: dict[str, FailureClass] = {
     "closed": FailureClass("reconnect", why="the server closed a keep-alive connection"),
     "transport": FailureClass(
         "attempts",
-        why="the connection broke before the answer arrived",
+        why="the connection broke before the answer was complete",
         breaker=FAILURES,
         budget=True,
     ),

@@ -237,7 +237,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
         elif len({one.cause for one in own}) == 1:
             yield f"{word}: {lanes}: {first.cause}"
         else:
-            yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
+            yield f"{word}: {lanes}: {label}; for example, {first.lane.lane_id}: {first.why}"
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:

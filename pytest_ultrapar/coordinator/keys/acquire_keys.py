@@ -174,8 +174,8 @@ def keep_keys(
             key = f"key {keys[locks.name].shown}"
             if how == "fail" and waited_s >= _PATIENCE_S:
                 refuse(
-                    f"{key} is in use by {_who(locks)}; two runs would exceed its limits: wait until "
-                    f"that run has ended, or use {option} wait"
+                    f"{key} is in use by {_who(locks)}; two runs would exceed its limits: wait "
+                    f"until that run has ended, or use {option} wait"
                 )
             if how == "wait":
                 waited_for = f"{key}, which was in use by {_who(locks)}"
