@@ -370,7 +370,7 @@ def make_assignment(
     waiting = next((case for case in cases if case.stage), None)
     if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
         refuse(
-            f"{waiting.nodeid} waits for answers of other cases, which {whose} may run later; "
+            f"{waiting.nodeid} waits for answers of other cases, but {whose} may run those later; "
             "use a policy whose groups do not wait for each other (even, by-key, by-model, "
             "round-robin)"
         )

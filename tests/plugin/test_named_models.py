@@ -160,8 +160,8 @@ def test_missing_role_is_reported_with_the_lines_to_write(here):
     said = result.stdout.str()
     assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
     assert (
-        "ConfigError: llm.role('judge'): the pool has no such role; add to the pool (ultrapar "
-        'init creates one)\nE           [role.judge]\nE           model = "NAME"\n'
+        "ConfigError: llm.role('judge'): the pool has no such role; add this to the pool "
+        'file (ultrapar init creates one):\nE           [role.judge]\nE           model = "NAME"\n'
     ) in said
     assert "sender.py" not in said
     assert "errors.py" not in said
