@@ -58,7 +58,7 @@ A = TypeVar("A", bound=Answer)
 MOST_TOKENS = 10**9
 """The largest plausible token count for one answer: a thousand times the longest context. Sums of
 10^9 such counts still fit in 64 bits."""
-CALL_WITHOUT_ID = "a tool call in the answer has no id, but its result needs one"
+CALL_WITHOUT_ID = "a tool call in the answer has no id, so no result can refer to it"
 MOST_TOOL_CALLS = 1_000
 """The maximum number of tool calls, and also of choices; OpenAI allows 128 of each. The maximum
 protects against a hostile stream of empty pieces."""
@@ -236,7 +236,7 @@ def failure_in_answer(error: bytes) -> Failure:
     """
     status = _status(error)
     failure = classify_status(status, error, None)
-    message = failure.message.replace("HTTP ", "an error in the answer, as HTTP ", 1)
+    message = failure.message.replace("HTTP ", "the answer reports an error like HTTP ", 1)
     return replace(failure, message=message, maybe_billed=True)
 
 
@@ -356,5 +356,5 @@ class EventStream(Generic[A]):
         self.done = True
 
     def _cut_off(self, came: Reply | None = None) -> Failure:
-        how = "without an answer" if self.t_first_token_s is None else "before its end"
+        how = "without an answer" if self.t_first_token_s is None else "before it was complete"
         return replace(malformed(f"the stream ended {how}"), came=came)

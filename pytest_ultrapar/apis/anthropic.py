@@ -59,7 +59,7 @@ class Anthropic(OpenAi):
     def flaw_of(self, base_url: str) -> str | None:
         """An error message if the URL already contains what the plugin appends, or None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
-            return 'must be the address without "/v1" and the rest of the path'
+            return 'must be the address without "/v1" or anything after it'
         return None
 
     def headers(self, token: str) -> dict[str, str]:
@@ -336,7 +336,7 @@ class MessageStream(EventStream["_Event"]):
     def _grow(self, index: int, delta: _Delta, now_s: float) -> None:
         growing = self._growing.get(index)
         if growing is None:
-            self._fail(malformed("the stream has a piece of a block that has not started"))
+            self._fail(malformed("the stream continues a block that it has not started"))
             return
         for name in _GROWING:
             if piece := getattr(delta, name):

@@ -25,7 +25,7 @@ class Azure(OpenAi):
         if "/openai" in urlsplit(base_url).path:
             # ".../openai/v1" is OpenAI's own API.
             return (
-                'must be the resource\'s address without "/openai" and the rest of the path'
+                'must be the resource\'s address without "/openai" or anything after it'
                 ' (for Azure\'s ".../openai/v1", set api = "openai")'
             )
         return None

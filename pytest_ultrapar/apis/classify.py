@@ -172,8 +172,10 @@ _SOON_S = 900.0
 the quota is exhausted. By default an episode may last that long, and lanes may pause that long."""
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
-_TEACH = "; if this is a context overflow or a content filter, add it to the provider's patterns"
-_RENAME = "; to rename or omit the parameter, set parameters of the model in the pool"
+_TEACH = (
+    "; if this is a context overflow or a content filter, add its text to the provider's `patterns`"
+)
+_RENAME = "; to rename or omit the parameter, set `parameters` of the model in the pool"
 _TAUGHT_ON = (400, 413, 422)
 _PROMPT = frozenset(("", "messages", "prompt", "input", "contents"))
 _NAMED = re.compile(
@@ -303,8 +305,8 @@ def _led(headers: Mapping[str, str]) -> str:
     place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
     to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
     return (
-        f"a redirect{to}, which is not followed: set base_url in the pool to the address of the "
-        "server itself"
+        f"the server redirects{to}, but redirects are not followed: set base_url in the pool to "
+        "the server's own address"
     )
 
 

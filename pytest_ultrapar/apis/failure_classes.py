@@ -117,16 +117,16 @@ CLASSES: dict[str, FailureClass] = {
     "tls": FailureClass(
         "free",
         removes="instance",
-        why="{instance} presented a certificate that failed verification, or no TLS at all (for a "
-        "private CA, set ca_file)",
+        why="{instance} presented a certificate that failed verification, or does not use TLS "
+        "(for a private CA, set ca_file)",
     ),
     "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
     "connect": FailureClass("free", why="{instance} cannot be reached", breaker=NOBODY_LISTENS),
     "loading": FailureClass("free", why="{instance} is loading its model", breaker=NOBODY_LISTENS),
-    "closed": FailureClass("reconnect", why="the server closed a kept-alive connection"),
+    "closed": FailureClass("reconnect", why="the server closed a keep-alive connection"),
     "transport": FailureClass(
         "attempts",
-        why="the connection broke before there was an answer",
+        why="the connection broke before the answer was complete",
         breaker=FAILURES,
         budget=True,
     ),
@@ -142,7 +142,7 @@ CLASSES: dict[str, FailureClass] = {
     ),
     "timeout": FailureClass(
         "once",
-        why="there was no complete answer in time",
+        why="no complete answer arrived in time",
         breaker=FAILURES,
         budget=True,
         controller="pause_growth",
@@ -151,7 +151,7 @@ CLASSES: dict[str, FailureClass] = {
         "once", why="the answer cannot be read", breaker=FAILURES, budget=True
     ),
     "refused": FailureClass("never", why="the prompt was refused"),
-    "too_large": FailureClass("never", why="the request alone is larger than its limit"),
+    "too_large": FailureClass("never", why="the request by itself exceeds a limit"),
     "bad_request": FailureClass(
         "never", removes="instance", why="{instance} refuses even the shortest request for {model}"
     ),

@@ -60,7 +60,7 @@ class Gemini(OpenAi):
     def flaw_of(self, base_url: str) -> str | None:
         """An error message if the URL already contains what the plugin appends, or None."""
         if "/v1" in urlsplit(base_url).path:
-            return 'must be the address without "/v1beta" and the rest of the path'
+            return 'must be the address without "/v1beta" or anything after it'
         return None
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:

@@ -76,18 +76,16 @@ def _brought(name: str) -> Api:
     points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
-        refuse(f'is "{name}", which several packages add ({", ".join(packages)}): keep only one')
+        refuse(f'is "{name}", which several packages define ({", ".join(packages)}): keep only one')
     (point,) = points
-    where = f'is "{name}", which {" ".join(packages)} adds as {point.value}: '
+    where = f'is "{name}", which {" ".join(packages)} defines as {point.value}: '
     try:
         api = point.load()
     except Exception as error:
-        raise ConfigError(
-            f"{where}it cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise ConfigError(f"{where}the import failed: {type(error).__name__}: {error}") from error
     missing = sorted(field for field in _wanted() if not hasattr(api, field))
     if missing:
-        refuse(f"{where}it lacks {', '.join(missing)}, which every API must have")
+        refuse(f"{where}the object lacks {', '.join(missing)}, which every API must have")
     return cast("Api", api)
 
 

@@ -102,8 +102,8 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     for one in _OF_THE_PROVIDER:
         if parameters.get(one):
             raise TypeError(
-                f"llm.chat() got {one!r}, but it sends the whole conversation as messages and waits"
-                " for the answer; to use the provider's state or background mode, use its SDK"
+                f"llm.chat() got {one!r}, which it does not support: it always sends the whole "
+                "conversation and waits for the answer; to use the provider's state, use its SDK"
             )
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}

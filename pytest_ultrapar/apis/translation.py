@@ -52,7 +52,7 @@ class Translator(NamedTuple):
         Raises:
             TypeError: Always.
         """
-        raise TypeError(f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for')
+        raise TypeError(f'llm.chat() got {what}, which has no counterpart in api = "{self.api}"')
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters that have an effect.
@@ -63,7 +63,7 @@ class Translator(NamedTuple):
         asked = {name: value for name, value in given.items() if value is not None}
         for name, nothing in self.no_counterpart.items():
             if name in asked and asked.pop(name) != nothing:
-                self.refuse(f"{name!r} (parameters = {{ {name} = false }} in pool.toml omits it)")
+                self.refuse(f"{name!r} (to omit it: parameters = {{ {name} = false }} in the pool)")
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
@@ -200,7 +200,7 @@ class Translator(NamedTuple):
                 case {"function": {"name": str(name), "arguments": str(arguments)}}:
                     yield self.id_of(call.get("id"), f"{where}.id"), name, arguments
                 case _:
-                    self.refuse(f"{where} that calls no function")
+                    self.refuse(f"{where} without a function")
 
     def id_of(self, given: object, place: str) -> str:
         """Check and return the id that connects a call with its result.
@@ -210,7 +210,7 @@ class Translator(NamedTuple):
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
-                f'llm.chat() requires {place} for api = "{self.api}": a string that is not empty'
+                f'llm.chat() requires a non-empty string as {place} for api = "{self.api}"'
             )
         return given
 

@@ -365,14 +365,17 @@ class Budgets:
             money(amount_of(one), self.currency)
             for one in (purse.amount, max(0, purse.left), units)
         )
-        what, remedy = f"the request: it may cost {needed}", "raise the budget"
+        what, remedy = f"the request, which may cost {needed}", "raise the budget"
         if request.opens:
-            what = f"a case of {request.model}: it may cost {needed} with its costliest request"
+            what = (
+                f"a case of {request.model}, which may need {needed}, including the amount that "
+                "its costliest request reserves"
+            )
         elif request.most is not None and request.most.n_guessed:
-            what = f"a request without max_tokens: it may cost {needed}"
+            what = f"a request without max_tokens, which may cost {needed}"
             remedy = "limit its answer with max_tokens, or raise the budget"
         return (
-            f"the budget of {limit} ({whole}) has no room for {what}, and {left} is left; {remedy}",
+            f"the budget of {limit} ({whole}, {left} left) does not cover {what}; {remedy}",
             BUDGET,
         )
 

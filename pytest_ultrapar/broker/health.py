@@ -133,7 +133,7 @@ class LaneHealth:
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
-        return f"{self._why(self._failing)}, up to {self._bound_s():g} s{option}"
+        return f"{self._why(self._failing)}; giving up after {self._bound_s():g} s{option}"
 
     def decide(
         self,
@@ -190,7 +190,7 @@ class LaneHealth:
             check.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
-            back = f" (it asks for a retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
+            back = f" (the server says: retry in {retry_after_s:,.0f} s)" if retry_after_s else ""
             why = f"{self._why(outcome, back)}: removed for the rest of the run"
             return Removal(its_class.removes, why)
         if its_class.breaker is not None:
@@ -248,14 +248,14 @@ class LaneHealth:
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
         self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
-        self._failed_reason = f"lane {lane} failed and is waiting for the answer to one request"
+        self._failed_reason = f"lane {lane} failed and is being tested with one request"
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
         """Pause until `until_s`, during a check. `resume` or an answer ends the pause."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
-            f"lane {self.lane.lane_id} is paused while a check shows whether it still works"
+            f"lane {self.lane.lane_id} is paused until a check shows whether it still works"
         )
         return self._pause()
 
@@ -307,12 +307,12 @@ class LaneHealth:
             if retry_after_s > longest_s:
                 return Removal(
                     "lane",
-                    f"lane {lane} was rate limited and asked for {retry_after_s:,.0f} s, longer "
-                    f"than the {longest_s:g} s that a case may wait: "
+                    f"lane {lane} was rate limited and asked to wait {retry_after_s:,.0f} s, "
+                    f"longer than the {longest_s:g} s that a case may wait: "
                     "removed for the rest of the run",
                 )
             pause_s = retry_after_s * (1 + self.rng.uniform(0, RETRY_AFTER_JITTER))
-            said = f"and asked for {retry_after_s:g} s"
+            said = f"and asked to wait {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
             # Draw the jitter only once per burst: the largest of fifty draws would always be near
@@ -321,7 +321,7 @@ class LaneHealth:
         # Do not pause for much longer than the lane has been refusing requests so far: it may
         # recover just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
-        said = f"without a requested wait ({self._rate_count} in a row)"
+        said = f"and not told how long to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:
@@ -345,7 +345,7 @@ class LaneHealth:
         n = breaker.n_in_row
         how = f"{n} times in a row" if n > 1 else "once"
         if rule is NOBODY_LISTENS:
-            what = f"is unavailable ({outcome} {how})"
+            what = f"was unavailable {how} ({outcome})"
         elif n >= rule.after:
             what = f"failed {how} ({outcome})"
         else:

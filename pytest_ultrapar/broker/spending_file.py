@@ -189,7 +189,7 @@ def find_spending(path: Path) -> Spending | None:
         trouble = f"{path} is damaged: unreadable entries count as fully spent"
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
-        trouble += ", against each budget of the run"
+        trouble += " in every budget of the run"
     return Spending(spent, "" if run_id == _UNKNOWN_RUN else run_id, trouble)
 
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 _ALONE = {
-    "resume": "join the run by its name to finish it",
-    "regrade": "it sends nothing",
-    "replay": "it already has the answers",
-    "baseline": "it measures one host",
-    "check": "it sends requests outside the shared limits",
+    "resume": "to finish a cluster run, join it again by its name",
+    "regrade": "a regraded run sends nothing",
+    "replay": "a replay already has the answers",
+    "baseline": "the serial sample measures one host",
+    "check": "the check sends requests outside the shared limits",
     "gate": "each host knows only its own cases (run ultrapar merge, then ultrapar gate on the "
     "merged run)",
     "gate_baseline": "each host knows only its own cases (run ultrapar merge, then ultrapar "
@@ -155,8 +155,8 @@ class ClusterRun:
         if facts is None or not facts.forgets:
             return []
         return [
-            f"{self.address.shown} ({facts.name}) has appendonly no: if it is killed, it loses the "
-            "run's data, and cases may be sent twice; limits still apply"
+            f"{self.address.shown} ({facts.name}) runs with appendonly no: if it is killed, it "
+            "loses the run's data, and cases may be sent twice; limits still apply"
         ]
 
     def join(
@@ -352,12 +352,12 @@ class ClusterRun:
             done = (
                 f"all {cases} are done{failed}"
                 if n_done >= n_cases
-                else f"{n_done} of {cases} are done{failed}, the others have answers but no "
-                "grade yet"
+                else f"{n_done} of {cases} are done{failed}, and the others have answers but "
+                "no grade yet"
             )
             lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:
-            lines.append(f"{self._shown}: all {cases} are done, 0 of them by this host")
+            lines.append(f"{self._shown}: all {cases} are done, all of them by other hosts")
         elif not said.is_over:
             others = said.n_hosts - 1
             rest = (

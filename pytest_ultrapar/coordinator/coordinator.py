@@ -78,7 +78,7 @@ class Coordinator:
         if self._live is not None:
             self._live.stop()
         if (again := selection.again(self.config)) is not None:
-            self.warn(f"no selected case ended {self.run.options.only} in run {again.run_id}")
+            self.warn(f"no selected case ended as {self.run.options.only} in run {again.run_id}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:

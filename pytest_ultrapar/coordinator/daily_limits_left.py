@@ -112,8 +112,8 @@ def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
-            f"no saved count in {visible(directory)}: the count of these limits starts at 0; "
-            "requests sent from other hosts or containers are not included"
+            f"counts of daily limits that are not yet saved in {visible(directory)} start at 0; "
+            "they do not include requests sent from other hosts or containers"
         )
 
 

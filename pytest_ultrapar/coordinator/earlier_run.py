@@ -86,13 +86,13 @@ def find_history(
             return History(_NOTHING, (f"{directory} is not used: {why}",))
         refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
-        f", the newest of {chosen[1]} runs that covers most of these cases"
+        f"; it is the newest that covers these cases about as well as the best of {chosen[1]} runs"
         if chosen and chosen[1] > 1
         else ""
     )
     notes = [f"the earlier run is {directory}, mode {manifest.mode}{why}", *found.notes]
     notes += [
-        f"its {name} was different, so its turns and tokens may differ"
+        f"the earlier run had different data ({name}), so turns and tokens may differ"
         for name in sorted({*manifest.data, *data})
         if manifest.data.get(name, "none") != data.get(name, "none")
     ]
@@ -171,7 +171,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         return History(_NOTHING, ("it is a replay, which measures nothing",))
     if manifest.simulated != pool.is_simulated:
         was, here = _kind(manifest.simulated), _kind(pool.is_simulated)
-        return History(_NOTHING, (f"its answers were {was}, here they are {here}",))
+        return History(_NOTHING, (f"its answers were {was}, but this run's are {here}",))
     notes = answers_differ(manifest.answered_by, answered_by(pool))
     others = _others(manifest, pool)
     slower = _other_latency(manifest, pool) - others
@@ -292,7 +292,7 @@ def again(options: Options) -> SelectedCases:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the resumed run was started without it; leave out this option")
+        refuse(f"{option}: the resumed run was started without this option; leave it out")
     ids = (
         one.case.case_id
         for one in run.cases

@@ -232,8 +232,8 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            ": more quota becomes available later than a case may wait for it "
-            f"(--ultrapar-episode-timeout {run.options.episode_timeout_s:g} s); then"
+            f": more becomes available only after the {run.options.episode_timeout_s:g} s that a "
+            "case may wait (--ultrapar-episode-timeout); then"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
         yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"

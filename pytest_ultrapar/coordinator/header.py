@@ -51,7 +51,7 @@ def lines(run: Run) -> Iterator[str]:
     yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
         n = counted(len(again.ids), "case")
-        yield f"only cases that ended {run.options.only} in run {again.run_id}: {n}"
+        yield f"only cases that ended as {run.options.only} in run {again.run_id}: {n}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} specifies"
     if run.regraded is not None:
@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[str]:
         yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
         finished = counted(len(run.recovered), "finished episode")
-        lost = f"; {run.n_lost} unreadable, to be run again" if run.n_lost else ""
+        lost = f"; {run.n_lost} unreadable ones run again" if run.n_lost else ""
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
@@ -77,10 +77,10 @@ def _begun(run: Run) -> str:
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers are used first"
+        return f"; {counted(n_begun, 'conversation')} interrupted: recorded answers are used first"
     if cut_off.n_cases and earlier.record != "full":
         return (
-            f"; {counted(cut_off.n_cases, 'case')} cut off, to be started again, because "
+            f"; {counted(cut_off.n_cases, 'case')} interrupted and started again, because "
             f"--ultrapar-record {earlier.record} stores no answers"
         )
     return ""
@@ -187,7 +187,7 @@ def assignment_lines(
     declared = answered_by(run_config.settings(run.config)[1])
     for model, who in answered_by(run.pool).items():
         if who != declared[model]:
-            yield f"{model} is {who}, as its server reports"
+            yield f"{model}: its server reports {who}"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)
@@ -307,7 +307,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
     for one in shared:
         how = "shared with other suites of this run" if one.here else "reused from the earlier run"
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not sent: answers are {how}"
+        yield f"{one.suite}: {counted(n, 'case')} not sent, because answers are {how}"
 
 
 class CollectOnlyHeader(collection.CollectOnly):

@@ -61,7 +61,7 @@ def merge_hosts(
         late = _wait(directories)
         if late:
             names = ", ".join(str(path) for path in late)
-            say(f"run {run} is not merged yet: {names} is still in use after {WAIT_S:g} s")
+            say(f"run {run} is not merged yet: after {WAIT_S:g} s, a process still uses {names}")
             return
         say(f"run {run}: merging {len(directories)} directories of its hosts")
         say(_merge(directories, whole, run))

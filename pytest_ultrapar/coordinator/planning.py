@@ -276,8 +276,8 @@ def _ceilings(pool: Pool) -> Iterator[str]:
     looked = [each.name for each in pool.providers if each.rate_mode == "adaptive"]
     if looked:
         yield (
-            f"limits of {', '.join(looked)} would be estimated: the figures use their ceilings,"
-            " so a run may take much longer"
+            f"a run would estimate the limits of {', '.join(looked)}; these figures use the "
+            "maximum of each limit, so a run may take much longer"
         )
 
 
@@ -310,7 +310,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         for n, named in suites.items()
     ]
     notes += [
-        f"for each case without an earlier run, one request to role {role} ({model}) is assumed"
+        f"one request to role {role} ({model}) is assumed for each case that no run has measured"
         for role, model in in_roles.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))

@@ -374,7 +374,7 @@ def make_assignment(
     waiting = next((case for case in cases if case.stage), None)
     if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
         refuse(
-            f"{waiting.nodeid} waits for answers of other cases, which {whose} may run later; "
+            f"{waiting.nodeid} waits for answers of other cases, but {whose} may run those later; "
             "use a policy whose groups do not wait for each other (even, by-key, by-model, "
             "round-robin)"
         )
@@ -417,7 +417,7 @@ def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iter
         for lane in home:
             if lane not in lanes:
                 yield (
-                    f"home of {worker} names lane {lane!r}; the run's lanes are "
+                    f"the home of {worker} contains the unknown lane {lane!r}; the run's lanes are "
                     f"{', '.join(sorted(lanes))}"
                 )
     times = Counter(group.name for group in assignment.groups)

@@ -72,8 +72,8 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     if not n_unknown:
         return "" if found is None else found.trouble
     return (
-        "earlier sessions of this run had no budget: the cost of their answers is counted, but "
-        f"not {counted(n_unknown, 'request')} of unknown cost"
+        "earlier sessions of this run had no budget: the cost of their answers is counted, "
+        f"except for {counted(n_unknown, 'request')} of unknown cost"
     )
 
 
@@ -122,13 +122,13 @@ def spending_after(
     except ResultsError as error:
         lines = [visible(str(error))]
     if lines:
-        lines[-1] += " (requests without an answer count in full)"
+        lines[-1] += " (requests without an answer count with their full reserved cost)"
     yield from lines
     waited_s = sum(lane.waited_s.get(BUDGET, 0.0) for lane in lanes)
     if waited_s >= _WORTH_SAYING_S:
         yield (
-            f"requests waited {duration(waited_s)} in total for the budget until answers had freed "
-            "reserved money: limit answers with max_tokens, or raise the budget"
+            f"requests waited {duration(waited_s)} in total for money that other requests had "
+            "reserved: limit answers with max_tokens, or raise the budget"
         )
     if n := summary.n_infra(BUDGET):
         yield (

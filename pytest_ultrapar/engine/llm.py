@@ -175,7 +175,7 @@ class Llm:
             TypeError: The function is async.
         """
         if iscoroutinefunction(function):
-            raise TypeError("llm.run() is for plain functions; write `await function(...)`")
+            raise TypeError("llm.run() got an async function; write `await function(...)` instead")
         return await run_blocking(function, *args, **kwargs)
 
     @property

@@ -410,7 +410,8 @@ class EpisodeReplay:
             return f"run {run} has no answer to this request: the case sent no requests in that run"
         told = told or "the same request was sent fewer times, or with a different stream setting"
         return (
-            f"run {run} has no answer to this request; the most similar one of the case:\n{told}\n"
+            f"run {run} has no answer to this request; compared with the most similar stored "
+            f"request of this case:\n{told}\n"
             "to send requests that have no stored answer, use --ultrapar-replay-misses ask"
         )
 

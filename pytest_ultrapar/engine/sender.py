@@ -255,7 +255,7 @@ class Sender:
         __tracebackhide__ = True
         models = self.parts.roles
         if role not in models:
-            how = "add to the pool (ultrapar init creates one)"
+            how = "add this to the pool file (ultrapar init creates one):"
             how += f'\n    [role.{role}]\n    model = "NAME"'
             has = f"it has {', '.join(models)}" if models else how
             meant = did_you_mean(role, models)

@@ -273,7 +273,7 @@ def ports_in_force(
         return None
     if sources.environment.get("use_multi_vllm") is False:
         listed = listed[:1]
-        origin += ", first port only by environment USE_MULTI_VLLM"
+        origin += ", only the first port because of environment USE_MULTI_VLLM"
     sources.note(f"{label} ports", ",".join(map(str, listed)), origin)
     return listed
 

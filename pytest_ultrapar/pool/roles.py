@@ -54,7 +54,7 @@ def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) 
     models = roles_of(then)
     for role, model in roles_of(now).items():
         if models.get(role, model) != model:
-            yield f"role {role} was {models[role]}, and is {model} now"
+            yield f"the model of role {role} was {models[role]} and is {model} now"
 
 
 def models_without_cases(
@@ -74,8 +74,8 @@ def models_without_cases(
         place, earlier = said.setdefault(table.name, (where, table.subject))
         if earlier is not table.subject:
             where.at("subject").refuse(
-                f"must be {shown(earlier)} as in {place.at('subject').path}: both are the model "
-                f"{table.name}"
+                f"must be {shown(earlier)}, as in {place.at('subject').path}: both tables are for "
+                f"the model {table.name}"
             )
     in_roles = set(roles.values())
     caseless = {

@@ -66,7 +66,7 @@ def served_models(
             said, waited_s = f"no server answers ({error.strerror or error})", boot_s() - began_s
             if waited_s >= wait.at_most_s:
                 where.refuse(f"{said}{how}")
-            wait.tell(base_url, f": {said}, up to {wait.at_most_s:g} s", waited_s)
+            wait.tell(base_url, f": {said}; giving up after {wait.at_most_s:g} s", waited_s)
             time.sleep(_AGAIN_S)
         except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
             where.refuse(f"the answer does not list models{how}")
@@ -111,8 +111,8 @@ def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
 
 
 def _only_model(base_url: str, wait: Wait) -> str:
-    how = f"specify one: {base_url}#NAME, or api_name in the pool"
-    names = served_models(base_url, how=f"; start it, or {how}", wait=wait)
+    how = f"name the model: {base_url}#NAME, or api_name in the pool"
+    names = served_models(base_url, how=f"; start the server, or {how}", wait=wait)
     where = Location(f"{base_url}/models")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"

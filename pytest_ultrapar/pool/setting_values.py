@@ -162,8 +162,8 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser treats the next argument as the option's value.
         refuse(
-            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before a test path "
-            f"write {row.option}={row.bare}"
+            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); if a test path "
+            f"follows, write {row.option}={row.bare}"
         )
     where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):

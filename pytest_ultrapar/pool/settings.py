@@ -325,8 +325,9 @@ class Options:
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
-        "Repetitions of each cell; NxM: N repetitions, but only for the first M values of the "
-        "parameter that the suite's mark names with repeats_over",
+        "Number of repetitions of each cell (a test with its parameters and model). NxM: N "
+        "repetitions, but only for the first M values of the parameter that the suite's mark names "
+        "with repeats_over",
         default=Repeats(1),
         between=REPEATS,
         variable="NUM_INSTANCES",
@@ -342,8 +343,9 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions. The seed "
-        "selects them evenly from all tests and models. Resume without it to run the other cells",
+        "Run a sample of N cells (a cell is a test with its parameters and model), or of a share "
+        "such as '5%%', with all repetitions. The seed selects cells evenly from all tests and "
+        "models. Resume without this option to run the other cells",
         between=COUNT,
         is_recorded=True,
     )
@@ -379,7 +381,7 @@ class Options:
     rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
         "'fixed': use the limits that the pool declares; 'adaptive': estimate limits, up to the "
-        "declared adaptive ones",
+        "declared ones",
         by_default="as in the pool, otherwise fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
@@ -396,7 +398,7 @@ class Options:
     )
     budget: Setting[float | None] = Setting(
         "--ultrapar-budget AMOUNT",
-        "Money that the run may spend, in the pool's currency, including all its resumed parts. "
+        "Maximum cost of the run, including all its resumed parts, in the pool's currency. "
         "The run reserves the cost before it sends a request, so every model needs a price. Cases "
         "that exceed the budget are 'infra' with kind 'budget'",
         kind=float,
@@ -406,17 +408,17 @@ class Options:
     )
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
-        "Attempts at one request before its case is 'infra'. Time-outs and unreadable answers "
-        "are retried at most once; 429 and dead keys do not count. With 1, the run repeats no "
-        "request, not even after a 429. Only a refusal that one key may have caused is followed "
-        "by a request with another key",
+        "How many times to attempt a request before its case is 'infra'. A request is retried at "
+        "most once after a time-out or an unreadable answer; 429 and dead keys do not count. With "
+        "1, the run repeats no request, not even after a 429. The only exception: if one key may "
+        "have caused a refusal, the run tries another key",
         default=3,
         between=Bounds(at_least=1, at_most=100),
         is_recorded=True,
     )
     episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
-        "Deadline for one episode, including all waiting time",
+        "Maximum time for one episode, including all waiting",
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
         is_recorded=True,
@@ -424,8 +426,8 @@ class Options:
     wait_for_servers_s: Setting[float] = Setting(
         "--ultrapar-wait-for-servers SECONDS",
         "How long to wait for a server that refuses connections or is loading its model, at the "
-        "start and later; meanwhile, its requests do not count as attempts. With 0, the run "
-        "gives up after two seconds on a server that was never reachable",
+        "start or later. Requests that fail during this wait do not count as attempts. With 0, "
+        "the run gives up after two seconds on a server that was never reachable",
         default=120.0,
         between=WAIT_FOR_SERVERS,
         is_recorded=True,
@@ -434,7 +436,7 @@ class Options:
         "--ultrapar-shard K/N",
         "Run only part K of N, with its part of every limit: N independent machines together stay "
         "within the limits. 'auto' reads K and N from GitLab, CircleCI or Slurm. With "
-        "--ultrapar-cluster-run, all shards share the whole limits. 'ultrapar merge' joins the "
+        "--ultrapar-cluster-run, all shards share the full limits. 'ultrapar merge' joins the "
         "results",
         kind=Shard,
         variable="ULTRAPAR_SHARD",
@@ -442,7 +444,7 @@ class Options:
     )
     coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",
-        "Share of planned cases that must be graded; with fewer, the run ends with exit code 1",
+        "Minimum share of planned cases that must be graded; below it, the exit code is 1",
         default=0.98,
         between=Bounds(at_least=0, at_most=1),
         is_recorded=True,
@@ -476,8 +478,8 @@ class Options:
     )
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
-        "How much of conversations to record. 'full': all requests and answers. 'text': message "
-        "roles, contents and tool calls. 'none': only the episodes' return values, which suffice "
+        "How much of each conversation to record. 'full': all requests and answers. 'text': "
+        "message roles, contents and tool calls. 'none': only the episodes' return values, enough "
         "to resume and grade",
         default="full",
         choices=get_args(Recording),
@@ -506,13 +508,13 @@ class Options:
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
-        "Finish an interrupted run: its directory, or 'latest'. Use the same suite and pool "
-        "again; finished episodes send no requests, and cases that you have added run, too",
+        "Finish an interrupted run (its directory, its id, or 'latest') with the same suite and "
+        "pool. Finished episodes send no requests; cases that you have added also run",
     )
     only: Setting[str | None] = Setting(
         "--ultrapar-only WORDS",
-        "Run only the cases with these results in an earlier run, and no other test: unsolved, "
-        "partial, infra, error or failed (in pytest), separated by commas",
+        "Run only the cases that had one of these results in an earlier run, and no other tests: "
+        "unsolved, partial, infra, error or failed (in pytest), separated by commas",
         is_recorded=True,
     )
     only_of: Setting[str | None] = Setting(
@@ -522,8 +524,8 @@ class Options:
     )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
-        "With --ultrapar-resume: accept the answers of cases whose data has changed since they "
-        "ran; by default such a run is refused",
+        "With --ultrapar-resume: keep the answers of cases even if their data has changed since "
+        "they ran; without this option, such a resume is refused",
         default=False,
     )
     regrade: Setting[str | None] = Setting(
@@ -550,21 +552,22 @@ class Options:
     )
     plan: Setting[bool] = Setting(
         "--ultrapar-plan",
-        "Send nothing: show calls, tokens, time, cost, the load on keys and limits, and a forecast "
-        "for each mode; refuse an inconsistent pool. -n sets the number of workers",
+        "Show a plan and send nothing: requests, tokens, time, cost, the load on keys and limits, "
+        "and a forecast for each mode. An inconsistent pool is an error. -n sets the number of "
+        "workers",
         default=False,
     )
     plan_from: Setting[str | None] = Setting(
         "--ultrapar-plan-from RUN",
         "Earlier run from which the plan takes turns, tokens and times: its directory, its id, "
         "'latest', or 'none'",
-        by_default="the newest run that covers most of the cases",
+        by_default="the newest run that covers the cases about as well as the best one",
     )
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
-        "need. If one fails, 'fail' (or the option without a word) names it and ends the run "
-        "with exit code 4. With 'warn', the run prints it and continues without that lane. "
+        "need. If lanes fail, the run names them. With 'fail' (or without a word), it then ends "
+        "with exit code 4; with 'warn', it continues without them. "
         "'ultrapar check' sends the same requests without a run",
         choices=get_args(LaneCheck),
         bare="fail",
@@ -602,8 +605,8 @@ class Options:
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
-        "How long to wait if the server for --ultrapar-cluster-run does not answer or keeps limits "
-        "closed; meanwhile the run sends nothing",
+        "How long to wait if the server for --ultrapar-cluster-run does not answer, or does not "
+        "allow requests under a limit yet; meanwhile, no requests are sent",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
         is_recorded=True,

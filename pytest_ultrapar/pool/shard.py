@@ -76,7 +76,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} of {name} mean shard {k} of {n}; write K/N")
+        refuse(f"{origin}: {number} and {total} of {name} describe shard {k} of {n}; write K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -164,5 +164,7 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
 def _own(what: str, units: int, shard: Shard) -> int:
     if units < shard.n:
         most = f"use at most {units} shard{'' if units == 1 else 's'}"
-        refuse(f"{what} over {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}")
+        refuse(
+            f"{what} divided by {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}"
+        )
     return share_of(units, shard)

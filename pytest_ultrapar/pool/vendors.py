@@ -144,7 +144,9 @@ def _at_server(location: Location, word: str) -> Named:
     provider = place.replace("/", ":")
     if not name:
         if not url.startswith("http:"):
-            location.refuse("must end with its model, #NAME: models are listed only over http://")
+            location.refuse(
+                "must end with #NAME, where NAME is its model: models are listed only over http://"
+            )
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 

@@ -63,8 +63,8 @@ def find_peers(
             if len(own) < len(peers) or key(case) not in own:
                 faults.setdefault(
                     function,
-                    f"{case.nodeid} waits for {after.name!r}: {len(peers)} selected cases have the "
-                    f"same {', '.join(names) or 'parameters'}, and exactly one of them must have "
+                    f"{case.nodeid} waits for {after.name!r}: exactly one selected case must have "
+                    f"the same {', '.join(names) or 'parameters'} (found {len(peers)}) and "
                     f"{function.across} {key(case)!r}; give both tests the same parameters and "
                     f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )

@@ -121,7 +121,7 @@ def collect(
     if collected.peers and (options.shard is not None or options.cluster_run is not None):
         collected.faults.append(
             f"{items[min(collected.peers)].nodeid} waits for answers of other cases, which another "
-            "host may run: leave out --ultrapar-shard and --ultrapar-cluster"
+            "host may run: leave out --ultrapar-shard and --ultrapar-cluster-run"
         )
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     faults += active_faults() if collected.cases else ()
@@ -417,7 +417,7 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
     strange = [name for name in names if name not in case.params]
     if strange:
         own = ", ".join(case.params)
-        allowed = f"its parameters are {own}" if own else "it has no parameters"
+        allowed = f"the test's parameters are {own}" if own else "the test has no parameters"
         collected.faults.append(
             f"{case.test}: mark ultrapar({CLUSTER}=...) names {strange[0]!r}; {allowed}"
         )

@@ -40,7 +40,7 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 def active_faults() -> Iterator[str]:
     """Yield an error if a mock is active during collection, and so belongs to no single test."""
     if (found := active_mock(surely=True)) is not None:
-        yield f"a mock that is active when tests are collected ({found}): {_PAST}"
+        yield f"a mock is active when tests are collected ({found}), and {_PAST}"
 
 
 def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:

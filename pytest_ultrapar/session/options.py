@@ -38,7 +38,7 @@ def add_options(parser: pytest.Parser) -> None:
                 row.option, dest=row.dest, default=None, help=row.help_text, **_facts(row)
             )
         if row.ini:
-            parser.addini(row.ini, f"Pool file, as {row.option}.", default="")
+            parser.addini(row.ini, f"Pool file to use without {row.option}.", default="")
 
 
 def _facts(row: Setting[Any]) -> dict[str, Any]:

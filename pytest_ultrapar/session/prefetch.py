@@ -50,7 +50,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         why = (
             "only pytest can call it"
             if prefetched.is_test
-            else "make it an argument of the test or its fixtures, not of request.getfixturevalue()"
+            else "make it an argument of the test or its fixtures; avoid request.getfixturevalue()"
         )
         raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
@@ -147,7 +147,7 @@ class Prefetched:
     @property
     def title(self) -> str:
         """The function's name in messages."""
-        return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
+        return f"the {'async test' if self.is_test else 'prefetched'} function {self.name!r}"
 
     def fault(self) -> str | None:
         """Why this function cannot be prefetched, and what is allowed; None if all is well."""
@@ -157,13 +157,13 @@ class Prefetched:
             if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
                 return (
                     f"{self.place}: argument {parameter!s} of {self.title} is not "
-                    "allowed; its arguments must have names"
+                    "allowed; it must be possible to pass each argument by name"
                 )
         if self.is_test and hasattr(self.function, _NEEDLESS):
             return (
-                f"{self.place}: @prefetch makes a fixture, but {self.name!r} has a test's name: "
-                "leave out @prefetch (an async test with `llm` is prefetched anyway), or rename it "
-                f"to NAME and grade it in:\n    def {self.name}(NAME): ..."
+                f"{self.place}: @prefetch defines a fixture, but {self.name!r} is named like a "
+                "test. Leave out @prefetch (an async test with `llm` is prefetched anyway), or "
+                f"rename it to NAME and grade it in:\n    def {self.name}(NAME): ..."
             )
         if self.is_test:
             return None
@@ -200,16 +200,15 @@ class Prefetched:
             annotation = self.return_type()
         except Exception as error:  # noqa: BLE001 - evaluating an annotation runs the suite's code
             return (
-                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
-                f"resolved: {error}"
+                f"{self.place}: the return annotation of {self.name!r} cannot be resolved: {error}"
             )
         if annotation is inspect.Signature.empty:
-            return f"{self.place}: prefetched {self.name!r} has no return annotation; {allowed}"
+            return f"{self.place}: {self.name!r} has no return annotation; {allowed}"
         reason = _unstorable(annotation)
         if reason:
             return (
-                f"{self.place}: the return annotation of prefetched {self.name!r} cannot be "
-                f"stored: {reason}; {allowed}"
+                f"{self.place}: the return annotation of {self.name!r} cannot be stored: {reason}; "
+                f"{allowed}"
             )
         return None
 

@@ -591,7 +591,7 @@ class Prefetcher:
             own = model if prefetched.across == "model" else info.repeat
             if own not in answers:
                 raise _UnansweredError(
-                    f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
+                    f"{prefetched.after.name!r} has no answer for {prefetched.across} {own!r}"
                 )
             arguments[ANSWERS] = answers
 

@@ -156,7 +156,7 @@ def _value_fault(name: str, value: object) -> str | None:
     if name == "models" and not isinstance(value, str) and not are_names(value):
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
     if name == "summary" and not (are_names(value) and value and len({*value}) == len(value)):
-        return f" must be a tuple of names such as ('model', 'repeat'), each once (got {value!r})"
+        return f" must be a tuple of different names such as ('model', 'repeat') (got {value!r})"
     if name == CLUSTER and not are_names(value):
         return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):
@@ -261,9 +261,9 @@ def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
 def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
     where = item.nodeid.split("[")[0]
     own = list(params_of(item))
-    allowed = f"its parameters are {', '.join(own)}" if own else "it has no parameters"
+    allowed = f"the parameters are {', '.join(own)}" if own else "the test has no parameters"
     if counted is not None and counted not in own:
-        return f"{where}: mark ultrapar({REPEATS_OVER}={counted!r}) names no parameter; {allowed}"
+        return f"{where}: mark ultrapar({REPEATS_OVER}={counted!r}) names no parameter: {allowed}"
     repeats = options.repeats
     if counted is None and repeats.n_first is not None:
         return (

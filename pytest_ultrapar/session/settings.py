@@ -117,7 +117,7 @@ def _of_shard(options: Options) -> Iterator[str]:
     hint = f"leave it out with shard {options.shard} ({options.origin['shard']})"
     if options.sample is not None:
         yield f"--ultrapar-sample {options.sample} is drawn from all cases; {hint}"
-    alone = "measures one machine that has all limits"
+    alone = "measures one machine that has the full limits"
     if options.baseline is not None:
         yield f"--ultrapar-baseline {options.baseline} {alone}; {hint}"
     if options.mode == "serial":

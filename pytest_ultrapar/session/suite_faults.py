@@ -79,7 +79,7 @@ def _several(found: Sequence[Prefetched]) -> str:
         )
     return (
         f"a test may use only one prefetched fixture, not {len(found)}: {names} "
-        f"({found[1].place}); let one fixture get both answers with asyncio.gather and return "
+        f"({found[1].place}); let one fixture get all answers with asyncio.gather and return "
         "them, for example in a dataclass"
     )
 

@@ -30,7 +30,8 @@ def refuse(config: pytest.Config) -> None:
     if dist not in {"no", "load"}:
         raise ConfigError(
             f"--dist {dist} cannot be used together with --ultrapar-pool, which has its own "
-            "scheduler; use --dist load (the default with -n; no is treated as load)"
+            "scheduler; use --dist load (the default with -n) or --dist no, which has "
+            "the same effect"
         )
     for spec in config.getoption("tx") or ():
         # `3*popen` means three processes.

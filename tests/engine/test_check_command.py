@@ -163,15 +163,20 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         (
             "lab/gone/key0",
             "failed",
-            f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
+            "instance lab/gone was not found (404), or does not serve gone (the request for the "
+            f"model gone went to {url}; ",
         ),
         (
             "slow/slow/none",
             "unsure",
-            "there was no complete answer in time: no answer within 0.5 s",
+            "no complete answer arrived in time: no answer within 0.5 s",
         ),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
-        ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
+        (
+            "lab/broken/key0",
+            "failed",
+            "the answer cannot be read (the request for the model broken went to ",
+        ),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
     ]:
         found = said_of(lines, lane)
@@ -296,7 +301,7 @@ def test_waiting_lanes_are_named_while_no_answer_comes(tmp_path, check, monkeypa
     assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
     assert said_of(lines, "lab/m/key0") == (
         "unsure",
-        "there was no complete answer in time: no answer within 0.5 s",
+        "no complete answer arrived in time: no answer within 0.5 s",
     )
 
 
@@ -308,7 +313,7 @@ def test_message_names_the_awaited_server_and_the_longest_wait(tmp_path, check, 
     assert code == 1
     assert (
         "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1): cannot connect: nothing "
-        f"listens on 127.0.0.1:{port}, up to 1 s (--wait-for-servers)"
+        f"listens on 127.0.0.1:{port}; giving up after 1 s (--wait-for-servers)"
     ) in lines
 
 
@@ -361,7 +366,7 @@ def test_key_in_use_by_a_run_is_not_used(tmp_path, check):
             "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
             "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
         )
-        assert "or leave out --key-lock fail to make this one wait" in lines[0]
+        assert "or use --key-lock wait" in lines[0]
         assert log(tmp_path).requests == ()
         assert check("--key-lock", "fail")[0] == 0
 
@@ -455,14 +460,18 @@ def test_simulator_for_a_real_pool_is_refused(tmp_path, check):
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to declare it: per_key_model = { rpm"),
+        (
+            "",
+            "rpm = 500, tpm = 3000000 (declared: nothing); "
+            "to declare it, use per_key_model = { rpm",
+        ),
         (
             "per_key = { tpm = 3000000 }",
-            "rpm = 500 (declared: tpm = 3000000); to declare it: per_key_",
+            "rpm = 500 (declared: tpm = 3000000); to declare it, use per_key_",
         ),
         (
             "per_key = { rpm = 60 }",
-            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to declare it: ",
+            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to declare it, use ",
         ),
         ("per_key = { rpm = 500, tpm = 3000000 }", None),
     ],
@@ -479,8 +488,8 @@ def test_limits_in_headers_are_offered_next_to_the_declared_limits(tmp_path, che
         before = (tmp_path / "pool.toml").read_bytes()
         code, lines = check()
     assert code == 0
-    told = [line for line in lines if line.startswith("headers of")]
+    told = [line for line in lines if line.startswith("headers from")]
     assert len(told) == (said is not None)
     for line in told:
-        assert line.startswith(f"headers of lab/m/key0, lab/m/key1 say {said}"), line
+        assert line.startswith(f"headers from lab/m/key0, lab/m/key1 state {said}"), line
     assert (tmp_path / "pool.toml").read_bytes() == before

@@ -194,7 +194,7 @@ def test_stream_is_passed_on_and_a_broken_one_is_cut_off(tmp_path):
             said = await said_until_it_breaks(answer.aiter_raw())
         *_, last = said.strip().split(b"\n\n")
         error = json.loads(last.removeprefix(b"data: "))["error"]
-        assert error["message"] == "the stream ended before its end"
+        assert error["message"] == "the stream ended before it was complete"
 
     play(tmp_path, server, scene)
 

@@ -179,7 +179,10 @@ def test_clients_that_are_sent_away_are_all_served_exactly_once(tmp_path):
         (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
         (("--host", ""), "--host must be an address of this machine, such as 127.0.0.1 (got ''"),
         (("--host", "", "--allow"), "--host must be an address of this machine"),
-        (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
+        (
+            ("--host", "192.0.2.7", "--allow"),
+            "Cannot assign requested address; choose another value for --host",
+        ),
         (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
         (("--out", "full"), "--out: "),
         (("--out", "pool.toml"), "; set --out to a writable directory"),

@@ -125,7 +125,9 @@ def test_waiting_requests_get_an_error_when_the_budget_runs_out(tmp_path):
         served.end()
     assert {one.status_code for one in answers} == {200, 502}
     refused = next(one for one in answers if one.status_code == 502)
-    assert "the budget of pool (0.00300 USD) has no room" in refused.json()["error"]["message"]
+    said = refused.json()["error"]["message"]
+    assert "the budget of pool (0.00300 USD, " in said
+    assert " left) does not cover " in said
     assert sum(row["cost"] for row in results(tmp_path)) <= 0.003
 
 

@@ -146,7 +146,7 @@ def test_request_that_names_unknown_state_goes_to_any_key(tmp_path):
 def test_background_mode_is_refused_before_it_is_sent(tmp_path, name):
     async def scene(told):
         body = f'{{"model": "m", "input": "Hi", "{name}": true}}'
-        with pytest.raises(BadRequestError, match="background mode, which is refused"):
+        with pytest.raises(BadRequestError, match="background mode, which is not allowed"):
             await told.client.post(RESPONSES, content=body)
         assert told.server.requests == []
 

@@ -22,7 +22,7 @@ class Acme(OpenAi):
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
         if set(parameters) - {"max_tokens"}:
-            msg = f'llm.chat() got {min(parameters)!r}, which api = "acme" has no counterpart for'
+            msg = f'llm.chat() got {min(parameters)!r}, which has no counterpart in api = "acme"'
             raise TypeError(msg)
         return json.dumps({"talk": [one["content"] for one in messages], **parameters}).encode()
 

@@ -56,7 +56,7 @@ def test_only_selects_cases_by_their_earlier_outcome(project, words, prompts):
     again, result = asked(project, f"--ultrapar-only={words}")
     assert again == prompts
     assert len(project.rows()) == len(prompts)
-    result.stdout.fnmatch_lines([f"*only cases that ended * in run 2*: {len(prompts)} case*"])
+    result.stdout.fnmatch_lines([f"*only cases that ended as * in run 2*: {len(prompts)} case*"])
 
 
 @pytest.mark.cpu_s(4)
@@ -99,7 +99,7 @@ def test_whole_run_is_not_resumed_with_selected_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the resumed run was started without it; leave out this" in said
+    assert "--ultrapar-only: the resumed run was started without this option; leave it out" in said
 
 
 def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys):
@@ -190,6 +190,6 @@ def test_quiet_run_also_reports_that_no_case_ended_with_the_outcome(project, wor
     said_by(project.run("-n0"), 0)
     result = project.run(workers, "-q", "--ultrapar-only=unsolved")
     assert (
-        f"ultrapar: no selected case ended unsolved in run {project.directory.resolve().name}"
+        f"ultrapar: no selected case ended as unsolved in run {project.directory.resolve().name}"
         in (said_by(result, 5))
     )

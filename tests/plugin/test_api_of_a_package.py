@@ -97,7 +97,7 @@ def test_pool_of_an_installed_api_runs(fresh_python, tmp_path):
         )
     said = result.stdout + result.stderr
     assert "1 error, 3 solved" in said, said
-    assert "'seed', which api = \"acme\" has no counterpart for" in said
+    assert "'seed', which has no counterpart in api = \"acme\"" in said
     assert sorted(body["talk"] for _, _, body in seen) == [["a"], ["b"], ["c"]]
     assert {(path, key) for path, key, _ in seen} == {("/ask/m", CANARY)}
     assert CANARY not in said
@@ -136,24 +136,24 @@ def test_name_added_by_two_packages_is_refused_and_both_are_named(install, tmp_p
     install("acme", "acme", "json:API")
     install("other", "acme", "json:API")
     assert refusal(tmp_path, "acme") == (
-        'is "acme", which several packages add (acme 1.0, other 1.0): keep only one'
+        'is "acme", which several packages define (acme 1.0, other 1.0): keep only one'
     )
 
 
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        ("no_such_module:API", "it cannot be imported: ModuleNotFoundError: No module named"),
-        ("json:API", "it cannot be imported: AttributeError: module 'json' has no attribute 'API'"),
-        ("acme_broken:API", "it cannot be imported: ZeroDivisionError: division by zero"),
-        ("json:dumps", "it lacks allowance, base_paths, base_url_hint, "),
+        ("no_such_module:API", "the import failed: ModuleNotFoundError: No module named"),
+        ("json:API", "the import failed: AttributeError: module 'json' has no attribute 'API'"),
+        ("acme_broken:API", "the import failed: ZeroDivisionError: division by zero"),
+        ("json:dumps", "the object lacks allowance, base_paths, base_url_hint, "),
     ],
 )
 def test_unusable_api_is_refused_and_its_package_is_named(install, tmp_path, where, why):
     tmp_path.joinpath("acme_broken.py").write_text("1 / 0\n")
     install("acme", "acme", where)
     said = refusal(tmp_path, "acme")
-    assert said.startswith(f'is "acme", which acme 1.0 adds as {where}: {why}')
+    assert said.startswith(f'is "acme", which acme 1.0 defines as {where}: {why}')
 
 
 def test_error_lists_installed_apis_among_the_known_ones(install, tmp_path):

@@ -379,8 +379,8 @@ def test_async_test_is_replayed_and_cannot_be_regraded(project, monkeypatch):
     }
     said = refused(project.run("-n0", "--ultrapar-regrade=latest"))
     assert (
-        "async test 'test_it' sends and grades in one function, so --ultrapar-regrade cannot grade"
-        in said
+        "the async test function 'test_it' sends and grades in one function, so "
+        "--ultrapar-regrade cannot grade" in said
     )
     assert "    async def answer(llm, prompt) -> str: ...\n\n    def test_it(answer): ..." in said
     assert len(project.server.prompts) == n_sent
@@ -607,7 +607,7 @@ def test_warning_that_is_an_error_fails_its_async_test(project):
 def test_error_of_prefetch_on_a_test_says_what_to_write(project):
     project.suite("@prefetch\nasync def test_it(llm) -> str:\n    return 'a'\n")
     said = project.refusal(project.run("-n0"))
-    assert "'test_it' has a test's name: leave out @prefetch (an async test" in said
+    assert "'test_it' is named like a test. Leave out @prefetch (an async test" in said
 
 
 def test_large_lists_and_dicts_are_not_compared_whole_on_the_loop(project, monkeypatch):

@@ -118,7 +118,8 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply': 0 selected cases",
+            "test_better[m0-ant-r0] waits for 'reply': exactly one selected case must have the "
+            "same parameters (found 0) and model 'm0'; give both tests the same parameters",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (

@@ -69,7 +69,7 @@ OPTIONS = {
     "dist": (
         ["-n2", "--dist=loadscope"],
         "--dist loadscope cannot be used together with --ultrapar-pool, which has its own "
-        "scheduler; use --dist load (the default with -n; no is treated as load)",
+        "scheduler; use --dist load (the default with -n) or --dist no, which has the same effect",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
     "id": (

@@ -152,7 +152,9 @@ def test_unbounded_request_is_only_reported_if_the_suite_sends_one(project, boun
     write_suite(project, ["use 5 20"], bound)
     run = project.run("-n0", "--ultrapar-budget", "0.01")
     said = " ".join(run.stdout.str().split())
-    assert said.count("no room for a request without max_tokens: it may cost") == (not is_sent)
+    assert said.count("does not cover a request without max_tokens, which may cost") == (
+        not is_sent
+    )
     assert "WARNING: a request" not in said
     assert len(project.server.prompts) == is_sent
     assert {row["kind"] for row in project.rows()} == ({None} if is_sent else {"budget"})

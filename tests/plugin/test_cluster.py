@@ -68,7 +68,7 @@ def test_host_that_joins_later_runs_the_remaining_cases(project, hosts):
     assert len(first.rows()) == N
     output = hosts("two", "-n0").end()
     assert f"{N} of {N} cases done" in output
-    assert f"run night: all {N} cases are done, 0 of them by this host" in output
+    assert f"run night: all {N} cases are done, all of them by other hosts" in output
     assert f"host two ran none of the {N} cases of run night" in output
     assert "coverage" not in output
     assert len(project.server.prompts) == N
@@ -135,7 +135,7 @@ def refusal(project, *args):
     ("args", "said"),
     [
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
-        (["--ultrapar-check"], "it sends requests outside the shared limits"),
+        (["--ultrapar-check"], "the check sends requests outside the shared limits"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
         (["--ultrapar-gate=coverage>=0.5"], "ultrapar gate on the merged run"),
         (["--ultrapar-mode=serial"], "does not work with mode serial"),

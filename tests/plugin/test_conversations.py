@@ -258,7 +258,7 @@ def test_run_without_stored_answers_restarts_its_conversations_and_reports_it(ta
     talks.kill_at(30, "-n0", f"--ultrapar-record={record}")
     n_open = talks.n_open()
     said = talks.resume("-n0", f"--ultrapar-record={record}")
-    assert f"{n_open} cases cut off, to be started again, because" in said
+    assert f"{n_open} cases interrupted and started again, because" in said
     assert f"--ultrapar-record {record} stores no answers" in said
     assert talks.twice() > SEATS
     assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
@@ -289,7 +289,7 @@ def test_interrupted_conversations_continue_too(talks):
         running.interrupt()
         running.wait()
     said = talks.resume("-n0")
-    assert re.search(r"[1-9]\d* conversations? cut off: recorded answers are used first", said)
+    assert re.search(r"[1-9]\d* conversations? interrupted: recorded answers are used first", said)
     asked_once(talks, 0)
     assert {row["n_attempts"] for row in talks.project.rows()} == {N_TURNS}
 
@@ -328,7 +328,7 @@ def test_conversation_without_an_end_sends_only_requests_without_an_answer(talks
     result = talks.project.run("-n0", "--ultrapar-resume=latest")
     assert result.ret == 0
     said = " ".join(result.stdout.str().split())
-    assert "1 finished episode resumed; 1 conversation cut off" in said
+    assert "1 finished episode resumed; 1 conversation interrupted" in said
     assert "1 conversation resumed from recorded answers" in said
     assert talks.server.prompts == ["slow 0.02 0-5"]
     figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")

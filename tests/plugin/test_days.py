@@ -193,7 +193,7 @@ def test_new_state_directory_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite(cases(list("ab")))
-    said = f"*no saved count in {tmp_path / 'state'}*"
+    said = f"*counts of daily limits that are not yet saved in {tmp_path / 'state'} start at 0*"
     project.run("-n0", "-q").stdout.fnmatch_lines([f"*WARNING: {said[1:]}"])
     project.run("-n0").stdout.no_fnmatch_line(said)
     (counted,) = (tmp_path / "state").glob("*.day")

@@ -77,7 +77,7 @@ def pytest_ultrapar_assign(config, workers, lanes, cases):
 """
     )
     said = project.refusal(project.run("-n0"))
-    assert "names lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in said
+    assert "contains the unknown lane 'p/nowhere/key0'; the run's lanes are p/m/key0" in said
 
 
 @pytest.mark.slow

@@ -64,8 +64,8 @@ def test_dead_key_is_reported_and_the_run_continues_with_warn(project):
     )
     project.report.fnmatch_lines(
         [
-            "key p/key1 (environment TEST*KEY*1) may not use the model m, or there is no such "
-            "model, before the run: removed for the rest of the run (*)",
+            "in the initial check, key p/key1 (environment TEST*KEY*1) may not use the model m, or "
+            "there is no such model: removed for the rest of the run (*)",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
@@ -140,7 +140,8 @@ def test_path_after_the_option_is_refused_as_its_value(project):
     project.refusal(result)
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before a test path "
+            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); if a test path "
+            "follows, "
             "write --ultrapar-check=fail"
         ]
     )

@@ -142,15 +142,15 @@ REFUSED = {
     ),
     "from the start": (
         "respx.start()\n" + EPISODE + TEST,
-        "a mock that is active when tests are collected (httpcore.",
+        "a mock is active when tests are collected (httpcore.",
     ),
     "patched from the start": (
         "mock.patch('httpx.AsyncClient.send').start()\n" + EPISODE + TEST,
-        "a mock that is active when tests are collected (httpx.AsyncClient.send is",
+        "a mock is active when tests are collected (httpx.AsyncClient.send is",
     ),
     "an autospec from the start": (
         "mock.patch('aiohttp.ClientSession._request', autospec=True).start()\n" + EPISODE + TEST,
-        "a mock that is active when tests are collected (aiohttp.ClientSession._request is",
+        "a mock is active when tests are collected (aiohttp.ClientSession._request is",
     ),
 }
 

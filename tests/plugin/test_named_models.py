@@ -79,7 +79,7 @@ def test_run_reads_the_model_name_from_the_server(here, workers):
     said = said_by(run(here, workers, f"--ultrapar-model={url}"), 0)
     assert set(models_asked(here)) == {"Org/Model-1B"}
     assert [row["model"] for row in here.rows()] == [place]
-    assert f"ultrapar: {place} is Org/Model-1B at {place} (openai), as its server reports" in said
+    assert f"ultrapar: {place}: its server reports Org/Model-1B at {place} (openai)" in said
     here.server.reset()
     said_by(run(here, workers, f"--ultrapar-model={url}#own/name"), 0)
     assert [row["model"] for row in here.rows()] == [f"{place}/own/name"]
@@ -91,7 +91,8 @@ def test_server_without_exactly_one_model_is_refused(here):
     url = here.server.base_url
     here.server.served = ["a", "b"]
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
-    assert f"{url}/models: has 2 models (a, b); specify one: {url}#NAME, or api_name in the" in said
+    named = f"name the model: {url}#NAME, or api_name in the"
+    assert f"{url}/models: has 2 models (a, b); {named}" in said
     here.server.served = []
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
     assert "has 0 models (none)" in said
@@ -101,8 +102,8 @@ def test_missing_server_is_reported_in_one_sentence(here, workers):
     given = "--ultrapar-model=http://127.0.0.1:1/v1", "--ultrapar-wait-for-servers=0"
     said = here.refusal(run(here, workers, *given))
     assert said.strip() == (
-        "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start it, or "
-        "specify one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
+        "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start the "
+        "server, or name the model: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
     )
 
 
@@ -159,8 +160,8 @@ def test_missing_role_is_reported_with_the_lines_to_write(here):
     said = result.stdout.str()
     assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
     assert (
-        "ConfigError: llm.role('judge'): the pool has no such role; add to the pool (ultrapar "
-        'init creates one)\nE           [role.judge]\nE           model = "NAME"\n'
+        "ConfigError: llm.role('judge'): the pool has no such role; add this to the pool "
+        'file (ultrapar init creates one):\nE           [role.judge]\nE           model = "NAME"\n'
     ) in said
     assert "sender.py" not in said
     assert "errors.py" not in said

@@ -50,7 +50,10 @@ def test_plan_in_adaptive_mode_says_that_it_uses_the_ceilings(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-rate-mode=adaptive")
-    assert "  limits of p would be estimated: the figures use their ceilings, so a run may" in said
+    assert (
+        "  a run would estimate the limits of p; these figures use the maximum of each limit, so"
+        in said
+    )
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2", "-n15"])

@@ -26,7 +26,8 @@ def narrow(): ...
 @prefetch
 async def made(llm, narrow) -> str: ...
 """,
-        "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
+        "argument 'narrow' of the prefetched function 'made' is not allowed: it is a "
+        "function-scoped fixture, "
         'and many episodes run at the same time: give it scope="session", or create its value in '
         "the function; allowed: parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
@@ -42,7 +43,8 @@ def one(many): return many
 @prefetch
 async def made(llm, one) -> str: ...
 """,
-        "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
+        "argument 'one' of the prefetched function 'made' is not allowed: it depends on the "
+        "parametrised "
         "fixture 'many'",
     ),
     "fixture of the whole process": (
@@ -50,7 +52,8 @@ async def made(llm, one) -> str: ...
 @prefetch
 async def made(llm, monkeypatch) -> str: ...
 """,
-        "argument 'monkeypatch' of prefetched 'made' is not allowed: it affects the whole "
+        "argument 'monkeypatch' of the prefetched function 'made' is not allowed: it affects the "
+        "whole "
         "process, and many episodes run in it at the same time: use it in a plain test, which "
         "grades the value of an episode; ",
     ),
@@ -96,35 +99,38 @@ async def late(): return 1
 @prefetch
 async def made(llm, late) -> str: ...
 """,
-        "argument 'late' of prefetched 'made' is not allowed: it is an asynchronous fixture",
+        "argument 'late' of the prefetched function 'made' is not allowed: it is an asynchronous "
+        "fixture",
     ),
     "undefined name": (
         """
 @prefetch
 async def made(llm, unknown) -> str: ...
 """,
-        "argument 'unknown' of prefetched 'made' is not allowed: no fixture or parameter has this",
+        "argument 'unknown' of the prefetched function 'made' is not allowed: no fixture or "
+        "parameter has this",
     ),
     "no names": (
         """
 @prefetch
 async def made(llm, *others) -> str: ...
 """,
-        "argument *others of prefetched 'made' is not allowed; its arguments must have names",
+        "argument *others of the prefetched function 'made' is not allowed; it must be possible "
+        "to pass each argument by name",
     ),
     "no annotation": (
         """
 @prefetch
 async def made(llm): ...
 """,
-        "prefetched 'made' has no return annotation; allowed: a dataclass",
+        "'made' has no return annotation; allowed: a dataclass",
     ),
     "annotation that does not exist": (
         """
 @prefetch
 async def made(llm) -> "Missing": ...
 """,
-        "the return annotation of prefetched 'made' cannot be resolved: name 'Missing' is not",
+        "the return annotation of 'made' cannot be resolved: name 'Missing' is not",
     ),
     "annotation that cannot be stored": (
         """
@@ -133,7 +139,7 @@ class Own: ...
 @prefetch
 async def made(llm) -> dict[str, list[Own]]: ...
 """,
-        "the return annotation of prefetched 'made' cannot be stored: Own is a custom class",
+        "the return annotation of 'made' cannot be stored: Own is a custom class",
     ),
     "model that no argument selects": (
         """
@@ -154,7 +160,8 @@ class TestGroup:
 
     def test_it(self, made): pass
 """,
-        "argument 'cls' of prefetched 'made' is not allowed: no fixture or parameter has this name",
+        "argument 'cls' of the prefetched function 'made' is not allowed: no fixture or "
+        "parameter has this name",
     ),
     "method of a class with set-up for each test": (
         """
@@ -166,7 +173,8 @@ class TestGroup:
 
     def test_it(self, made): pass
 """,
-        "argument 'self' of prefetched 'made' is not allowed: its class has setup_method, which ",
+        "argument 'self' of the prefetched function 'made' is not allowed: its class has "
+        "setup_method, which ",
     ),
     "indirect": (
         """
@@ -179,7 +187,8 @@ async def made(llm, shaped) -> str: ...
 @pytest.mark.parametrize("shaped", [1, 2], indirect=True)
 def test_it(made): pass
 """,
-        "argument 'shaped' of prefetched 'made' is not allowed: it is parametrised through a "
+        "argument 'shaped' of the prefetched function 'made' is not allowed: it is parametrised "
+        "through a "
         "fixture (indirect)",
     ),
     "two in one item": (
@@ -206,7 +215,8 @@ async def test_it(llm, made): pass
     ),
     "async test with a fixture of the whole process": (
         "async def test_it(llm, capsys): pass",
-        "argument 'capsys' of async test 'test_it' is not allowed: it affects the whole process, "
+        "argument 'capsys' of the async test function 'test_it' is not allowed: it affects the "
+        "whole process, "
         "and many episodes run in it at the same time: use it in a plain test, which grades the "
         "value of an episode; allowed: parametrised values, llm, model, case, grade, and "
         "session",
@@ -219,7 +229,8 @@ def somewhere(monkeypatch): ...
 @pytest.mark.usefixtures("somewhere")
 async def test_it(llm): pass
 """,
-        "argument 'somewhere' of async test 'test_it' is not allowed: it is a function-scoped ",
+        "argument 'somewhere' of the async test function 'test_it' is not allowed: it is a "
+        "function-scoped ",
     ),
     "async test of a class with set-up for each test": (
         """
@@ -228,7 +239,8 @@ class TestIt:
 
     async def test_it(self, llm): pass
 """,
-        "argument 'self' of async test 'test_it' is not allowed: its class has setup_method, which "
+        "argument 'self' of the async test function 'test_it' is not allowed: its class has "
+        "setup_method, which "
         "pytest calls for one test at a time: do its work in the test; ",
     ),
 }
@@ -281,17 +293,17 @@ MARKS = {
     ),
     "mark with a summary that is a text": (
         'summary="model"',
-        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
-        "once (got 'model')",
+        "mark ultrapar(summary=...) must be a tuple of different names such as ('model', "
+        "'repeat') (got 'model')",
     ),
     "mark with an empty summary": (
         "summary=()",
-        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
-        "once (got ())",
+        "mark ultrapar(summary=...) must be a tuple of different names such as ('model', "
+        "'repeat') (got ())",
     ),
     "mark with a name twice": (
         'summary=("model", "prompt", "model")',
-        "must be a tuple of names such as ('model', 'repeat'), each once (got ('model', 'prompt', ",
+        "must be a tuple of different names such as ('model', 'repeat') (got ('model', 'prompt', ",
     ),
     "mark with a model that is not a text": (
         'models=["m", 7]',
@@ -299,7 +311,7 @@ MARKS = {
     ),
     "mark with a cluster that is not a parameter": (
         'cluster=["model"]',
-        "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
+        "test_it: mark ultrapar(cluster=...) names 'model'; the test's parameters are prompt",
     ),
     "mark with an expectation that is not a dict": (
         "expect=6.5",

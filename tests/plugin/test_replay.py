@@ -122,7 +122,8 @@ def test_changed_prompt_misses_only_in_its_cases(project, gone):
     }
     done.stdout.fnmatch_lines(
         [
-            "*has no answer to this request; the most similar one of the case:*",
+            "*has no answer to this request; compared with the most similar stored request of "
+            "this case:*",
             '- * "content": "say c!",',
             '+ * "content": "say more",',
         ]

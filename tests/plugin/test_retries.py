@@ -123,7 +123,7 @@ def test_refusal_of_one_request_ends_its_case_but_not_its_lane(project):
     assert project.kinds()["solved", None] == 20
     assert len(project.server.prompts) == 24
     text = " ".join(project.report.str().split())
-    assert "a redirect to /v2/?..., which is not followed" in text
+    assert "the server redirects to /v2/?..., but redirects are not followed" in text
     assert "paused" not in text
 
 

@@ -69,7 +69,7 @@ def test_run_waits_for_a_server_that_must_name_its_model(project, workers):
     if workers == "-n0":
         assert (
             f"ultrapar: waiting for http://127.0.0.1:{port}/v1: no server answers (Connection "
-            "refused), up to 120 s\n"
+            "refused); giving up after 120 s\n"
         ) in said
 
 
@@ -88,9 +88,14 @@ def test_run_waits_for_a_port_that_opens_later(project, workers, check):
     assert len(asked) == 20
     where = f"127.0.0.1:{port}"
     if check:
-        assert f"nothing listens on {where}, up to 120 s (--ultrapar-wait-for-servers)" in said
+        assert (
+            f"nothing listens on {where}; giving up after 120 s (--ultrapar-wait-for-servers)"
+            in said
+        )
     else:
-        assert f"instance p/m ({where}/v1) cannot be reached, up to 120 s (--ultra" in said
+        assert (
+            f"instance p/m ({where}/v1) cannot be reached; giving up after 120 s (--ultra" in said
+        )
 
 
 @pytest.mark.parametrize("whose", LOADING)
@@ -102,7 +107,7 @@ def test_run_waits_for_a_model_that_loads_without_using_up_attempts(project, who
     result = project.run(workers, "--ultrapar-max-attempts=2")
     assert result.ret == 0
     assert project.kinds() == {("solved", None): 20}
-    assert "/v1) is loading its model, up to 120 s" in result.stdout.str()
+    assert "/v1) is loading its model; giving up after 120 s" in result.stdout.str()
     # One at a time, every second or two.
     assert len(project.server.prompts) <= 20 + 12
     assert set(project.reasons().values()) == {""}
@@ -134,7 +139,7 @@ def test_server_that_dies_is_reported_and_used_again_within_two_seconds(project,
         ]
         assert sorted(answered) == sorted(f"say {n}" for n in range(60))
         assert second.log.requests[0].t_s - ready_s <= 2.0 + 1.0  # a busy machine
-        assert ") cannot be reached, up to " in result.stdout.str()
+        assert ") cannot be reached; giving up after " in result.stdout.str()
     finally:
         second.__exit__(None, None, None)
 
@@ -176,7 +181,7 @@ def test_server_without_tls_ends_the_run_immediately(project):
         threading.Thread(target=serve, args=(server,), daemon=True).start()
         reason = ends_at_once(project, f"https://127.0.0.1:{server.getsockname()[1]}/v1")
         server.shutdown(socket.SHUT_RDWR)
-    assert "or no TLS at all" in reason
+    assert "or does not use TLS" in reason
 
 
 @pytest.mark.parametrize("seconds", ["-1", "soon", "nan", "1e9"])

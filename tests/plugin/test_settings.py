@@ -75,7 +75,8 @@ def test_every_variable_has_an_effect_and_is_shown(project, monkeypatch):
         "debug_log = 1 (environment DEBUG_LOG and DEBUG_PROCESS_NUM)",
         "pool workers = 3 (environment MAX_WORKERS)",
         "mode = rotate (environment USE_CONCURRENT)",
-        f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
+        f"p/m ports = {project.server.port} (environment VLLM_PORTS, only the first port because "
+        "of "
         "environment USE_MULTI_VLLM)",
         "ultrapar: when a case runs, p sends TEST_KEY_0 to 127.0.0.1",
         "3 seats, 2 repetitions",

@@ -128,7 +128,8 @@ def test_suite_that_names_no_parameter_is_refused(project, monkeypatch):
         assert said == (
             "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) uses the first 3 "
             "values of a parameter, but the suite names none; add "
-            'pytest.mark.ultrapar(repeats_over="...") (its parameters are prompt), or repeat '
+            'pytest.mark.ultrapar(repeats_over="...") ('
+            "the parameters are prompt), or repeat "
             "20 times"
         )
     monkeypatch.setenv("NUM_INSTANCES", "20x3")
@@ -142,7 +143,7 @@ def test_suite_that_names_no_parameter_is_refused(project, monkeypatch):
 @pytest.mark.slow
 def test_mark_with_an_unknown_parameter_is_refused_even_without_the_option(project):
     project.suite(COUNTING.replace('repeats_over="kind"', 'repeats_over="knd"'))
-    message = "mark ultrapar(repeats_over='knd') names no parameter; its parameters are kind"
+    message = "mark ultrapar(repeats_over='knd') names no parameter: the parameters are kind"
     for options in ([], ["--ultrapar-repeats=2x2"]):
         assert f"test_suite.py::test_it: {message}" in refusal(project, *options)
 

@@ -275,7 +275,9 @@ def test_request_that_does_not_fit_waits_for_an_answer_and_is_then_refused():
     play.answer(two, "timeout", Feedback())
     # 50 tokens out and 100 that may have been billed: nothing is left.
     assert (play.waiting, play.kinds) == (set(), {BUDGET})
-    assert play.refused[three].startswith("the budget of pool (0.00150 USD) has no room")
+    assert play.refused[three].startswith(
+        "the budget of pool (0.00150 USD, 0.00 USD left) does not cover"
+    )
 
 
 def test_money_that_an_answer_frees_is_used_while_others_are_in_flight():

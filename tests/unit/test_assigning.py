@@ -29,7 +29,10 @@ def test_valid_assignment_is_returned(lanes):
     ("given", "said"),
     [
         (None, "must return an Assignment .got NoneType."),
-        (Assignment(home={"gw0": ("no",)}), "home of gw0 names lane 'no'; the run's lanes are p/m"),
+        (
+            Assignment(home={"gw0": ("no",)}),
+            "the home of gw0 contains the unknown lane 'no'; the run's lanes are p/m",
+        ),
         (Assignment(groups=(Group("", ("case0",)),)), "unique and not empty .got ''."),
         (Assignment(groups=(Group("a", ("case0",)), Group("a", ()))), "unique .* .got 'a'."),
         (

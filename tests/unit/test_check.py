@@ -92,7 +92,10 @@ def test_lane_that_answers_is_ok(load, said):
 
 KEY = "key lab/key0 (environment LAB_KEY_0)"
 SLOW_DOWN = answered(429, "slow down", [("retry-after", "20")])
-ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?) and the name)"
+ASKED = (
+    f"(the request for the model a went to {OPENAI}; check base_url (does it end in /v1?) and the "
+    "name)"
+)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,8 @@ def test_result_of_a_failed_lane_says_what_failed_and_why(load, said, word, why)
 
 def test_missing_azure_deployment_advises_to_check_the_api_version(load):
     answer = answer_of(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
-    assert "for the deployment a: check base_url, api_version and the name)" in answer.cause
+    sent = f"(the request for the deployment a went to {AZURE.partition('?')[0]}; check base_url"
+    assert f"{sent}, api_version and the name)" in answer.cause
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])
@@ -153,7 +157,7 @@ def test_run_receives_dead_and_paused_lanes_from_the_check(load):
     assert known is not None
     assert (known.lane_id, known.at_s) == ("lab/a/key0", 100.0)
     assert known.removed == (
-        f"{KEY} was refused (401, or a message that rejects the key), before the run"
+        f"in the initial check, {KEY} was refused (401, or a message that rejects the key)"
     )
     assert answer_of(lane, SLOW_DOWN).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
     # The server refused only the check's request. It may accept the suite's.

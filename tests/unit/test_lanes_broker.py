@@ -81,7 +81,7 @@ def test_pause_has_a_reason_and_ends_by_itself():
     play.back(play.ask(), "rate", 5.0)
     status = play.status("p/a/k0")
     assert (status.state, status.n_rate_limited) == ("paused", 1)
-    assert "asked for 5 s" in status.reason
+    assert "asked to wait 5 s" in status.reason
     play.wait(6)
     status = play.status("p/a/k0")
     assert (status.state, status.reason) == ("up", "")

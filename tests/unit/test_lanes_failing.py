@@ -212,5 +212,5 @@ def test_refused_connection_of_the_only_request_means_that_the_server_is_gone(n_
         play.ask()
     refused = Feedback(is_wordless=True, exceeded="in_flight")
     play.answer(play.ask(), "congestion", refused)
-    awaits = "" if n_others else "instance p/a cannot be reached, up to 120 s"
+    awaits = "" if n_others else "instance p/a cannot be reached; giving up after 120 s"
     assert play.status(A).awaits == awaits

@@ -10,7 +10,7 @@ from tests.pools import lane
 
 URL = "http://127.0.0.1:8000/v1"
 WHERE = "127.0.0.1:8000/v1"
-UNTRUSTED = "that failed verification, or no TLS at all (for a private CA, set ca_file)"
+UNTRUSTED = "that failed verification, or does not use TLS (for a private CA, set ca_file)"
 
 
 def health(
@@ -36,7 +36,7 @@ def probe_fails(one: LaneHealth, outcome: str, at_s: float) -> Pause | Removal |
 def test_rate_pauses_for_the_requested_time_and_up_to_a_tenth_more():
     pauses = [health(seed).decide("rate", 4.0, 10.0, 11.0) for seed in range(20)]
     assert all(15.0 <= pause.until_s <= 15.4 for pause in pauses)
-    assert "asked for 4 s" in pauses[0].reason
+    assert "asked to wait 4 s" in pauses[0].reason
     assert "p/dep-1/key0" in pauses[0].reason
 
 
@@ -52,7 +52,10 @@ def test_rate_removes_a_lane_that_asks_for_more_than_the_episode_timeout(
     assert isinstance(one.decide("rate", longest_s, 0.0, 0.0), Pause)
     out = one.decide("rate", 86_400.0, 1e6, 1e6)
     assert out.scope == "lane"
-    assert f"asked for 86,400 s, longer than the {longest_s:g} s that a case may wait" in out.reason
+    assert (
+        f"asked to wait 86,400 s, longer than the {longest_s:g} s that a case may wait"
+        in out.reason
+    )
 
 
 def test_endless_rate_refusals_remove_the_lane():
@@ -137,7 +140,8 @@ def test_wait_for_a_server_names_the_address_the_longest_wait_and_the_option():
     assert not one.awaits
     one.decide("connect", None, 0.0, 0.0)
     assert one.awaits == (
-        f"instance p/dep-1 ({WHERE}) cannot be reached, up to 90 s (--ultrapar-wait-for-servers)"
+        f"instance p/dep-1 ({WHERE}) cannot be reached; giving up after 90 s "
+        "(--ultrapar-wait-for-servers)"
     )
     assert one.wake(1.0) is None
     one.probe(1.0, 60.0)
@@ -151,7 +155,7 @@ def test_quota_removes_the_key_and_says_when_it_returns():
     assert "no quota left" in out.reason
     day = health().decide("daily_quota", 3600.0, 0.0, 0.0)
     assert day.scope == "key_model"
-    assert "has used up its daily quota for m (it asks for a retry in 3,600 s)" in day.reason
+    assert "has used up its daily quota for m (the server says: retry in 3,600 s)" in day.reason
 
 
 def test_connect_pauses_double_up_to_1_5_s_and_then_the_lane_is_removed():

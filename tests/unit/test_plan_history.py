@@ -60,7 +60,9 @@ def test_all_cases_of_a_run_of_the_same_pool_count(sim, tmp_path):
     assert len(found.run.episodes) == 4
     assert found.notes == (f"the earlier run is {run}, mode ultra",)
     other = find_history(str(run), sim(), {"tasks": "def"})
-    assert other.notes[1:] == ("its tasks was different, so its turns and tokens may differ",)
+    assert other.notes[1:] == (
+        "the earlier run had different data (tasks), so turns and tokens may differ",
+    )
 
 
 @pytest.mark.slow
@@ -81,7 +83,7 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     (tmp_path / ".ultrapar" / "latest").symlink_to(run)
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
-    why = "its answers were simulated, here they are real"
+    why = "its answers were simulated, but this run's are real"
     assert found.notes == (f"{run} is not used: {why}",)
 
 
@@ -121,8 +123,8 @@ def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     (parent / "latest").symlink_to(tmp_path / "elsewhere")
     found = find_history(None, sim(), {}, cases)
     assert found.notes == (
-        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra, the newest of 6 runs "
-        "that covers most of these cases",
+        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; it is the newest "
+        "that covers these cases about as well as the best of 6 runs",
     )
     assert len(found.run.episodes) == 8
     # If no run covers the cases, the latest run is used.
@@ -161,7 +163,7 @@ def test_plan_reports_a_missing_earlier_run(sim):
 
 def test_simulated_run_is_refused_for_a_real_pool(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
+    with pytest.raises(ConfigError, match="its answers were simulated, but this run's are real"):
         find_history(str(run), pool(real()), {})
 
 
@@ -187,8 +189,8 @@ def test_estimated_limits_are_offered_in_the_pools_syntax(pool, tmp_path):
     free = pool(simulated(named="m1"))
     name = free.lanes[0].lane_id
     assert learned(free, tmp_path, (9, 2.34567, 3)) == [
-        f"run {MANIFEST.run_id} estimated for {name}: workers = 9, qps = 2.346 (declared: nothing)"
-        "; to declare it: per_lane = { workers = 9, qps = 2.346 }"
+        f"run {MANIFEST.run_id} estimated limits for {name}: workers = 9, qps = 2.346 "
+        "(declared: nothing); to declare it, use per_lane = { workers = 9, qps = 2.346 }"
     ]
     assert learned(free, tmp_path, (None, None, 0)) == [], "no limit was reached"
     assert learned(free, tmp_path, lanes=[lane(name)]) is None, "nothing was estimated"
@@ -202,7 +204,7 @@ def test_keys_with_equal_estimates_share_a_line_with_the_declared_limit(pool, tm
     declared = pool(simulated("per_key = { workers = 4 }", keys=keys, named="m1"))
     (line,) = learned(declared, tmp_path, (7, None, 1), (7, None, 1))
     assert line.endswith(
-        " for sim/key0, sim/key1: workers = 7 (declared: workers = 4); to declare it: "
+        " limits for sim/key0, sim/key1: workers = 7 (declared: workers = 4); to declare it, use "
         "per_key = { workers = 7 }"
     )
     (line,) = learned(declared, tmp_path, (7, None, 1), (4, None, 1))

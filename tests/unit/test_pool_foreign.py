@@ -20,8 +20,11 @@ def keys(*names):
     [
         (real(keys=keys("KEY_0", "AWS_SECRET_ACCESS_KEY")), "keys[1].env names AWS_SECRET_A"),
         (real(keys=keys("TWINE_PASSWORD"), url='base_url = "http://localhost:1"'), "keys[0].env"),
-        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; to use it on purpose"),
-        (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "send it to models.github.ai.example.c"),
+        (
+            real(keys=keys("CI_JOB_TOKEN")),
+            "another tool, and its value would go to api.example.com; to use it on purpose",
+        ),
+        (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "go to models.github.ai.example.com"),
         (real('ca_file = "ca.pem"', keys=keys("GITHUB_TOKEN"), url=GITHUB), "keys[0].env"),
         (
             real(
@@ -29,7 +32,7 @@ def keys(*names):
                 url=GITHUB,
                 model='instances = [{ name = "a", base_url = "https://evil.example" }, "b"]',
             ),
-            "would send it to evil.example, models.github.ai",
+            "its value would go to evil.example, models.github.ai",
         ),
         (real('proxy_env = "ULTRAPAR_CLUSTER"'), "provider[0].proxy_env names ULTRAPAR_CLUSTER"),
         (

@@ -113,7 +113,7 @@ def test_every_effective_number_is_listed_with_its_origin(load):
     ]
 
 
-FIRST_ONLY = "pool.toml, first port only by environment USE_MULTI_VLLM"
+FIRST_ONLY = "pool.toml, only the first port because of environment USE_MULTI_VLLM"
 PORT_CASES = [
     ("ports = [8001, 8002]", {}, "8001,8002", "pool.toml"),
     ('ports_env = "VLLM_PORTS"', {"VLLM_PORTS": " 3, 4"}, "3,4", "environment VLLM_PORTS"),

@@ -39,8 +39,9 @@ def test_model_of_two_providers_has_one_value_of_subject(load):
     with pytest.raises(ConfigError) as refusal:
         load(text(subject={"j": False}) + other + "subject = true\n")
     assert str(refusal.value) == (
-        "pool.toml: provider[1].model[0].subject must be false as in provider[0].model[1].subject: "
-        "both are the model j"
+        "pool.toml: provider[1].model[0].subject must be false, as in "
+        "provider[0].model[1].subject: "
+        "both tables are for the model j"
     )
 
 

@@ -42,7 +42,7 @@ def test_lane_with_cut_answers_shows_their_share_and_max_tokens():
 
 
 def test_lane_paused_at_the_end_shows_its_total_pause():
-    reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
+    reason = "lane p/a/k was rate limited and asked to wait 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
     assert lines(paused) == [f"{reason}; paused twice, 1.30 s in total"]
 

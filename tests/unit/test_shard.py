@@ -91,7 +91,7 @@ def test_auto_reads_the_shard_from_the_ci_environment(environ, shard, variables)
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
         (
             GITLAB | {"CI_NODE_INDEX": "5"},
-            "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab mean shard 5 of 4",
+            "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab describe shard 5 of 4",
         ),
         (GITLAB | {"CI_NODE_INDEX": "x"}, "CI_NODE_INDEX: must be a whole number (got"),
         ({"CIRCLE_NODE_INDEX": "1"}, "CIRCLE_NODE_TOTAL: must be a whole number (got nothing)"),
@@ -164,12 +164,21 @@ def test_origin_shows_the_shard_and_the_whole_limit(pool):
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ("workers = 3", "workers = 3 of lab/key0 over 4 shards leaves none for shard 4/4; use at "),
+        (
+            "workers = 3",
+            "workers = 3 of lab/key0 divided by 4 shards leaves none for shard 4/4; use at ",
+        ),
         ("workers = 3", "; use at most 3 shards"),
-        ("qps = 1.5", "qps = 1.5 (3 in 2 s) of lab/key0 over 4 shards leaves none for shard 4/4"),
-        ("rpm = 0.5", "rpm = 0.5 (1 in 120 s) of lab/key0 over 4 shards leaves none for shard 4/4"),
+        (
+            "qps = 1.5",
+            "qps = 1.5 (3 in 2 s) of lab/key0 divided by 4 shards leaves none for shard 4/4",
+        ),
+        (
+            "rpm = 0.5",
+            "rpm = 0.5 (1 in 120 s) of lab/key0 divided by 4 shards leaves none for shard 4/4",
+        ),
         ("rpm = 0.5", "; use at most 1 shard"),
-        ("rpd = 2", "rpd = 2 of lab/key0 over 4 shards"),
+        ("rpd = 2", "rpd = 2 of lab/key0 divided by 4 shards"),
     ],
 )
 def test_limit_too_small_for_a_shard_is_refused_with_the_calculation(pool, limits, said):

@@ -148,20 +148,20 @@ def test_unknown_refusal_suggests_a_pattern_and_the_pattern_works(status):
     assert unknown.outcome in {"bad_request", "too_large"}
     assert unknown.message.startswith(f"HTTP {status}: ")
     assert (
-        "if this is a context overflow or a content filter, add it to the provider's patterns"
-        in unknown.message
+        "if this is a context overflow or a content filter, "
+        "add its text to the provider's `patterns`" in unknown.message
     )
     for there in (body, b"data: " + body + b"\n\n"):
         found = read(TAUGHT, 200 if there is not body else status, there)
         assert (found.outcome, found.refused_kind) == ("refused", "context_length")
-        assert "add it to the provider's patterns" not in found.message
+        assert "add its text to the provider's `patterns`" not in found.message
     assert read(TAUGHT, status, said("broke")).outcome == "quota"
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
     assert read(TAUGHT, status, quoted).outcome == unknown.outcome
 
 
-HINT = "add it to the provider's patterns"
-RENAME = "parameters of the model in the pool"
+HINT = "add its text to the provider's `patterns`"
+RENAME = "set `parameters` of the model in the pool"
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_redirect_names_its_target_without_secrets_and_is_final():
     found = classify_status(307, b"", None, headers)
     assert (found.outcome, found.is_final) == ("malformed", True)
     assert found.message == (
-        "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: set "
-        "base_url in the pool to the address of the server itself"
+        "HTTP 307: the server redirects to https://h.example/v1/?..., but redirects are not "
+        "followed: set base_url in the pool to the server's own address"
     )
-    assert "a redirect, which" in classify_status(301, b"", None).message
+    assert "the server redirects, but" in classify_status(301, b"", None).message
 
 
 def test_vocabulary_is_read_at_the_first_failure_only():

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "check"
-SUMMARY = "send one request to each lane of a pool: which keys, deployments and servers answer"
+SUMMARY = (
+    "send one request to each lane of a pool to see which keys, deployments and servers answer"
+)
 DESCRIPTION = """\
 Send the smallest possible request to each lane of a pool (each key on each deployment or server).
 Print which lanes answer, how fast they are, and what failed and why.
@@ -21,13 +23,13 @@ Print which lanes answer, how fast they are, and what failed and why.
     ultrapar check --pool pool.toml --model 'qwen*' --timeout 20
 
 Requests stay within all limits of the pool. A request is repeated only if its server is
-unavailable. The line about a lane begins with one of these words.
+unavailable. Each lane's line begins with one of these words.
 
     ok:        the lane answers
     limited:   it is rate-limited now (429, or 503 with Retry-After)
     unsure:    it failed, perhaps only temporarily (another 5xx, no answer in time, a broken
                connection); a run would send the request again
-    failed:    it gives no answer or a wrong one; the line names the cause
+    failed:    it gives no valid answer; the line names the cause
 
 Exit codes: 0, a lane is ok and no lane failed; 1, a lane failed or no lane is ok; 2, interrupted.
 Exit code 4: the pool or an option cannot be used, or a key is not set. Nothing was sent.
@@ -56,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="the longest time to wait for an answer, if the pool's timeout_s is longer (default: "
-        "the pool's timeout_s)",
+        help="maximum time to wait for an answer, if it is less than the pool's timeout_s "
+        "(default: the pool's timeout_s)",
     )
     parser.add_argument(
         "--wait-for-servers",

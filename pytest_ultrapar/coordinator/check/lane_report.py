@@ -40,7 +40,7 @@ class LaneAnswer:
             again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
-        label: The name of the outcome in `CLASSES`, or `not asked`; empty for `ok`.
+        label: The name of the outcome in `CLASSES`, or `not sent`; empty for `ok`.
         cause: The description of the failure from `CLASSES`, the same for all lanes with the same
             error; empty for `ok`.
         said: The message of the server or the network, without secrets; may be empty.
@@ -79,7 +79,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
             # The plugin's own count has reached the daily limit, as can happen in a run. The lane
             # itself is healthy.
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
-        return LaneAnswer(lane, "failed", None, "not asked", f"could not send a request: {cause}")
+        return LaneAnswer(lane, "failed", None, "not sent", f"could not send a request: {cause}")
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
@@ -94,7 +94,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and outcome not in ANSWERED:
-        known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
+        known = KnownLane(lane.lane_id, seen.at_s, removed=f"in the initial check, {redact(why)}")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
 
 
@@ -124,7 +124,7 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
         fields = f"base_url{endpoint.api.base_url_hint}"
         fields += ", api_version" if endpoint.api.version_example else ""
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
-        return f" (sent to {asked} for {what}: check {fields} and the name)"
+        return f" (the request for {what} went to {asked}; check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
         return " (check the name of max_tokens in the pool's `parameters`)"
     return ""
@@ -182,7 +182,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     for told, lanes in found.items():
         offer = _offer(pool, lanes[0], "key_model", {"rpm": told.requests, "tpm": told.tokens})
         if offer:
-            yield f"headers of {listed([lane.lane_id for lane in lanes])} say {offer}"
+            yield f"headers from {listed([lane.lane_id for lane in lanes])} state {offer}"
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
@@ -196,7 +196,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
         offers.setdefault(_offer(pool, lane, levels.get(name, "lane"), own), []).append(name)
     offers.pop("", None)
     for offer, names in offers.items():
-        yield f"run {manifest.run_id} estimated for {listed(names)}: {offer}"
+        yield f"run {manifest.run_id} estimated limits for {listed(names)}: {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
@@ -205,8 +205,8 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
     said = ", ".join(text for text in stated if text not in declared)
-    table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
-    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it: {table}"
+    table = "the limit's table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it, use {table}"
     return told if said else ""
 
 
@@ -239,7 +239,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
         elif len({one.cause for one in own}) == 1:
             yield f"{word}: {lanes}: {first.cause}"
         else:
-            yield f"{word}: {lanes}: {label}; {first.lane.lane_id}: {first.why}"
+            yield f"{word}: {lanes}: {label}; for example, {first.lane.lane_id}: {first.why}"
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:

@@ -92,7 +92,9 @@ def lane_answers(
                 away = [asking.away[name] for name in waiting if name in asking.away]
                 more = f" ({listed(waiting)})"
                 if away:
-                    more += f": {in_short(redact(away[0]))}, up to {wait_s:g} s ({option})"
+                    more += (
+                        f": {in_short(redact(away[0]))}; giving up after {wait_s:g} s ({option})"
+                    )
                 line.say(counted(len(waiting), "lane"), more, waited_s)
                 continue
             line.end()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gateway"
-SUMMARY = "serve a pool at one address, within its limits, to harnesses that are not pytest"
+SUMMARY = "serve a pool at one address, within its limits, to tools other than pytest"
 DESCRIPTION = """\
 Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
 (an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it. Each request names a model.
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
     parser.add_argument(
         "--port",
-        help="port to listen on; 0: any free port (default: 8080; any free port with a COMMAND)",
+        help="port to listen on; 0 means any free port (default: 8080, or any free port with a "
+        "COMMAND)",
     )
     parser.add_argument(
         "--host",
@@ -55,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow",
         action="store_true",
-        help="accept other machines: all clients with the token can then spend with the pool's "
-        "keys, and requests are not encrypted",
+        help="accept requests from other machines: every client with the token can then spend "
+        "money with the pool's keys, and requests are not encrypted",
     )
     parser.add_argument(
         "--max-wait",
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=86_400.0,
         metavar="SECONDS",
-        help="the longest time that a request may take from its first lease (default: %(default)s)",
+        help="maximum time for a request, from when it may first be sent (default: %(default)s)",
     )
     parser.add_argument(
         "--token-env",

@@ -185,7 +185,7 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         why = (error.strerror or str(error)).partition(" (while ")[0]
         other = "--port" if error.errno in _OF_THE_PORT else "--host"
         raise ConfigError(
-            f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
+            f"cannot listen on {in_url(host)}:{port}: {why}; choose another value for {other}"
         ) from error
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _EARLIER = "an earlier run's requests"
-_STILL_COUNT = "with the same keys they still count against the limits"
+_STILL_COUNT = "they used the same keys and still count against the limits"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
 """Even with `fail`, wait this long. Two runs that start together may collide for an instant, and
@@ -175,9 +175,8 @@ def keep_keys(
             key = f"key {keys[locks.name].shown}"
             if how == "fail" and waited_s >= _PATIENCE_S:
                 refuse(
-                    f"{key} is in use by {_who(locks)}; two runs would exceed "
-                    "its limits: wait until that run has ended, or leave out "
-                    f"{option} fail to make this one wait"
+                    f"{key} is in use by {_who(locks)}; two runs would exceed its limits: wait "
+                    f"until that run has ended, or use {option} wait"
                 )
             if how == "wait":
                 waited_for = f"{key}, which was in use by {_who(locks)}"
