@@ -46,8 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="ultrapar_phase_scale",
         metavar="FACTOR",
         type=_factor,
-        help="mode phase: factor for the seconds between staggered starts; 0 starts all at the "
-        "same time (default: 1)",
+        help="mode phase: factor that multiplies the seconds between staggered starts; 0 starts "
+        "all at the same time (default: 1)",
     )
 
 

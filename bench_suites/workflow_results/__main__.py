@@ -22,9 +22,9 @@ Print a Markdown table for each phase of the workflow benchmark (5.1 to 5.5) in 
 aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has 51 columns for
 each model, prompt type, tool success rate, difficulty and task type, and the column infra.
 
-Cells of phase 5.1 that another phase did not run are taken from phase 5.1 and marked, as are the
-cases with a sound plan with which phase 5.3 is compared. The program sends no requests and changes
-no other files. docs/benchmark/tables.md describes the columns.
+If another phase did not run a cell that phase 5.1 ran, the tables use and mark the cell of phase
+5.1. They also mark the cases with a sound plan with which phase 5.3 is compared. The program sends
+no requests and changes no other files. docs/benchmark/tables.md describes the columns.
 """
 
 
@@ -71,15 +71,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reused",
         metavar="RUN",
-        help="the run that --ultrapar-reuse named in the first RUN; only the reused cases count,"
-        " and the cases with which phase 5.3 is compared",
+        help="the run that --ultrapar-reuse named in the first RUN; only its reused cases count, "
+        "and the cases with which phase 5.3 is compared",
     )
     parser.add_argument(
         "--phase",
         action="append",
         choices=[phase.number for phase in ALL_PHASES],
-        help="print only this phase's table, may be repeated; the aggregate always holds all cases"
-        " (default: all phases in the runs)",
+        help="print only this phase's table; may be repeated; the aggregate always contains all "
+        "cases (default: all phases in the runs)",
     )
     return parser
 

@@ -125,7 +125,7 @@ def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, obj
         "--runs",
         type=_count(1),
         metavar="K",
-        help="number of rounds, one run of every client in each (default: the measurement's)",
+        help="number of rounds; each runs every client once (default: the measurement's)",
     )
     parser.add_argument(
         "--cases",

@@ -33,7 +33,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
             f"all limits stay closed for another {duration(soon_s)}, because the server "
-            "restarted; repeat this command after that"
+            "restarted; then repeat this command"
         )
         return
     if not closed:
@@ -60,8 +60,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
     names = listed(named, _SHOWN)
     yield (
-        f"opened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and no "
-        "host reported may be spent a second time"
+        f"reopened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and "
+        "that no host reported may be spent twice"
     )
 
 

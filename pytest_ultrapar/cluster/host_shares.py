@@ -177,7 +177,7 @@ class HostShares:
         """Report that renewal failed. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
-                f"limits can no longer be renewed: {error!r} (please report it)"
+                f"cannot renew this host's shares of limits: {error!r} (please report it)"
             )
 
     async def _renew_always(self) -> None:
@@ -332,8 +332,8 @@ class HostShares:
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
-                    "hosts that knew it are gone; to reopen the limit with the known amount, run "
+                    f"no requests are sent under {limit[1]} of {limit[0]}: the server lost the "
+                    "amount spent, and hosts that knew it are gone; to use the known amount, run "
                     "ultrapar cluster reset-day"
                 )
 
@@ -361,8 +361,8 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (
-        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} on other "
-        "hosts that share it; the run uses the smallest"
+        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} on "
+        "other hosts that share it; the run uses the smallest value"
     )
 
 

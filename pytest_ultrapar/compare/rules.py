@@ -91,7 +91,7 @@ METRICS = (
     Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
     *(
         Metric(
-            name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
+            name, "seconds", f"{share * 100:.0f}th percentile of the episode time", of_speed=True
         )
         for name, share in QUANTILES.items()
     ),
@@ -99,7 +99,7 @@ METRICS = (
         "service",
         "seconds",
         "mean time of an episode without its waits for limits; a relative change is the "
-        "geometric mean of the ratios of each case's two times",
+        "geometric mean of new time / baseline time over the common cases",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
@@ -109,7 +109,7 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "baseline's cases that the run also has / baseline's cases, both excluding skipped ones",
+        "the baseline's cases that the run also has / all of its cases, both without skipped ones",
         filters=(),
         paired=True,
         estimated=False,
@@ -135,11 +135,11 @@ METRICS = (
         "a figure that the suite computes from all rows (pytest_ultrapar_figures)",
         filters=(),
     ),
-    Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
+    Metric("changed", "share", "share of cases whose outcome changed", paired=True),
     Metric(
         SAME_ANSWERS,
         "none",
-        "solved rate and scores equal the baseline's, for all models together and for each",
+        "solve rate and scores equal the baseline's, for all models together and for each model",
         paired=True,
         estimated=False,
     ),
@@ -292,7 +292,7 @@ def parse_rule(text: str) -> Rule:
     metric = find_metric(name)
     if metric is None and name.startswith((PASS_AT, PASS_ALL)):
         form = name[: len(PASS_AT)]
-        refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
+        refuse(plain, f"after {form}, write a number of repetitions from 1, such as {form}3")
     if metric is None:
         refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:
@@ -345,7 +345,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
     if (unit == "%" or found["sign"]) and metric.paired:
-        refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
+        refuse(rule, f"{metric.name} compares both runs: omit sign and %; {_wanted(metric)}")
     if unit == "%" and not found["sign"]:
         plain = text.strip()
         refuse(
@@ -364,8 +364,8 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
 
 
 def _wanted(metric: Metric) -> str:
-    return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
-        "" if metric.paired else ", with + or - as a difference from the baseline"
+    return f"write the bound of {metric.name} as {_UNITS[metric.unit].example}" + (
+        "" if metric.paired else "; with + or -, it is a difference from the baseline"
     )
 
 

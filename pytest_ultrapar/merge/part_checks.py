@@ -83,8 +83,8 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         run_id = part.manifest.run_id
         if run_id in known:
             where = known[run_id]
-            twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-            refuse(f"the run {run_id} is named {twice}; pass each run once")
+            twice = "twice" if where == part.name else f"as {where} and as {part.name}"
+            refuse(f"the run {run_id} was passed {twice}; pass each run once")
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])

@@ -162,7 +162,7 @@ def banner(
         yield f"faults: {script.path}"
     if log_path is not None:
         yield f"log: {log_path}"
-    yield "press Ctrl-C to end it"
+    yield "press Ctrl-C to stop it"
 
 
 def _origin(provider: Provider, key: Key, environ: Mapping[str, str]) -> str:

@@ -301,7 +301,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
     reasons = sorted(one.reason for one in made.summary.damage)
     assert reasons == [
         "its end is missing",
-        "the checksum or the form of this line is wrong",
+        "the checksum or the format of this line is wrong",
         "the file is missing",
     ]
     assert made.summary.statistics.n_final == 5

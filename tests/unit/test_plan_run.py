@@ -164,7 +164,7 @@ def test_incomplete_price_is_named(load):
     pool = load(half)
     plan = planned(pool, *run(3))
     assert plan.cost is None
-    assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
+    assert "the cost is unknown for m, which has no price_per_mtok_out in the pool" in text(plan)
     pool = load(half.replace("price_per_mtok_in = 2\n", ""))
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
 
@@ -175,7 +175,9 @@ def test_binding_key_and_binding_limit_are_both_named(load):
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
-    assert "binding key: p/key0 (qps) and 1 like it, time alone 20.0 s; binding limit:" in said
+    assert (
+        "binding key: p/key0 (qps) and 1 like it, which alone needs 20.0 s; binding limit:" in said
+    )
     first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
     name = lines[first + 1].split()[0]
     assert f"binding limit: {name} (workers) and 1 like it, 50.0 s" in said

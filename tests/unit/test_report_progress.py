@@ -73,7 +73,7 @@ def test_reason_for_waiting_is_cut_and_not_omitted(width):
 @pytest.mark.parametrize(
     ("in_flight", "waiting", "trying", "said"),
     [
-        (0, 0, 1, "1 case waits after refusals or failures"),
+        (0, 0, 1, "1 case waits for a retry after refusals or failures"),
         (0, 0, 2, "2 cases wait after refusals or failures"),
         (1, 0, 1, ""),
         (0, 1, 1, ""),

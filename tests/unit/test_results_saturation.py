@@ -83,7 +83,7 @@ def test_slow_client_that_costs_time_is_reported_as_the_bound():
     assert said.startswith("30% of the makespan was spent in the client")
     assert "20.0 ms late" in said
     assert "70 ms after their lease" in said
-    assert said.endswith("(gw0) used 97% CPU: more workers (-n) share its work")
+    assert said.endswith("(gw0) used 97% CPU; add workers (-n) to share its work")
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,6 @@ def more_seats_than_cases(
         n_more = len(over) - _SHOWN
         more = f"; {n_more} more model{'s' if n_more > 1 else ''} as well" if n_more > 0 else ""
         yield (
-            f"more seats than cases (a case uses one at a time): {shown}{more}; "
-            "reduce workers, or add cases (--ultrapar-repeats)"
+            f"more seats than cases (a case uses one seat at a time): {shown}{more}; reduce "
+            "workers, or add cases (--ultrapar-repeats)"
         )

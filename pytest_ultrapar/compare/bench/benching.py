@@ -200,7 +200,7 @@ def _check(commands: dict[str, list[str]]) -> int:
     for mode, command in commands.items():
         code, said = check_pytest(command, mode=mode)
         if code != _PASSED:
-            _say(f"==== ultrapar bench: mode {mode} cannot run; nothing was sent ====")
+            _say(f"==== ultrapar bench: mode {mode} cannot run; no request was sent ====")
             _say(said.rstrip())
             return code
     return _PASSED
@@ -246,12 +246,12 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)
     if benchmark is None:
-        _say(*said, f"no finished mode completed a case; see {directory}")
+        _say(*said, f"no mode finished with a completed case; see {directory}")
         return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
-    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and the run of each mode")
+    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and each mode's run")
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
     _say(*lines)
     return worst

@@ -14,10 +14,10 @@ NAME = "show"
 SUMMARY = "list the cases of a run, or show one case with its conversation"
 DESCRIPTION = """\
 List the cases of a run, failures first, or show one case: its grade, its requests and its
-conversation. If a run is in progress, interrupted or damaged, you see all that can be read. Specify
-a run by its directory, by its id, or as latest. Specify a case by its id, its node id, or a part of
-its node id that matches no other case. In the list, the reason for an outcome is below its case,
-if the test or its error gave one.
+conversation. If a run is in progress, interrupted or damaged, you see everything that can be read.
+Specify a run by its directory, by its id, or as latest. Specify a case by its id, its node id, or a
+part of its node id that matches no other case. In the list, the reason for an outcome is below its
+case, if the test or its error gave one.
 
     ultrapar show
     ultrapar show --failed
