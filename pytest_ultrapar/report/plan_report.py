@@ -202,7 +202,9 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
                 first = one.limits[0]
-                other = f"; binding limit: {binding(one.limits)}, needs {duration(first.alone_s)}"
+                other = (
+                    f"; binding limit: {binding(one.limits)}, which needs {duration(first.alone_s)}"
+                )
                 other = "" if first.level == "key" else other
                 yield (
                     f"  binding key: {binding(on_keys)}, which alone needs "

@@ -722,7 +722,7 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)
         n_refused = sum(lane.n_rate_limited for lane in lanes)
-        said = f"{n_failed or 'none'} failed and {n_refused or 'none'} were rate limited"
+        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
             "these are numbers of cases, not of requests; of "
             f"{counted(summary.n_requests, 'request')}, {said}"

@@ -109,7 +109,7 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
     names = ", ".join(f"prompt{n}.txt" for n in range(4))
-    assert f"different: new files of the suite: {names} and 5 more: the same case" in said
+    assert f"different: new files of the suite: {names} and 5 more; the same case" in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
     assert "the same case may send" not in said
 

@@ -113,8 +113,8 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
     file = tmp_path / "bench" / "benchmark.json"
     known = json.loads(file.read_text())
     for change, says in (
-        ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
-        ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
+        ({"n": 17, "n_serial": 2}, "no interval: only 2 cases in the serial sample (needs 3)"),
+        ({"n": 1, "n_serial": 8}, "no interval: only 1 case besides the serial sample (needs 3)"),
         # The file of an earlier version.
         ({"n": 7, "n_serial": None}, "no interval: the benchmark file lacks it"),
     ):

@@ -389,9 +389,9 @@ def test_shards_that_do_not_fit_are_refused(tmp_path, ultrapar):
 
 def test_same_run_twice_is_refused(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
-    assert "is named twice" in refusal(ultrapar, tmp_path / "w", a, a)
+    assert "was passed twice" in refusal(ultrapar, tmp_path / "w", a, a)
     shutil.copytree(a, tmp_path / "copy")
-    assert f"in {a} and in {tmp_path / 'copy'}" in refusal(
+    assert f"as {a} and as {tmp_path / 'copy'}" in refusal(
         ultrapar, tmp_path / "w", a, tmp_path / "copy"
     )
 

@@ -541,7 +541,7 @@ def test_page_shows_waits_by_limit_and_refused_requests(repeated):
         ", requests waited longest for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
     )
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    assert f"R{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
+    assert f"I{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
 def test_scores_are_stored_with_the_transcript(run):

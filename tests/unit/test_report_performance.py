@@ -82,7 +82,7 @@ def test_run_that_estimated_limits_has_no_bound_and_names_the_provider():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", estimated=found), lane("ideallab/b/k", estimated=found), lane()]
-    said = "no lower bound: limits of ideallab were estimated"
+    said = "no lower bound, because the limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]
     assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(
         "lower"

@@ -74,7 +74,7 @@ def test_reason_for_waiting_is_cut_and_not_omitted(width):
     ("in_flight", "waiting", "trying", "said"),
     [
         (0, 0, 1, "1 case waits for a retry after refusals or failures"),
-        (0, 0, 2, "2 cases wait after refusals or failures"),
+        (0, 0, 2, "2 cases wait for a retry after refusals or failures"),
         (1, 0, 1, ""),
         (0, 1, 1, ""),
         (0, 0, 0, ""),

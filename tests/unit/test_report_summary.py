@@ -145,7 +145,7 @@ def test_summary_shows_results_with_their_counts():
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
     assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 more requests in episodes that are not counted (yet)\n" in text
+    assert "\n11 more requests in episodes that are not (yet) counted\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 

@@ -160,7 +160,7 @@ def test_clean_without_yes_removes_nothing(folder, ultrapar):
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["stopped", "whole"]
     assert out.splitlines()[-1].startswith("would remove 2 runs, ")
-    assert out.endswith(" kB; --yes removes them\n")
+    assert out.endswith(" kB; add --yes to remove them\n")
     assert there(folder) == before
 
 
