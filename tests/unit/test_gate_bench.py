@@ -127,8 +127,8 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another mode, but its modes are phase, ultra"),
-        (("alone", RULE), "but its modes are serial. Run ultrapar bench"),
+        (("unmeasured", RULE), "a time and another mode, but the modes are phase, ultra"),
+        (("alone", RULE), "but the modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench", "--rule=speedup[flaw=order]>=3"),

@@ -164,9 +164,9 @@ def test_progress_of_a_cluster_covers_all_hosts():
 
 
 def test_waiting_host_shows_its_reason_first():
-    state = of_several("waits: other hosts have key0's qps = 2", n_before=120)
+    state = of_several("waits: other hosts have all of key0's qps = 2", n_before=120)
     line = progress_line(state, 10.0, 80)
-    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have key0's qps = 2"
+    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have all of key0's qps = 2"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 
