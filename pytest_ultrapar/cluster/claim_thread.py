@@ -596,8 +596,8 @@ def dead_host_message(name: str, n: int) -> str:
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:
         others = counted(n - 1, "other host")
-        return f"host {name} and {others} have been {silent}; their unfinished cases run elsewhere"
-    return f"host {name} has been {silent}; its unfinished cases run elsewhere"
+        return f"host {name} and {others} have been {silent}; the rest run their unfinished cases"
+    return f"host {name} has been {silent}; other hosts run its unfinished cases"
 
 
 def _told(status: BrokerStatus) -> str:

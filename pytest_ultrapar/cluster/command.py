@@ -218,7 +218,7 @@ _ACTIONS = {
         "remove the data of a finished run from the server",
         _declare_run,
         _forget,
-        " Its run directories on the hosts remain. The amount spent of its budget is forgotten.",
+        " Its run directories on the hosts remain. The server also forgets how much the run spent.",
     ),
     "reopen": _Action(
         "reopen cases that are done but have no result, for example because a disk was lost",

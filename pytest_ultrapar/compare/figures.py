@@ -545,7 +545,7 @@ def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
         runs: The runs, by the names that the sentences use.
     """
     return [
-        f"the client, not the pool, limited {name}: {run.summary.client_bound}"
+        f"the client, not the pool, limited the speed of {name}: {run.summary.client_bound}"
         for name, run in runs.items()
         if run.summary.client_bound
     ]

@@ -75,9 +75,7 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
         ConfigError: They contain the same run.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
-        refuse(
-            f"cannot compare a run with itself: {base.directory} and {new.directory} are one run"
-        )
+        refuse(f"{base.directory} and {new.directory} are the same run; compare two different runs")
 
 
 def refuse_nothing_common(

@@ -62,7 +62,7 @@ _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new on
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
-    "undecided": "whether the answers are the same is undecided",
+    "undecided": "it is undecided whether the answers are the same",
 }
 
 
@@ -295,7 +295,7 @@ def _cells(comparison: Comparison) -> Section:
         notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
-            f"{counted(len(others), 'more cell')} changed no more than by chance; the least "
+            f"{counted(len(others), 'more cell')} changed no more than chance explains; the least "
             f"likely change: {_words(others[0])}"
         )
     notes.append(

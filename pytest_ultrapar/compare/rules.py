@@ -109,7 +109,7 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "the baseline's cases that the run also has / all of its cases, both without skipped ones",
+        "baseline cases that are also in the run / all baseline cases, both without skipped ones",
         filters=(),
         paired=True,
         estimated=False,
@@ -118,10 +118,10 @@ METRICS = (
     Metric(
         f"{PASS_AT}K",
         "share",
-        "cells (a test with its parameters and model) with at least one solved case in K "
-        "repetitions: mean over cells with at least K graded repetitions, such as pass@3",
+        "probability that at least one of K repetitions is solved, such as pass@3: mean over "
+        "cells (a test with its parameters and model) with K graded repetitions or more",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but all K repetitions are solved, such as pass^3"),
     Metric(
         MAJORITY,
         "share",
@@ -165,7 +165,7 @@ Form = Literal["absolute", "difference", "relative", "none"]
 difference as a percentage. `none`: there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
-rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
+rule, because [, > and < are special in the shell. The form of the bound says what is compared:
 
     solved_rate>=0.7             without a sign: the run's own figure
     score.workflow>=-0.05        with a sign: the difference from the baseline's figure
@@ -178,7 +178,7 @@ Two more forms:
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
-A case must match all filters of a rule. Write values as tables show them; patterns do not work.
+A case must match all filters of a rule. Write values as tables show them, without wildcards.
 Metrics of the whole run take no filter. speedup takes only model and suite.
 For repetitions of a cell: pass@3>=0.8 (at least one of 3 is solved), pass^3>=0.5 (all 3),
 majority>=0.7 (more than half). Each is a mean over cells. Instead of 3, write any number of
@@ -292,7 +292,7 @@ def parse_rule(text: str) -> Rule:
     metric = find_metric(name)
     if metric is None and name.startswith((PASS_AT, PASS_ALL)):
         form = name[: len(PASS_AT)]
-        refuse(plain, f"after {form}, write a number of repetitions from 1, such as {form}3")
+        refuse(plain, f"after {form}, write how many repetitions, 1 or more, such as {form}3")
     if metric is None:
         refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:
@@ -455,7 +455,7 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
     values = dict.fromkeys(case.value_of(name) for case in cases)
     if text in values:
         return ""
-    pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
+    pattern = " (filters take no wildcards)" if set(text) & set("*?") else ""
     return f"no case has {name} {text!r}{pattern}{_nearest(text, [*filter(None, values)])}"
 
 

@@ -65,8 +65,8 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
             f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider, because "
-            "some were refused at the declared rate; requests may arrive closer together than "
-            "they leave, or the provider may count in shorter periods"
+            "some were refused at the declared rate; they may arrive closer together than they "
+            "were sent, or the provider may count shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -123,8 +123,8 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
     if not found:
         return "too few requests were answered to estimate what the provider allows"
     return (
-        f"the provider seems to allow {found}: declare that, or let the run estimate it from the"
-        " start (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare this, or let the run estimate it from the "
+        "start (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -227,7 +227,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' at these answer times, and {longer}'}"
+            f"{longer and f' at these response times, and {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
@@ -383,11 +383,11 @@ SIMULATED = (
     "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 _LEGEND = (
-    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson"
-    " interval of the solved share. Dependent cases count as one cluster: the repetitions of a"
-    " cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the"
-    " mean over the cases with that score, and its 95 % interval. The row `all` has no interval,"
-    " because its cases may share tasks"
+    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson "
+    "interval of the solve rate. Dependent cases count as one cluster: the repetitions of a "
+    "cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the "
+    "mean over the cases with that score, and its 95 % interval. The row `all` has no interval, "
+    "because its cases may share tasks"
 )
 _REPETITIONS = (
     "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
@@ -395,7 +395,7 @@ _REPETITIONS = (
     "random values and k is more than half the number of repetitions"
 )
 _BASIS: dict[Basis, str] = {
-    "at_most": "from answer times, which did not rise with the number of requests in flight",
+    "at_most": "from response times, which did not rise with the number of requests in flight",
     "estimated": "estimated, usually too high",
     "sampled": "from the serial sample",
     "full": "measured",

@@ -497,7 +497,7 @@ def read_shared(directory: Path) -> list[Shared]:
         ResultsError: The file cannot be read or contains something else.
     """
     return read_whole(
-        directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
+        directory / SHARED_NAME, list[Shared], [], "does not contain cases taken from other suites"
     )
 
 

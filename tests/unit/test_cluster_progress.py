@@ -56,7 +56,7 @@ def test_share_adds_up_the_limits_of_the_binding_level():
         (shares(key0=(1, 1)), ""),
         (shares(), "waits: other hosts have all of p/key0's qps = 1.5 and 1 more limit"),
         (shares(key0=(0, 1), key1=(0, 1)), "waits: its share of p/key0's qps = 1.5 is on its way"),
-        ([], "waits: it has no share of the limits yet"),
+        ([], "waits: this host has no share of the limits yet"),
     ],
 )
 def test_host_without_a_share_names_the_limit_that_it_waits_for(own, said):

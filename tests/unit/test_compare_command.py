@@ -237,7 +237,7 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
 
 
 BAD_RUNS = {
-    "itself": (("base", "base"), "cannot compare a run with itself"),
+    "itself": (("base", "base"), "are the same run; compare two different runs"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
     "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
@@ -330,7 +330,7 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
         (("--rule", "throughput>=-10%"), "it needs a baseline: specify one"),
         (("--rule", "same_answers"), "it needs a baseline: specify one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
-        (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
+        (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no wildcards); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),
         (("--rule", f"{SOLVED}[flaws=order]>=0"), "flaws is not a parameter of a case; did you"),
         (("--rule", f"{SOLVED}[flaw=odrer]>=0"), "no case has flaw 'odrer'; did you mean order"),

@@ -67,5 +67,5 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return bench(modes, arguments.passed_on, pool=arguments.pool, out=arguments.out)
     except KeyboardInterrupt:
-        sys.stdout.write("ultrapar bench: stopped while no mode was running\n")
+        sys.stdout.write("ultrapar bench: interrupted while no mode was running\n")
         return _INTERRUPTED

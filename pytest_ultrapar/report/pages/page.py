@@ -139,7 +139,7 @@ def _tiles(
     if (share := statistics.solved_rate) is not None:
         note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
         note = f"{note} of {counted(statistics.n_rated, 'graded case')}"
-        note += "; slow cases finish last" if goes_on else ""
+        note += "; may change, because slow cases finish last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
         note = f"mean of {counted(score.n, 'graded case')}"

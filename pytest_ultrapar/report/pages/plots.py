@@ -121,7 +121,7 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     return plot_of(
         "time",
         "Where the time went",
-        f"With these answer times, no schedule can be faster than the bound.{said}",
+        f"With these response times, no schedule can be faster than the bound.{said}",
         rows,
     )
 
