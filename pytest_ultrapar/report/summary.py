@@ -227,7 +227,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' at these response times, and {longer}'}"
+            f"{longer and f' at these answer times, and {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
