@@ -37,9 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ultrapar-phase-variant",
         dest="ultrapar_phase_variant",
         choices=VARIANTS,
-        help="mode phase: concurrency of script seed 002 ('document') or 000 ('ultra-document': "
-        "all deployments of a model; in 5.3 only Qwen models run their flaw groups in parallel) "
-        "(default: document)",
+        help="mode phase: run as many cases in parallel as script seed 002 ('document') or 000 "
+        "('ultra-document': all deployments of a model; in 5.3, only Qwen models run flaw "
+        "groups in parallel) (default: document)",
     )
     group.addoption(
         "--ultrapar-phase-scale",

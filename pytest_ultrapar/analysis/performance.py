@@ -202,7 +202,7 @@ are at least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = "; add workers (-n) to share its work"
-_OF_ALL = "; it serves all workers, but each host and shard (--ultrapar-shard) has its own"
+_OF_ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
 _FEW_CORES = "; there are too few cores: reduce workers (-n) or grader jobs to leave it more CPU"
 
 

@@ -396,7 +396,7 @@ class Claiming:
             if said is not None:
                 if said.drained and not self._is_drained:
                     self._is_drained = True
-                    words = "this host is being drained: it finishes its open cases, then stops"
+                    words = "draining this host: it finishes its cases in progress, then stops"
                     self._troubled(words)
                 is_over = said.is_over or (said.drained and not self._n_open())
                 if is_over and not self._is_over:
@@ -596,7 +596,7 @@ def dead_host_message(name: str, n: int) -> str:
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:
         others = counted(n - 1, "other host")
-        return f"host {name} and {others} have been {silent}; the rest run their unfinished cases"
+        return f"host {name} and {others} have been {silent}; live hosts run their unfinished cases"
     return f"host {name} has been {silent}; other hosts run its unfinished cases"
 
 

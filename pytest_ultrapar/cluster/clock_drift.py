@@ -74,6 +74,6 @@ def _trouble(first: _Look, last: _Look) -> str:
     else:
         return ""
     return (
-        f"this host's clock runs {by:.1%} {word} than the cluster server's; a host gets a share "
-        f"of limits per second or minute only while the two clocks agree within {DRIFT - 1:.0%}"
+        f"this host's clock runs {by:.1%} {word} than the cluster server's, so the host gets no "
+        f"share of limits per second or minute (the clocks must agree within {DRIFT - 1:.0%})"
     )

@@ -33,7 +33,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
             f"all limits stay closed for another {duration(soon_s)}, because the server "
-            "restarted; then repeat this command"
+            "restarted; repeat this command after that"
         )
         return
     if not closed:

@@ -53,7 +53,7 @@ class _Action(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions."""
-    server = "URL of the server, without a password"
+    server = "URL of the server, without a password (default: the variable ULTRAPAR_CLUSTER)"
     parser.add_argument("--cluster", metavar="URL", help=server)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, action in _ACTIONS.items():
@@ -215,7 +215,7 @@ _ACTIONS = {
     ),
     "drain": _Action("let a host finish its cases in progress, then stop", _declare_drain, _drain),
     "forget": _Action(
-        "remove the data of a finished run from the server",
+        "remove a run from the server if no host is working on it",
         _declare_run,
         _forget,
         " Its run directories on the hosts remain. The server also forgets how much the run spent.",

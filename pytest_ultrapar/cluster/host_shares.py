@@ -332,9 +332,9 @@ class HostShares:
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"no requests are sent under {limit[1]} of {limit[0]}: the server lost the "
-                    "amount spent, and hosts that knew it are gone; to use the known amount, run "
-                    "ultrapar cluster reset-day"
+                    f"no more requests are allowed under {limit[0]}'s {limit[1]}: the server lost "
+                    "count of what was spent, and hosts that may have spent part of it are gone. "
+                    "To continue from the amount still known, run ultrapar cluster reset-day"
                 )
 
 

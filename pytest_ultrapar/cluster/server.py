@@ -551,8 +551,8 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
     # In a script this error has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
-            f"{where} denies a required permission ({said}); give this user the keys "
-            f"~{address.key_prefix}* and {RULES}"
+            f"{where} denies a required permission ({said}); give this user the ACL "
+            f"rules ~{address.key_prefix}* {RULES}"
         )
     if _TAKES_NO_CALLS.search(str(error)):
         return NoAnswerError(f"{where} does not accept commands at present: {said}")

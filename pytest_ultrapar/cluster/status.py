@@ -122,7 +122,7 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
         parts += [rate(run.per_min / 60), f"about {duration(run.left_s)} left"]
     yield f"  {', '.join(parts)}"
     if not run.hosts:
-        over = "the run is over" if run.n_done >= run.n_cases else "join it to finish the rest"
+        over = "the run is over" if run.n_done >= run.n_cases else "join the run to finish it"
         yield f"  no hosts: {over}"
         return
     hosts = sorted(run.hosts, key=_most_important)
@@ -189,8 +189,8 @@ def _row_text(row: RowView, *, everything: bool) -> str:
         text += f"closed for another {duration(row.closed_s)}, because the server restarted; "
     elif row.awaits:
         text += (
-            "closed: the server lost the amount spent, and hosts that knew it are gone (to use "
-            "the known amount, run ultrapar cluster reset-day); "
+            "closed: the server lost count of what was spent, and some hosts are gone (to continue "
+            "from the amount still known, run ultrapar cluster reset-day); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]

@@ -192,8 +192,9 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws new random values. Then only "
-    "pass@k and pass^k have an interval, and only if k is at most half the number of repetitions"
+    "no interval: the suite's mark says that each repetition draws new random values. In such a "
+    "suite, only pass@k and pass^k can have an interval, and only if k is at most half the number "
+    "of repetitions"
 )
 
 

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, specified in the same way"
+        "--baseline", metavar="RUN", help="the run to compare with, specified like RUN"
     )
     parser.add_argument(
         "--rule",

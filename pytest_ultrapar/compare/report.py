@@ -267,7 +267,7 @@ def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -
         notes.append(CELL_FIGURES)
     notes.append(
         "p: exact McNemar test of the cases solved in only one run. Each interval holds for its "
-        "row alone; the verdict at the top holds for all rows. The verdict ignores small changes: "
+        "row alone; the verdict at the top holds for all rows together. It ignores small changes: "
         f"up to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for "
         f"a score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )

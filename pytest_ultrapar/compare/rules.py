@@ -292,7 +292,7 @@ def parse_rule(text: str) -> Rule:
     metric = find_metric(name)
     if metric is None and name.startswith((PASS_AT, PASS_ALL)):
         form = name[: len(PASS_AT)]
-        refuse(plain, f"after {form}, write how many repetitions, 1 or more, such as {form}3")
+        refuse(plain, f"after {form}, write the number of repetitions (1 or more), as in {form}3")
     if metric is None:
         refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:

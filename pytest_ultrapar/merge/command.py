@@ -124,8 +124,8 @@ def _without_result(made: MergedRun) -> Iterator[str]:
     if run is None or not n:
         return
     yield (
-        f"no result for {counted(n, 'case')} of run {visible(run)}: join the run to finish open "
-        "cases; if a host lost a finished case, reopen it first: "
+        f"no result for {counted(n, 'case')} of run {visible(run)}. To finish them, join the run "
+        "again. If a host lost the result of a finished case, reopen the case first: "
         f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
     )
     named = made.summary.never_ran[:_MOST_NAMED]

@@ -177,7 +177,7 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("list of models", lambda one: ", ".join(sorted(one.models))),
     ("kind of the answers", lambda one: "simulated" if one.simulated else "real"),
     ("currency of the prices", lambda one: one.currency if one.prices else None),
-    ("record of conversations", lambda one: one.record),
+    ("value of --ultrapar-record", lambda one: one.record),
     ("format of the tables", lambda one: one.storage_format),
     ("replayed run", lambda one: one.replayed or "none"),
     ("reused run", lambda one: one.reused or "none"),

@@ -159,7 +159,7 @@ def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[La
     if status.in_flight:
         return ""
     if whole.drained:
-        return "drained: it starts no more cases"
+        return "drained: this host starts no more cases"
     if whole.n_done >= whole.n_cases:
         return ""
     if _has_begun_all(whole, status):
@@ -200,7 +200,7 @@ def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterab
     names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]
     n_more = len(names) - 1
     if all(one.coming > 0 for one in barring):
-        return f"waits: its share of {names[0]} is on its way"
+        return f"waits: this host's share of {names[0]} is on its way"
     if n_more:
         return f"waits: other hosts have all of {names[0]} and {counted(n_more, 'more limit')}"
     return f"waits: other hosts have all of {names[0]}"

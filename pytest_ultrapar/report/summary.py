@@ -64,9 +64,9 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from _first([*map(_estimate_line, shown)], "on estimated limits; see table `limits`")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
-            f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider, because "
-            "some were refused at the declared rate; they may arrive closer together than they "
-            "were sent, or the provider may count shorter periods"
+            f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % further apart, "
+            "because some were refused at the declared rate. They may arrive closer together than "
+            "they were sent, or the provider may count shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -227,7 +227,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' at these answer times, and {longer}'}"
+            f"{longer and f' at these response times, and {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
@@ -644,12 +644,12 @@ def _speed(summary: RunSummary) -> Iterator[str]:
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations were resumed, and how many of these sent a different request.
+    """State how many interrupted conversations resumed, and how many others got new answers.
 
-    Empty if no conversation was resumed.
+    The others sent a request that differs from the stored one. Empty if both numbers are 0.
     """
     if summary.n_resumed or summary.n_strayed:
-        strayed = f"; {summary.n_strayed:,} others sent a different request and then continued live"
+        strayed = f"; {summary.n_strayed:,} sent a different request instead and got new answers"
         yield (
             f"{counted(summary.n_resumed, 'conversation')} resumed from stored "
             f"answers{strayed if summary.n_strayed else ''}"

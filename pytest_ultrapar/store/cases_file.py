@@ -152,11 +152,11 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
         return None
     before, after = ({case.nodeid: None for case in each} for each in (then, now))
     said = ""
-    for when, own, other in (("then", before, after), ("now", after, before)):
+    for when, own, other in (("missing", before, after), ("new", after, before)):
         alone = [name for name in own if name not in other]
         if alone:
             more = f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
-            said += f"; cases only {when}: {_shortened(alone[0])}{more}"
+            said += f"; {when}: {_shortened(alone[0])}{more}"
     if not said:
         return (
             "the planned cases differ, although their names are the same: the run seed "

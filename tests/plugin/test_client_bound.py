@@ -23,7 +23,7 @@ def burn(cpu_s):
     while time.thread_time() < until:
         pass
 """
-ALL = "; it serves all workers, but each host and shard (--ultrapar-shard) has its own"
+ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
 
 
 def client_bound(project, *options):

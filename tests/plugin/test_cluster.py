@@ -299,7 +299,7 @@ def test_drained_host_ends_after_its_own_cases(project, hosts, kv, lab, monkeypa
     assert main(["cluster", "drain", "night", "one"]) == 0
     output = host.end()
     assert len(host.rows()) < 100
-    assert output.count("this host is being drained: it finishes its open cases") == 1
+    assert output.count("draining this host: it finishes its cases in progress") == 1
     assert "of 100 cases are done; join it again to continue" in output
     assert f"{len(host.rows())} of 100 cases on host one: " in output
 

@@ -178,7 +178,7 @@ def test_bench_without_a_completed_case_ends_with_exit_code_4(tmp_path, capsys):
         run_of(tmp_path / mode, mode, [None] * 3)
     code = finish(tmp_path, [end(tmp_path, "serial", 1), end(tmp_path, "ultra", 1)], [])
     assert code == 4
-    assert "no mode finished with a completed case" in capsys.readouterr().out
+    assert "no finished mode completed a case" in capsys.readouterr().out
     assert not (tmp_path / "benchmark.json").exists()
 
 

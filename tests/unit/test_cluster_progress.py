@@ -55,7 +55,10 @@ def test_share_adds_up_the_limits_of_the_binding_level():
     [
         (shares(key0=(1, 1)), ""),
         (shares(), "waits: other hosts have all of p/key0's qps = 1.5 and 1 more limit"),
-        (shares(key0=(0, 1), key1=(0, 1)), "waits: its share of p/key0's qps = 1.5 is on its way"),
+        (
+            shares(key0=(0, 1), key1=(0, 1)),
+            "waits: this host's share of p/key0's qps = 1.5 is on its way",
+        ),
         ([], "waits: this host has no share of the limits yet"),
     ],
 )
@@ -117,7 +120,11 @@ def test_removed_lanes_wait_for_nothing():
             "waits: no cases are left to start, 6 are in progress",
         ),
         (ClusterProgress(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
-        (ClusterProgress(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
+        (
+            ClusterProgress(2, 9, 3, 0, {"m": 6}, drained=True),
+            told(shares()),
+            "drained: this host starts",
+        ),
     ],
 )
 def test_other_reasons_for_waiting_are_named(whole, status, said):

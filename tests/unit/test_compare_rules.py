@@ -60,7 +60,7 @@ def test_rule_is_parsed(text, metric, filters, bound, form):
         ("solved_rate>=nan", "the bound 'nan' is not a number"),
         ("througput>=5", "througput is not a metric; did you mean throughput?"),
         ("score.>=1", "score. is not a metric; did you mean score.NAME?"),
-        ("pass@0>=0.8", "after pass@, write how many repetitions, 1 or more, such as pass@3"),
+        ("pass@0>=0.8", "after pass@, write the number of repetitions (1 or more), as in pass@3"),
         ("pass@3>=80%", "write the bound of pass@3 as a share such as 0.98"),
         ("throughput[model=m]>=5", "throughput is a figure of the whole run and takes no filter"),
         ("same_answers>=0.9", "same_answers takes no bound"),

@@ -320,7 +320,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
         ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
         ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
-        ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
+        ({"record": "full"}, "the value of --ultrapar-record is text in {a} and full in {b}"),
         ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
         ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
         ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),

@@ -89,4 +89,6 @@ def test_metrics_url_without_effect_is_reported_once_per_instance():
 def test_wider_spacing_is_reported_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)
-    assert line.startswith("requests on p/k were spaced 5 % wider, because some were refused")
+    assert line.startswith(
+        "requests on p/k were spaced 5 % further apart, because some were refused"
+    )

@@ -164,7 +164,7 @@ def test_speedup_without_a_sample_is_an_upper_bound():
     took = "answers took 2.3x as long with 40 in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
-    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these answer times, and {took}"
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these response times, and {took}"
     assert bound in told
 
 

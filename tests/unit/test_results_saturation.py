@@ -96,7 +96,7 @@ def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, 
     idle = engine(cpu=0.2, waited=0.9 * waited)
     spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
     bound = client_bound(with_client(3.0), spent, 0.001)
-    assert f"The busiest process ({name}) used {said}it serves all workers, " in bound
+    assert f"The busiest process ({name}) used {said}it serves all workers: " in bound
     assert "--ultrapar-shard" in bound
 
 

@@ -172,7 +172,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
     if not any(_was_begun(directory / mode) for mode in commands):
         if code not in {_PASSED, _FAILED}:
             return code
-        _say("ultrapar bench: the suite has no cases: no test in it uses a prefetched fixture")
+        _say("ultrapar bench: no cases, because no test takes llm or uses a prefetched fixture")
         return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 
@@ -246,7 +246,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)
     if benchmark is None:
-        _say(*said, f"no mode finished with a completed case; see {directory}")
+        _say(*said, f"no finished mode completed a case; see {directory}")
         return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
