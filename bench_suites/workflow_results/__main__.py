@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="RUN",
         help="a run's directory, its id below .ultrapar, or latest; the first run gets the files,"
-        " later runs add cases that it has not measured",
+        " later runs add the cases that it did not measure",
     )
     parser.add_argument(
         "--reused",

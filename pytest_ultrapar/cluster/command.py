@@ -188,7 +188,7 @@ def _find(server: ClusterServer, name: str) -> RunState:
 def _declare_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"{_RUN} (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--all", action="store_true", help="show every host, not only the first 20")
+    parser.add_argument("--all", action="store_true", help="show all hosts, limits and notices")
 
 
 def _declare_run(parser: argparse.ArgumentParser) -> None:

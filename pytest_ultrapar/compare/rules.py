@@ -109,7 +109,7 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "baseline cases that are also in the run / all baseline cases, both without skipped ones",
+        "share of the baseline cases that are also in the run; a skipped case is not in its run",
         filters=(),
         paired=True,
         estimated=False,
@@ -125,8 +125,8 @@ METRICS = (
     Metric(
         MAJORITY,
         "share",
-        "cells with more than half of the graded repetitions solved / cells with more than half of"
-        " the repetitions graded",
+        "share of cells in which more than half of the graded repetitions are solved; it excludes "
+        "cells in which half of the repetitions or fewer were graded",
     ),
     Metric(f"{SCORE}NAME", "number", "mean of one of the suite's scores over graded cases"),
     Metric(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
 _NOTHING_RUNS = "it makes pytest run no cases; pass it to pytest directly"
 _ONE_FILE = "each mode would overwrite the previous mode's file"
-_ONE_RUN = "a gate checks a single run: run ultrapar gate DIR after the bench"
+_ONE_RUN = "a gate checks a single run; run ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "specify the modes with --modes",
     "--ultrapar-out": "specify the directory with --out DIR; each mode gets a subdirectory of it",
