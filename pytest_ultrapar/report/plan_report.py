@@ -91,14 +91,14 @@ def plan_lines(
 
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
-        "case": "the same case in an earlier run",
-        "test": "a case of the same test and model in that run",
-        "suite": "a case of another test of the same suite and model in that run",
-        "model": "a case of the same model in another suite of that run",
+        "case": "the same case in the earlier run",
+        "test": "a case of the same test and model in the earlier run",
+        "suite": "a case of another test of the same suite and model in the earlier run",
+        "model": "a case of the same model in another suite of the earlier run",
         "hint": "the pool's latencies and the suite's turns, not measured",
     }
     for basis, n in plan.bases.items():
-        yield f"{counted(n, 'case')}: {words[basis]}"
+        yield f"{words[basis]} (for {counted(n, 'case')})"
 
 
 def _sums(plan: RunPlan, width: int) -> Iterator[str]:

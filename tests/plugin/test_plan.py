@@ -61,7 +61,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert "no request was sent" in said
     assert "ceilings" not in said
     assert ("; for 15 workers; " in said) == (workers == "-n15")
-    assert "20 cases: the pool's latencies and the suite's turns" in said
+    assert "the pool's latencies and the suite's turns, not measured (for 20 cases)" in said
     assert "bringing up nodes" not in said
     assert "created: " not in said
     assert " gw0" not in said
@@ -101,8 +101,8 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     assert project.run("-n0").ret == 0
     project.suite(SUITE_OF_20)
     said = planned("-n0")
-    assert "3 cases: the same case in an earlier run" in said
-    assert "17 cases: a case of the same test and model in that run" in said
+    assert "the same case in the earlier run (for 3 cases)" in said
+    assert "a case of the same test and model in the earlier run (for 17 cases)" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # The earlier run shows one request for each case; the mark assumes two.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)

@@ -246,7 +246,7 @@ def _episode_facts(
     spent = spent_by(episode)
     if spent.value is not None:
         yield "returned", visible(spent.value)
-    yield "took", f"{duration(episode.duration_s)}, answers {duration(spent.service_s or 0.0)}"
+    yield "took", f"{duration(episode.duration_s)} (answers: {duration(spent.service_s or 0.0)})"
     yield (
         "waited",
         f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses, "
