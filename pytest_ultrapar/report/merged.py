@@ -61,13 +61,13 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.not_compared:
         yield (
             "the hosts' clocks could not be compared with the server's: "
-            f"{visible(merged.not_compared)}; limits are checked for each host alone, and over "
-            "all hosts only as precisely as the clocks agree"
+            f"{visible(merged.not_compared)}; limits are checked for each host alone; over all "
+            "hosts, the check may be off by as much as the clocks differ"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
         yield (
             f"times come from {merged.n_clocks} clocks that were not compared: the makespan and "
-            "the use of limits are only as precise as these clocks agree"
+            "the use of limits may be off by as much as these clocks differ"
         )
 
 
