@@ -61,7 +61,7 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.not_compared:
         yield (
             "the hosts' clocks could not be compared with the server's: "
-            f"{visible(merged.not_compared)}; limits are checked for each host alone; over all "
+            f"{visible(merged.not_compared)}; limits are checked for each host alone. Over all "
             "hosts, the check may be off by as much as the clocks differ"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
