@@ -179,7 +179,7 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
         "more seats than cases (a case uses one seat at a time): m has 50 seats for 20 cases; "
         "reduce workers, or add cases (--ultrapar-repeats)"
     )
-    assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each only about 16 of 50 workers ")
+    assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each, only about 16 of 50 workers ")
     # A short run has few cases; there is no need to change a pool for it.
     for quiet, shown in (("-v", [of_rates]), ("-q", [of_rates]), ("-qq", [])):
         ran = project.run_here("-n0", quiet)
