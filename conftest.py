@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     names(
         "tool-success-rate",
-        "chances that a tool call succeeds, 0 to 1 (default: the phase's own)",
+        "probabilities that a tool call succeeds, from 0 to 1 (default: the phase's own)",
     )
     names("flaw-set", "phase 5.3: core, document, all, or names of flaws (default: core)")
     names(

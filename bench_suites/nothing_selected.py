@@ -28,10 +28,10 @@ def reasons(phases: Iterable[str], chosen: Selection, models: Sequence[str]) -> 
 def _reason(phase: str, chosen: Selection, models: Sequence[str]) -> str | None:
     if phase == "phase53":
         if not chosen.flaws:
-            return "phase53 runs only flawed_* prompts; name one with --prompt-type"
+            return "phase53 runs only flawed_* prompts; choose one with --prompt-type"
         return None
     if chosen.named_prompt_types == ():
-        return f"{phase} runs no flawed_* prompts; name another type with --prompt-type"
+        return f"{phase} runs no flawed_* prompts; choose another type with --prompt-type"
     if phase == "phase52" and not any(fnmatchcase(model, QWEN) for model in models):
         return f"phase52 runs only models that match {QWEN}; you selected {', '.join(models)}"
     return None

@@ -174,7 +174,7 @@ def _check_agree(asked: Sequence[str], named: Sequence[str]) -> None:
     if outside:
         msg = (
             f"--prompt-type {', '.join(outside)} is not among the flaws of --flaw-set "
-            f"({', '.join(named)}); name flaws with only one of these options"
+            f"({', '.join(named)}); choose flaws with only one of these options"
         )
         raise pytest.UsageError(msg)
 

@@ -181,11 +181,19 @@ def main() -> None:
     parser.add_argument("--before", type=Path, action="append", default=[])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--n", type=int, default=328, help="number of programs")
-    parser.add_argument("--loops", type=float, default=0.04, help="share that loops forever")
-    parser.add_argument("--limit", type=float, default=3.0, help="seconds for each program")
+    parser.add_argument(
+        "--loops", type=float, default=0.04, help="share of programs that loop forever"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=3.0, help="time limit of a program, in seconds"
+    )
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--idle", action="store_true", help="make loops use no CPU")
-    parser.add_argument("--answer", type=float, default=0.5, help="seconds of an answer")
+    parser.add_argument(
+        "--idle", action="store_true", help="make the loops sleep, so that they use no CPU"
+    )
+    parser.add_argument(
+        "--answer", type=float, default=0.5, help="duration of an answer, in seconds"
+    )
     parser.add_argument("--option", action="append", default=[], help="pytest option, such as -n2")
     parser.add_argument("--bare", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()

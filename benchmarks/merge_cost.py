@@ -66,7 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=int)
     parser.add_argument("parts", type=int)
-    parser.add_argument("--in", dest="folder", type=Path, help="folder to keep and use parts in")
+    parser.add_argument(
+        "--in", dest="folder", type=Path, help="folder in which the parts are kept and reused"
+    )
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="merge-cost-"))
     n, of = arguments.cases, arguments.parts

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1_000_000)
     parser.add_argument("--of", type=int, default=8, help="number of shards")
     parser.add_argument("--shards", help="shards to run, such as 1,2 (default: all)")
-    parser.add_argument("--at-once", type=int, default=1, help="shards that run at the same time")
+    parser.add_argument("--at-once", type=int, default=1, help="how many shards to run at once")
     parser.add_argument("--port", type=int, help="port of the cluster's server")
     parser.add_argument("words", nargs="*", default=["-n0"], help="arguments for pytest, after --")
     arguments = parser.parse_args()

@@ -37,17 +37,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ultrapar-phase-variant",
         dest="ultrapar_phase_variant",
         choices=VARIANTS,
-        help="mode phase: concurrency of script seed 002 ('document') or 000 ('ultra-document': "
-        "all deployments of a model; in 5.3 only Qwen models run their flaw groups in parallel) "
-        "(default: document)",
+        help="mode phase: run as many cases in parallel as script seed 002 ('document') or 000 "
+        "('ultra-document': all deployments of a model; in 5.3, only Qwen models run flaw "
+        "groups in parallel) (default: document)",
     )
     group.addoption(
         "--ultrapar-phase-scale",
         dest="ultrapar_phase_scale",
         metavar="FACTOR",
         type=_factor,
-        help="mode phase: factor for the seconds between staggered starts; 0 starts all at the "
-        "same time (default: 1)",
+        help="mode phase: factor that multiplies the seconds between staggered starts; 0 starts "
+        "all at the same time (default: 1)",
     )
 
 

@@ -54,7 +54,7 @@ def process_of(case: Case) -> Process:
     if case.suite not in PART_OF:
         msg = (
             f"--ultrapar-mode phase cannot run suite {case.suite!r} ({case.nodeid}); "
-            f"it runs {', '.join(PART_OF)}"
+            f"it runs only {', '.join(PART_OF)}"
         )
         raise ConfigError(msg)
     parameter = PART_OF[case.suite]
@@ -63,7 +63,7 @@ def process_of(case: Case) -> Process:
     if parameter not in case.params:
         msg = (
             f"--ultrapar-mode phase splits {case.suite} by the parameter {parameter!r}, which "
-            f"{case.nodeid} lacks; it has {', '.join(case.params) or 'no parameters'}"
+            f"{case.nodeid} lacks; its parameters: {', '.join(case.params) or 'none'}"
         )
         raise ConfigError(msg)
     return Process(case.suite, case.model, case.params[parameter])

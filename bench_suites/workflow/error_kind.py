@@ -52,7 +52,7 @@ _WHY: dict[ErrorKind, str] = {
     "parameter_config": "{tool} was not called with the task's arguments",
     "sequence_order": "{tool} was called before the steps that it needs",
     "dependency": "{tool} was never called, so a tool that needs it was refused",
-    "luck": "no model can solve it with these tool failures",
+    "luck": "no model can solve the task with these tool failures",
     "other": "{tool} failed and was not called again",
 }
 

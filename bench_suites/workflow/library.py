@@ -175,7 +175,7 @@ def _check_task(task: Task) -> None:
     where = f"{_TASKS}: task {task.task_id!r}"
     _refuse_unknown_tools(f"{where}, required", task.required)
     if not task.required:
-        msg = f"{where}: required must name at least one tool"
+        msg = f"{where}: required must list at least one tool"
         raise LibraryError(msg)
     if len(task.purposes) != len(task.required):
         msg = (
@@ -187,11 +187,11 @@ def _check_task(task: Task) -> None:
         tool = load_tools()[name]
         for need in tool.dependencies:
             if need not in task.required[:at]:
-                msg = f"{where}: required must have {need!r} before {name!r}, which needs it"
+                msg = f"{where}: required must list {need!r} before {name!r}, which needs it"
                 raise LibraryError(msg)
         for parameter in tool.parameters:
             if parameter.required and parameter.name not in task.inputs:
-                msg = f"{where}: inputs must have {parameter.name!r}, which {name!r} needs"
+                msg = f"{where}: inputs must contain {parameter.name!r}, which {name!r} needs"
                 raise LibraryError(msg)
 
 

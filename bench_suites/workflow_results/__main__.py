@@ -19,12 +19,13 @@ from pytest_ultrapar.report.text import visible
 _BAD_INPUT = 2
 _DESCRIPTION = """\
 Print a Markdown table for each phase of the workflow benchmark (5.1 to 5.5) in the runs, and write
-aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has 51 columns for
-each model, prompt type, tool success rate, difficulty and task type, and the column infra.
+aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has a
+row for each combination of model, prompt type, tool success rate, difficulty and task type. It has
+51 columns and the column infra.
 
-Cells of phase 5.1 that another phase did not run are taken from phase 5.1 and marked, as are the
-cases with a sound plan with which phase 5.3 is compared. The program sends no requests and changes
-no other files. docs/benchmark/tables.md describes the columns.
+If another phase did not run a cell that phase 5.1 ran, the tables use the cell of phase 5.1 and
+mark it. They also mark the sound-plan cases that phase 5.3 is compared with. The program sends no
+requests and changes no other files. docs/benchmark/tables.md describes the columns.
 """
 
 
@@ -66,20 +67,20 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="RUN",
         help="a run's directory, its id below .ultrapar, or latest; the first run gets the files,"
-        " later runs add cases that it has not measured",
+        " later runs add the cases that it did not measure",
     )
     parser.add_argument(
         "--reused",
         metavar="RUN",
-        help="the run that --ultrapar-reuse named in the first RUN; only the reused cases count,"
-        " and the cases with which phase 5.3 is compared",
+        help="the run that the first RUN reused (--ultrapar-reuse); the tables use only its reused "
+        "cases, and the cases that phase 5.3 is compared with",
     )
     parser.add_argument(
         "--phase",
         action="append",
         choices=[phase.number for phase in ALL_PHASES],
-        help="print only this phase's table, may be repeated; the aggregate always holds all cases"
-        " (default: all phases in the runs)",
+        help="print only this phase's table; may be repeated; the aggregate always contains all "
+        "cases (default: all phases in the runs)",
     )
     return parser
 

@@ -58,11 +58,11 @@ class WorkflowResults:
             if phases:
                 self._lines = _tables(run.directory, phases, self._reused)
         except (OSError, subprocess.SubprocessError, ResultsError) as error:
-            self._lines = [f"no tables of the phases: {error}"]
+            self._lines = [f"cannot make the tables of the phases: {error}"]
         except KeyboardInterrupt:
             # The results are already written: an interrupt here only skips the tables.
             again = f"python -m {__package__} {run.directory}"
-            self._lines = [f"no tables of the phases: interrupted; to make them, run {again}"]
+            self._lines = [f"the tables of the phases were interrupted; to make them, run {again}"]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -117,7 +117,7 @@ def _tables(directory: Path, phases: list[str], reused: Path | None) -> list[str
             said[-1].removeprefix("workflow_results: ") if said else f"exit code {done.returncode}"
         )
         again = f"python -m {__package__} {' '.join(runs)}"
-        return [f"no tables of the phases: {reason}; to try again, run {again}"]
+        return [f"cannot make the tables of the phases: {reason}; to try again, run {again}"]
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415 - msgspec, for few runs
 
     write_whole(directory / TABLES, done.stdout)

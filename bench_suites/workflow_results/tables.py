@@ -21,18 +21,19 @@ SIMULATED = (
     "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 LEGEND = (
-    "`n`: measured cases. `unscored`: refused prompts among them, which count as not solved and are"
-    " in no mean. `infra`: cases without an answer because the infrastructure failed; in no other"
-    " figure. `coverage %`: n / planned cases. In brackets: 95 % interval; cases with the same task"
-    " and tool failures are one cluster. `best reachable`: a perfect model with the same tasks and"
-    " tool failures."
+    "`n`: measured cases. `unscored`: how many of them are refused prompts, which count as not "
+    "solved and are in no mean. `infra`: cases without an answer because the infrastructure "
+    "failed; they are in no other figure. `coverage %`: n / planned cases. In brackets: 95 % "
+    "interval; cases with the same task and tool failures are one cluster. `best reachable`: the "
+    "result of a perfect model with the same tasks and tool failures."
 )
 LEGEND_53 = (
-    "`obeyed`, `repaired`, `neither`: the mean share of the places where the plans differ at which"
-    " the model followed the flawed plan, the sound plan or neither. Only reachable cases count, so"
-    " tool failures have little effect. `substitutes`: cases with another task, since the flaw"
-    " cannot change the repetition's own. `flaw / no flaw`: over the n other cases whose task was"
-    " also measured with the sound plan."
+    "`obeyed`, `repaired`, `neither`: of the places where the two plans differ, the mean share "
+    "at which the model followed the flawed plan, the sound plan, or neither. Only reachable "
+    "cases count, so tool failures have little effect. `substitutes`: cases with another task, "
+    "because the flaw cannot change the plan of the repetition's own task. `flaw / no flaw`: "
+    "the share solved with the flaw and with the sound plan, over the n cases, excluding "
+    "substitutes, whose task was also measured with the sound plan."
 )
 BEST = "best reachable"
 ALL_MODELS = "all models"

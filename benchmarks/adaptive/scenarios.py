@@ -77,7 +77,7 @@ SCENARIOS = (
     _aimed("5 % answered 500", _seats(100, errors=0.05), 100, 400),
     _aimed("a tenth takes 8 times as long", _seats(40, slow=0.1), 40, 160),
     Scenario("two lanes, one quota of 40", _seats(40), 160, n_lanes=2),
-    Scenario("client stands still for 5 s", _seats(40), 160, stall_s=(150.0, 5.0)),
+    Scenario("client is suspended for 5 s", _seats(40), 160, stall_s=(150.0, 5.0)),
     Scenario("queues beyond 8", Provider(knee=8), 64),
     Scenario("queues beyond 64", Provider(knee=64), 512),
     Scenario("ceiling of 40 below 400", _seats(400), 40),

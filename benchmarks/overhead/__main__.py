@@ -43,7 +43,7 @@ lease: the broker alone
 growth: CPU and memory of a case among 3,000 and among 100,000 cases, compared with empty tests; one
 round of about ten minutes
 
-memory: the same for 20,000 cases, with and without workers
+memory: CPU and memory of a case among 20,000, with and without workers
 
 matrix: an uneven pool under the default policy, and with an even split in advance
 
@@ -58,8 +58,8 @@ gate fails
 other clients and the tool in turn.
 """
 _COMPARE = f"""\
-Run another checkout and this one in turn, in K pairs. Print the factor of change of each figure,
-with an interval.
+Run another checkout and this one in turn, in K pairs. Print the factor by which each figure
+changed, with an interval.
 
 The raw client and the runs of empty tests are omitted. Install the same extras in both
 environments. Names: {", ".join(COMPARED)}.

@@ -114,7 +114,7 @@ def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, obj
         type=_count(0),
         action="append",
         metavar="N",
-        help="pytest-xdist's -n; may be repeated (default: the values of the measurement)",
+        help="pytest-xdist's -n; may be repeated (default: depends on NAME)",
     )
     parser.add_argument(
         "--pinned",
@@ -125,13 +125,13 @@ def _add_options(parser: argparse.ArgumentParser, measurements: Mapping[str, obj
         "--runs",
         type=_count(1),
         metavar="K",
-        help="number of rounds, one run of every client in each (default: the measurement's)",
+        help="number of rounds; each runs every client once (default: depends on NAME)",
     )
     parser.add_argument(
         "--cases",
         type=_count(2),
         metavar="N",
-        help="number of cases, for a trial without goals (default: the measurement's)",
+        help="number of cases, for a trial without goals (default: depends on NAME)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round as JSON")
 

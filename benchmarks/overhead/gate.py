@@ -93,7 +93,7 @@ def gate_title(_: Options) -> str:
         f"gate: n = {N_CASES} one-turn cases for each of {len(_MODELS)} models, {_RIGHT:.0%} of"
         " answers right; default rules; answers and latencies differ between runs. Slower:"
         f" latency x {SLOWER:g}. Worse: one model by {WORSE_BY * 100:.0f} points. Expected"
-        f" failures of the rule on the model's solved rate: {stated_power():.3f} if it is worse,"
+        f" failures of the rule on the model's solve rate: {stated_power():.3f} if it is worse,"
         f" {stated_power(0.0):.5f} without a change"
     )
 

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",
         description="Rebuild a run's tables, summary.json and benchmark.json from its journal. "
-        "It sends no requests and grades nothing.",
+        "This sends no requests and grades nothing.",
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     options = parser.parse_args(arguments)

@@ -96,8 +96,8 @@ class CompactionProcess:
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
-                f"process {self.pid} was ended by signal {-code} while it made the tables; it is "
-                "started again"
+                f"process {self.pid} was ended by signal {-code} while it wrote the tables; it is "
+                "being restarted"
             )
             self._start_again()
             summary, code = self._asked(written, lambda: None)

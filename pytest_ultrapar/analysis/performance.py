@@ -206,11 +206,9 @@ just waiting between two turns. Event loops that keep up are 0.2 ms late on aver
 are at least 15 ms late (measured with 3,000 cases of 200 ms on 300 seats and two cores)."""
 
 
-_OF_WORKERS = ": more workers (-n) share its work"
-_OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
-_FEW_CORES = (
-    ": there are too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
-)
+_OF_WORKERS = "; add workers (-n) to share its work"
+_OF_ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
+_FEW_CORES = "; there are too few cores: reduce workers (-n) or grader jobs to leave it more CPU"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:

@@ -203,9 +203,9 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     )
     if password is None and not (is_socket or is_local(address.host) or address.trusted):
         refuse(
-            f"{where}: {address.shown} has no password and is not on this machine: others could "
-            "change limits. Give the server a password and add it to the URL, or add "
-            "?trusted=yes if only hosts can reach it"
+            f"{where}: the server {address.shown} has no password and is not on this machine, so "
+            "others could change limits. Give the server a password and add it to the URL, or "
+            "add ?trusted=yes if only your hosts can reach the server"
         )
     return address
 
@@ -219,10 +219,10 @@ def _parameters(url: SplitResult, where: str) -> dict[str, str]:
     if not _PREFIX.fullmatch(said.get("prefix", "default")):
         raise _refused(where, "has a prefix that is not 1 to 64 letters, digits, '.', '_' or '-'")
     if said.get("trusted", "no") not in {"yes", "no"}:
-        raise _refused(where, "has a value of trusted that is neither yes nor no")
+        raise _refused(where, "sets trusted to something other than yes or no")
     ca_file = said.get("ca_file")
     if ca_file is not None and url.scheme != "rediss":
-        raise _refused(where, "has a ca_file, which only rediss:// uses")
+        raise _refused(where, "has a ca_file, but only rediss:// URLs use it")
     if ca_file is not None and not Path(ca_file).is_file():
         raise _refused(where, "names a ca_file that does not exist or is not a file")
     return said
@@ -279,13 +279,13 @@ def server_facts(
     run_id = server.get("run_id")
     if not run_id:
         refuse(
-            "the server's INFO contains no run_id, and without it lost data cannot be detected: "
-            "use the URL of the server itself, not of a proxy in front of it"
+            "the server's INFO contains no run_id, so lost data cannot be detected: use the URL "
+            "of the server itself, not of a proxy in front of it"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":
         refuse(
-            f"the server has maxmemory-policy {one_line(str(policy))}: it would remove shares of "
-            "limits when its memory is full; set the policy to noeviction"
+            f"the server has maxmemory-policy {one_line(str(policy))}: it deletes hosts' shares "
+            "of limits when its memory is full; set the policy to noeviction"
         )
     return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

@@ -296,7 +296,7 @@ class Claiming:
                 )
             silent_ms = said.silent_ms
             waiting(
-                f'the host "{visible(self.name)}" to be treated as dead',
+                f'the name "{visible(self.name)}" to become free',
                 f": a killed host keeps its name for {SILENT_MS // 1000} s",
             )
             sleep(IDLE_S)
@@ -357,7 +357,7 @@ class Claiming:
         try:
             self._claim_until_over()
         except Exception as error:  # noqa: BLE001 - otherwise the run would wait forever
-            self._lost(f"cases can no longer be claimed: {error!r} (please report it)")
+            self._lost(f"cannot claim cases any more: {error!r} (please report it)")
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
@@ -392,12 +392,12 @@ class Claiming:
             if troubled_since_s is None:
                 self._has_warned = False
             elif self._lasts_too_long(now_s - troubled_since_s, trouble):
-                self._lost(f"{trouble}; the run waited {self.patience_s:g} s for it")
+                self._lost(f"{trouble}; gave up after {self.patience_s:g} s")
                 return
             if said is not None:
                 if said.drained and not self._is_drained:
                     self._is_drained = True
-                    words = "this host is being drained: it finishes its cases in progress and ends"
+                    words = "draining this host: it finishes its cases in progress, then stops"
                     self._troubled(words)
                 is_over = said.is_over or (said.drained and not self._n_open())
                 if is_over and not self._is_over:
@@ -424,7 +424,7 @@ class Claiming:
         """Whether a problem has lasted too long. Report it to the user once, after a short time."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
-            self._troubled(f"{trouble}; nothing is sent meanwhile")
+            self._troubled(f"{trouble}; this host sends no requests until this is resolved")
         return troubled_s > self.patience_s
 
     def _next_call(self) -> ClaimCall:
@@ -517,7 +517,7 @@ class Claiming:
         said = self.server.claim(self.run, call)
         if not isinstance(said, Claimed):
             raise _TakenError(
-                f'run "{self.run}" continues without this host: another host took its name'
+                f'run "{self.run}" continues without this host: another host has taken its name'
             )
         self._checked(said)
         # Report the remaining finished cases before any host gets cases.
@@ -597,8 +597,8 @@ def dead_host_message(name: str, n: int) -> str:
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:
         others = counted(n - 1, "other host")
-        return f"host {name} and {others} have been {silent}; their unfinished cases run elsewhere"
-    return f"host {name} has been {silent}; its unfinished cases run elsewhere"
+        return f"host {name} and {others} have been {silent}; live hosts run their unfinished cases"
+    return f"host {name} has been {silent}; other hosts run its unfinished cases"
 
 
 def _told(status: BrokerStatus) -> str:

@@ -76,6 +76,6 @@ def _trouble(first: _Look, last: _Look) -> str:
     else:
         return ""
     return (
-        f"this host's clock runs {by:.1%} {word} than the cluster server's; limits per second or "
-        f"minute are shared only between clocks that agree within {DRIFT - 1:.0%}"
+        f"this host's clock runs {by:.1%} {word} than the cluster server's, so the host gets no "
+        f"share of limits per second or minute (the clocks must agree within {DRIFT - 1:.0%})"
     )

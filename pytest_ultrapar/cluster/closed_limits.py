@@ -60,8 +60,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
     names = listed(named, _SHOWN)
     yield (
-        f"opened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and no "
-        "host reported may be spent a second time"
+        f"reopened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and "
+        "that no host reported may be spent twice"
     )
 
 

@@ -21,8 +21,8 @@ SUMMARY = (
     "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a daily limit"
 )
 DESCRIPTION = """\
-Show the hosts that share runs and limits through a Redis or Valkey server, and manage them as an
-operator.
+Show the hosts that share runs and limits through a Redis or Valkey server, or manage these hosts,
+runs and limits.
 
     ultrapar cluster status
     ultrapar cluster drain nightly-17 ci-3
@@ -53,7 +53,7 @@ class _Action(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions."""
-    server = "URL of the server, without a password"
+    server = "URL of the server, without a password (default: the variable ULTRAPAR_CLUSTER)"
     parser.add_argument("--cluster", metavar="URL", help=server)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, action in _ACTIONS.items():
@@ -126,7 +126,7 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
         there = ", ".join(names) or "none"
         refuse(f'run {state.name} has no host "{host}"; its hosts are: {there}')
     server.drain(state.name, host)
-    yield visible(f"{host} starts no more cases of run {state.name}")
+    yield visible(f"host {host} starts no more cases of run {state.name}")
 
 
 def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _forget_one(server: ClusterServer, name: str) -> Iterator[str]:
             raise
     _refuse_living(name, hosts)
     server.forget(name)
-    yield visible(f"removed run {name} from the server; the directories of its hosts remain")
+    yield visible(f"removed run {name} from the server; its run directories on the hosts remain")
 
 
 def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
@@ -189,7 +189,7 @@ def _find(server: ClusterServer, name: str) -> RunState:
 def _declare_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help=f"{_RUN} (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--all", action="store_true", help="show every host, not only the first 20")
+    parser.add_argument("--all", action="store_true", help="show all hosts, limits and notices")
 
 
 def _declare_run(parser: argparse.ArgumentParser) -> None:
@@ -199,14 +199,14 @@ def _declare_run(parser: argparse.ArgumentParser) -> None:
 def _declare_drain(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
     parser.add_argument(
-        "host", metavar="HOST", help="one of its hosts, by the name that status shows"
+        "host", metavar="HOST", help="name of a host, as shown by ultrapar cluster status"
     )
 
 
 def _declare_reopen(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
     parser.add_argument(
-        "dir", metavar="DIR", help="the merged run; cases that have no result in it run again"
+        "dir", metavar="DIR", help="the merged run; cases without a result in it run again"
     )
 
 
@@ -214,24 +214,24 @@ _ACTIONS = {
     "status": _Action(
         "show runs with their hosts, and limits with their shares", _declare_status, _status
     ),
-    "drain": _Action("let a host finish its cases in progress, then end", _declare_drain, _drain),
+    "drain": _Action("let a host finish its cases in progress, then stop", _declare_drain, _drain),
     "forget": _Action(
-        "remove the data of a finished run from the server",
+        "remove a run from the server if no host is working on it",
         _declare_run,
         _forget,
-        " The directories of its hosts remain. The record of its spent budget is removed, too.",
+        " Its run directories on the hosts remain. The server also forgets how much the run spent.",
     ),
     "reopen": _Action(
-        "rerun cases that are done but have no result, for example because a disk was lost",
+        "reopen cases that are done but have no result, for example because a disk was lost",
         _declare_reopen,
         _reopen,
-        " Then join the run again.",
+        " To run these cases, join the run again.",
     ),
     "reset-day": _Action(
-        "reopen daily limits and budgets that are closed because the server lost the spent amounts",
+        "reopen daily limits and budgets that are closed because the server lost the amounts spent",
         lambda _: None,
         _reset_day,
-        " They continue with the amounts that are still known. If a host is gone, its last portion"
-        " may be spent twice.",
+        " They continue from the amounts that are still known. If a host is gone, the last part "
+        "that it reserved may be spent twice.",
     ),
 }

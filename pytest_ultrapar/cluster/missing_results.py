@@ -39,7 +39,10 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     try:
         identity = msgspec.json.decode(state.identity, type=RunIdentity)
     except NOT_THAT_JSON:
-        refuse(f"the server's data for run {state.name} was not written by this version")
+        refuse(
+            f"the server's data for run {state.name} is from another version of pytest-ultrapar, "
+            "or from another program"
+        )
     assignment = read_whole(
         directory / _ASSIGNMENT, Assignment, Assignment(), "is not an assignment"
     )

@@ -239,10 +239,10 @@ def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
             f'--ultrapar-cluster-run: the server\'s data for run "{run}" is from another version '
             "or another program; give the run another name"
         )
-    differences = "; ".join(_differences(own, other)) or "a field that this version does not know"
+    differences = "; ".join(_differences(own, other)) or "a setting unknown to this version"
     return ConfigError(
         f'--ultrapar-cluster-run: this host differs from the hosts of run "{run}": {differences}; '
-        "start this host like the others, or give the run another name"
+        "start this host in the same way as the others, or give the run another name"
     )
 
 

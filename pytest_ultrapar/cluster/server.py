@@ -555,11 +555,11 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
     # If the error occurs in a script, it has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
-            f"{where} denies a required permission ({said}); give this user the keys "
-            f"~{address.key_prefix}* and {RULES}"
+            f"{where} denies a required permission ({said}); give this user the ACL "
+            f"rules ~{address.key_prefix}* {RULES}"
         )
     if _TAKES_NO_CALLS.search(str(error)):
-        return NoAnswerError(f"{where} accepts no calls at present: {said}")
+        return NoAnswerError(f"{where} does not accept commands at present: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0, errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
@@ -570,10 +570,10 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
-            f"{where} is a cluster node without the keys {address.key_prefix}*: use the URL of "
-            f"the node that has them ({said})"
+            f"{where} is a Redis Cluster node that does not serve the keys {address.key_prefix}*: "
+            f"use the URL of the node that does ({said})"
         )
-    return ConfigError(f"{where} refused a call: {said}")
+    return ConfigError(f"{where} rejected a command: {said}")
 
 
 def _wrong_certificate(said: str) -> str:
@@ -584,6 +584,6 @@ def _wrong_certificate(said: str) -> str:
     if "mismatch" in said:
         return "its certificate is for another name: in the URL, use the name in the certificate"
     return (
-        "its certificate is not trusted: add the authority's certificate to the URL with "
-        "?ca_file=PATH"
+        "its certificate is not trusted: add ?ca_file=PATH to the URL, with the path of the "
+        "certificate authority's PEM file"
     )

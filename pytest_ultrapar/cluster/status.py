@@ -98,7 +98,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
         status: The state of the server.
         everything: Whether to show all lines, however many hosts there are.
     """
-    forgets = ", appendonly no: if killed, it forgets its runs" if status.forgets else ""
+    forgets = ", appendonly no: loses its runs if it is killed" if status.forgets else ""
     n_runs = len(status.runs) + len(status.unreadable)
     yield f"{status.server}: {status.software}{forgets}; {counted(n_runs, 'run')}"
     for name, said in status.unreadable:
@@ -123,7 +123,7 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
         parts += [rate(run.per_min / 60), f"about {duration(run.left_s)} left"]
     yield f"  {', '.join(parts)}"
     if not run.hosts:
-        over = "it is over" if run.n_done >= run.n_cases else "join it to finish the rest"
+        over = "the run is over" if run.n_done >= run.n_cases else "join the run to finish it"
         yield f"  no hosts: {over}"
         return
     hosts = sorted(run.hosts, key=_most_important)
@@ -169,7 +169,7 @@ def _ledger_lines(ledger: LedgerView, *, everything: bool) -> Iterator[str]:
     rows = [row for row in ledger.rows if row.shares or row.closed_s or row.awaits]
     if rows:
         yield ""
-        yield f"limits, and the hosts that have them ({ledger.n_hosts:,} alive)"
+        yield f"limits, and each host's share ({ledger.n_hosts:,} hosts alive)"
     kept = rows if everything else rows[:MOST_ROWS]
     for row in kept:
         yield f"  {_row_text(row, everything=everything)}"
@@ -177,7 +177,7 @@ def _ledger_lines(ledger: LedgerView, *, everything: bool) -> Iterator[str]:
     news = ledger.news if everything else ledger.news[:MOST_NEWS]
     if news:
         yield ""
-        yield "removed and paused"
+        yield "removed and paused lanes"
     for one in news:
         yield f"  {_news_text(one)}"
     yield from _more(ledger.news, news, "notice")
@@ -190,8 +190,8 @@ def _row_text(row: RowView, *, everything: bool) -> str:
         text += f"closed for another {duration(row.closed_s)}, because the server restarted; "
     elif row.awaits:
         text += (
-            "closed, because the server lost the spent amount and hosts that knew it are gone "
-            "(ultrapar cluster reset-day reopens the limit with the known amount); "
+            "closed: the server lost count of what was spent, and some hosts are gone (to continue "
+            "from the amount still known, run ultrapar cluster reset-day); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
@@ -199,7 +199,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
         have, want = sum(share.out for share in rest), sum(share.wanted for share in rest)
         wants = f" (want {_units(row, want)})" if want > have else ""
         parts.append(f"{counted(len(rest), 'more host')} {_units(row, have)}{wants}")
-    text += ", ".join(parts) or "no host has any"
+    text += ", ".join(parts) or "no host has a share"
     if row.spent:
         text += f"; {_units(row, row.spent)} spent"
     return text
@@ -220,11 +220,11 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, its units become available soon")
+        parts.append("gone, its share becomes free soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:
-        parts.append(f"returns {_units(row, share.held - share.granted)}")
+        parts.append(f"is returning {_units(row, share.held - share.granted)}")
     if share.coming:
         parts.append(f"{_units(row, share.coming)} on the way")
     # The host waits for the units that it wants beyond its target.

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 UNTIMED = "no selected case was timed"
 UNGRADED = "no selected case was graded"
-UNRATED = "the selected cases were graded by scores alone"
+UNRATED = "the selected cases have no solve rate: they were graded by scores alone"
 
 
 class Figure(NamedTuple):
@@ -164,7 +164,7 @@ def missing(metric: str) -> str:
     """Return the message to show if no row has a number for a metric."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
-    return f"no selected graded case has {metric}"
+    return f"none of the selected graded cases has {metric}"
 
 
 def _quantile_of(rule: Rule, durations: Sequence[float]) -> tuple[float, Interval]:
@@ -194,8 +194,9 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws new random values. In that case"
-    " only pass@k and pass^k with k up to half of the repetitions have an interval"
+    "no interval: the suite's mark says that each repetition draws new random values. In such a "
+    "suite, only pass@k and pass^k can have an interval, and only if k is at most half the number "
+    "of repetitions"
 )
 
 
@@ -247,14 +248,14 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     speeds = run.speeds
     if speeds is None and rule.filters:
         raise NoFigureError(
-            f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
+            f"{run.directory} has no {BENCHMARK_FILE} with speed-ups by model and suite"
         )
     whole = part_speed(None, None, run.summary.statistics)
     part = whole if speeds is None else speeds.part(dict(rule.filters))
     if part is None:
         raise NoFigureError(UNTIMED)
     if speeds is not None and part.basis != speeds.basis:
-        raise NoFigureError("no selected case ran serially, so its speed-up was not measured")
+        raise NoFigureError("no selected case ran serially, so the speed-up was not measured")
     found = part.speedup_interval
     mode = run.manifest.mode if speeds is None else speeds.mode
     if mode == part.over or found is not None:
@@ -263,8 +264,8 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:
         few, where = part.n_serial, "in the serial sample"
-    cases = f"{counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
-    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file does not contain it"
+    cases = f"only {counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
+    why = f"{cases} (needs {LEAST_CASES})" if few < LEAST_CASES else "the benchmark file lacks it"
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
@@ -311,7 +312,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
     if metric in {"efficiency", "speedup", COVERAGE} or metric.startswith(FIGURE):
         return _counted(rule, pairing)
     if metric == "cost" and pairing.base.manifest.currency != pairing.new.manifest.currency:
-        raise NoFigureError("the two runs have prices in different currencies")
+        raise NoFigureError("the prices of the two runs are in different currencies")
     if metric == "changed":
         return _changed(rule, pairs)
     if metric == "solved_rate":
@@ -437,8 +438,8 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
-            "their speeds cannot be compared. Give both runs the same cases, repetitions and "
-            "--ultrapar-baseline, or use the metric service, which pairs the common cases"
+            "their speeds cannot be compared. Run both with the same cases, repetitions and "
+            "--ultrapar-baseline, or use the metric service, which compares common cases"
         )
 
 
@@ -508,16 +509,16 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: the time without waits for limits, as a geometric mean; its change is the "
-    "geometric mean of the ratios of each case's two times"
+    "service: the geometric mean of the cases' times without waits for limits; its change is the "
+    "geometric mean of new time / baseline time over all cases"
 )
 CELL_FIGURES = (
     "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"
     " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
-    "at_most": "its own service times added up, so it is an upper bound",
-    "estimated": "serial times estimated from its own service times, usually too high",
+    "at_most": "the sum of its own service times, so it is an upper bound",
+    "estimated": "serial times estimated from its own service times, so it is usually too high",
     "sampled": "its serial sample",
     "full": "a {over} run of the same cases",
 }
@@ -536,8 +537,8 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
             yield f"the speed-up of {name} is based on {times}"
     if {*BY_OWN_TIMES} & {*bases.values()}:
         yield (
-            "a speed-up that was not measured does not show a regression: it rises when the "
-            "provider gets slower; use throughput and service"
+            "a speed-up that was not measured cannot reveal a regression, because it rises when "
+            "the provider gets slower; use throughput and service instead"
         )
 
 
@@ -548,7 +549,7 @@ def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
         runs: The runs, by the names that the sentences use.
     """
     return [
-        f"the client, not the pool, limited {name}: {run.summary.client_bound}"
+        f"the client, not the pool, limited the speed of {name}: {run.summary.client_bound}"
         for name, run in runs.items()
         if run.summary.client_bound
     ]

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 
 ALIKE = (
-    "every case has the same figure in both runs, so there is no change; the interval shows how"
-    " large the change of other cases could be"
+    "every case has the same figure in both runs, so there is no change; the interval shows how "
+    "much other cases could change"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 """The result of one rule. `FAIL` and `no figure` make the run fail."""
@@ -232,7 +232,7 @@ def check_repetitions(
             continue
         own, where = selected(rule, cases), "the run has"
         if rule.needs_baseline:
-            own, where = own & theirs, "the run and its baseline have in common"
+            own, where = own & theirs, "the run and its baseline share only"
         n = n_repetitions(cells_of(case for case in cases if case.case_id in own).values())
         if own and k > n:
             refuse(
@@ -308,12 +308,12 @@ def _notes(
     judged: Sequence[Judged],
 ) -> tuple[str, ...]:
     notes = (
-        [f"rules checked on the bench's run in mode {run.manifest.mode}"]
+        [f"the rules were checked on the bench's run in mode {run.manifest.mode}"]
         if run.bench is not None
         else []
     )
     if any(each.rule.confidence != CONFIDENCE for each in judged):
-        notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
+        notes.append("the intervals of all models' solve rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
         notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):

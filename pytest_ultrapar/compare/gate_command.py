@@ -32,8 +32,8 @@ fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
 
-If RUN is a bench, the gate checks its run in mode ultra, or otherwise in mode phase or rotate.
-To check another mode, pass its run (.ultrapar/bench-1/phase).
+If RUN is a bench, the gate checks the bench's run in one mode: ultra if it is there, otherwise
+phase, otherwise rotate. To check another mode, pass its run (.ultrapar/bench-1/phase).
 
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
@@ -54,20 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, specified in the same way"
+        "--baseline", metavar="RUN", help="the run to compare with, specified like RUN"
     )
     parser.add_argument(
         "--rule",
         action="append",
         default=[],
         metavar="RULE",
-        help="a rule, see above; may be repeated (default: see above)",
+        help="a rule in the form described above; may be repeated (default: the rules named above)",
     )
     parser.add_argument(
         "--undecided",
         choices=Options.gate_undecided.choices,
         default=Options.gate_undecided.default,
-        help="whether a run passes if a rule is undecided and no rule fails (default: pass)",
+        help="whether undecided rules pass or fail (default: pass)",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the table as GitHub-flavoured Markdown"

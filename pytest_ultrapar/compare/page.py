@@ -99,7 +99,7 @@ def _points(look: ComparedFigure) -> str:
 def _outcome(look: ComparedFigure | None) -> str:
     """Return the headline. If cases were graded only by scores, the runs may share no figure."""
     if look is None:
-        return "no figure in both runs"
+        return "no common figure"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
@@ -123,8 +123,9 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change in the solved rate in percentage points, with its 95 % interval, for all models"
-            f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
+            "Change in the solve rate in percentage points, with its 95 % interval, over all "
+            f"models. Each interval holds for its own row only. Shown: {len(rows)} of "
+            f"{len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []
@@ -166,5 +167,5 @@ def _tiles(look: ComparedFigure | None, flips: Sequence[Flip]) -> Iterator[Tile]
         for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)) if is_rate else ():
             yield Tile(turn, f"{n:,}", f"{look.n:,} graded in both", "results: outcome")
     n_apart = sum(TURNS[flip.turn] not in {LOST, GAINED} for flip in flips)
-    note = "infra, error or skipped in the other"
+    note = "infra, error or skipped in the other run"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")

@@ -75,9 +75,7 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
         ConfigError: They are the same run, or are in the same directory.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
-        refuse(
-            f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
-        )
+        refuse(f"{base.directory} and {new.directory} are the same run; compare two different runs")
 
 
 def refuse_nothing_common(
@@ -107,7 +105,7 @@ def refuse_nothing_common(
         was, is_now = (listed(sorted(each), _MOST_NAMED) for each in (suites, own))
         why = f"the suite was {was} and is {is_now}"
     else:
-        why = "models, tests or parameters are not the same"
+        why = "the models, tests or parameters differ"
     refuse(f"{what} has no case in common with {base.directory}: {why}")
 
 
@@ -162,8 +160,8 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
         if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
             yield (
-                f"{word} contains only cases that ended {ends[0]} in an earlier run: compared "
-                "with that run, its figures differ for this reason alone"
+                f"{word} contains only cases that ended {ends[0]} in an earlier run: this alone "
+                "makes its figures differ from that run's"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
             yield f"{word} used --lf, which selects cases that failed before"
@@ -205,7 +203,7 @@ def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Ite
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
-        yield f"{said}: the same case may send a different prompt"
+        yield f"{said}, so the same case may send a different prompt"
     yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
@@ -256,7 +254,7 @@ def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     )
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
-        yield f"{files} of the suite: {listed(names)}: the same case may send a different prompt"
+        yield f"{files} of the suite: {listed(names)}; the same case may send a different prompt"
 
 
 def _numbers(limit: Limit) -> str:

@@ -62,7 +62,7 @@ _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new on
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
-    "undecided": "whether the answers are the same is undecided",
+    "undecided": "it is undecided whether the answers are the same",
 }
 
 
@@ -150,7 +150,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         if changes:
             measured = "; ".join(changes)
             slowed = "; ".join(client_notes({"the baseline": base, name: pairing.new}))
-            undecided = f"undecided, since {slowed}; measured: " if slowed else ""
+            undecided = f"undecided, because {slowed}; measured: " if slowed else ""
             notes.append(f"{prefix}speed: {undecided}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
         of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
@@ -235,15 +235,15 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals account only for the choice of cases; another machine or day may change "
-        "speeds more",
+        "intervals reflect only which cases were chosen; another machine or another day may "
+        "change the speed by more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
             share = comparison.pairing.timed_share
             notes.append(
-                f"{name}: throughput is not compared, since only {share * 100:.0f} % of the"
-                " timed cases are in both runs"
+                f"{name}: throughput is not compared, because only {share * 100:.0f} % of the "
+                "timed cases are in both runs"
             )
         elif not comparison.pairing.same_timed:
             notes.append(f"{name}: throughput and makespan cover only the common cases")
@@ -266,10 +266,10 @@ def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -
     if any(repetitions_of(look.figure) is not None for look in looks):
         notes.append(CELL_FIGURES)
     notes.append(
-        "p: exact McNemar test of the cases solved in only one run. Each interval holds for its row"
-        " alone; the verdict at the top holds for all rows together. It ignores small changes: up"
-        f" to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for a"
-        f" score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
+        "p: exact McNemar test of the cases solved in only one run. Each interval holds for its "
+        "row alone; the verdict at the top holds for all rows together. It ignores small changes: "
+        f"up to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for "
+        f"a score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
@@ -295,8 +295,8 @@ def _cells(comparison: Comparison) -> Section:
         notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
-            f"{counted(len(others), 'more cell')} changed within chance; the least likely: "
-            f"{_words(others[0])}"
+            f"{counted(len(others), 'more cell')} changed no more than chance explains; the least "
+            f"likely change: {_words(others[0])}"
         )
     notes.append(
         f"{counted(comparison.n_cells, 'cell')} by {', '.join(by)}. p: exact McNemar test,"
@@ -355,9 +355,9 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so the result may be chance. n to "
-            "decide: about how many cases a decision needs, if the figure stays the same. It is "
-            "- if the figure equals the bound, or if a million cases would not be enough"
+            "undecided: the interval contains the bound, so the difference may be due to chance. "
+            "n to decide: about how many cases a decision needs if the figure stays the same. It "
+            "is - if the figure equals the bound or a million cases are not enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(

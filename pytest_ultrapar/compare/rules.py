@@ -93,7 +93,7 @@ METRICS = (
     Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
     *(
         Metric(
-            name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
+            name, "seconds", f"{share * 100:.0f}th percentile of the episode time", of_speed=True
         )
         for name, share in QUANTILES.items()
     ),
@@ -101,7 +101,7 @@ METRICS = (
         "service",
         "seconds",
         "mean time of an episode without its waits for limits; a relative change is the "
-        "geometric mean of the ratios of each case's two times",
+        "geometric mean of new time / baseline time over the common cases",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
@@ -111,7 +111,7 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "baseline's cases that the run also has / baseline's cases, both excluding skipped ones",
+        "share of the baseline cases that are also in the run; a skipped case is not in its run",
         filters=(),
         paired=True,
         estimated=False,
@@ -120,15 +120,15 @@ METRICS = (
     Metric(
         f"{PASS_AT}K",
         "share",
-        "cells (a test with its parameters and model) with at least one solved case in K "
-        "repetitions: mean over cells with at least K graded repetitions, such as pass@3",
+        "probability that at least one of K repetitions is solved, such as pass@3: mean over "
+        "cells (a test with its parameters and model) with K graded repetitions or more",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but all K repetitions are solved, such as pass^3"),
     Metric(
         MAJORITY,
         "share",
-        "cells with more than half of the graded repetitions solved / cells with more than half of"
-        " the repetitions graded",
+        "share of cells in which more than half of the graded repetitions are solved; it excludes "
+        "cells in which half of the repetitions or fewer were graded",
     ),
     Metric(f"{SCORE}NAME", "number", "mean of one of the suite's scores over graded cases"),
     Metric(
@@ -137,11 +137,11 @@ METRICS = (
         "a figure that the suite computes from all rows (pytest_ultrapar_figures)",
         filters=(),
     ),
-    Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
+    Metric("changed", "share", "share of cases whose outcome changed", paired=True),
     Metric(
         SAME_ANSWERS,
         "none",
-        "solved rate and scores equal the baseline's, for all models together and for each",
+        "solve rate and scores equal the baseline's, for all models together and for each model",
         paired=True,
         estimated=False,
     ),
@@ -167,7 +167,7 @@ Form = Literal["absolute", "difference", "relative", "none"]
 or that difference as a percentage. `none` means that there is no bound."""
 GRAMMAR = """\
 A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
-rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
+rule, because [, > and < are special in the shell. The form of the bound says what is compared:
 
     solved_rate>=0.7             without a sign: the run's own figure
     score.workflow>=-0.05        with a sign: the difference from the baseline's figure
@@ -180,7 +180,7 @@ Two more forms:
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
-A case must match all filters of a rule. Write values as tables show them; patterns do not work.
+A case must match all filters of a rule. Write values as tables show them, without wildcards.
 Metrics of the whole run take no filter. speedup takes only model and suite.
 For repetitions of a cell: pass@3>=0.8 (at least one of 3 is solved), pass^3>=0.5 (all 3),
 majority>=0.7 (more than half). Each is a mean over cells. Instead of 3, write any number of
@@ -295,7 +295,7 @@ def parse_rule(text: str) -> Rule:
     metric = find_metric(name)
     if metric is None and name.startswith((PASS_AT, PASS_ALL)):
         form = name[: len(PASS_AT)]
-        refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
+        refuse(plain, f"after {form}, write the number of repetitions (1 or more), as in {form}3")
     if metric is None:
         refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:
@@ -348,7 +348,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
     if (unit == "%" or found["sign"]) and metric.paired:
-        refuse(rule, f"{metric.name} already compares both runs; {_wanted(metric)}")
+        refuse(rule, f"{metric.name} compares both runs: omit the sign and %; {_wanted(metric)}")
     if unit == "%" and not found["sign"]:
         plain = text.strip()
         refuse(
@@ -367,8 +367,8 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
 
 
 def _wanted(metric: Metric) -> str:
-    return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
-        "" if metric.paired else ", with + or - as a difference from the baseline"
+    return f"write the bound of {metric.name} as {_UNITS[metric.unit].example}" + (
+        "" if metric.paired else "; with + or -, it is a difference from the baseline"
     )
 
 
@@ -458,7 +458,7 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
     values = dict.fromkeys(case.value_of(name) for case in cases)
     if text in values:
         return ""
-    pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
+    pattern = " (filters take no wildcards)" if set(text) & set("*?") else ""
     return f"no case has {name} {text!r}{pattern}{_nearest(text, [*filter(None, values)])}"
 
 

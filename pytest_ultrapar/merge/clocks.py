@@ -103,7 +103,7 @@ class ServerClock:
         self._hosts = [_HostClock(stamps or ()) for stamps in hosts]
         known = [own for own, stamps in zip(self._hosts, hosts, strict=True) if stamps is not None]
         n_without = sum(not one.points for one in known)
-        self.lacks = "" if known else "no host sent anything"
+        self.lacks = "" if known else "no host sent a request"
         if n_without:
             self.lacks = f"{n_without} of {len(known)} hosts did not record the server's time"
         self.error_s = sum(sorted((host.error_s for host in known), reverse=True)[:2])

@@ -20,7 +20,7 @@ SUMMARY = "make one run from its parts: shards, or the hosts of a cluster run"
 DESCRIPTION = """\
 Make one run directory from several. The parts are the shards K/N of a suite, the hosts of a
 cluster run, or runs of the same suite, seed and pool with different cases. They may have been
-resumed, interrupted or damaged, and stay unchanged. The merged run gets tables, a report and an
+resumed, interrupted or damaged; they are not changed. The merged run gets tables, a report and an
 HTML report like any run, and works with ultrapar show, report, compare and gate. If a case has a
 result in several parts, only one counts: a measured result takes precedence over infra, and
 otherwise the first result counts.
@@ -29,7 +29,7 @@ otherwise the first result counts.
     ultrapar merge run-a run-b run-c --out whole && ultrapar gate whole --rule 'solved_rate>=0.7'
 
 Exit code 1: a shard is missing, a planned case never ran or was not graded, or coverage is too low.
-Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unusable. Otherwise, 0.
+Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unusable. Otherwise: 0.
 """
 _MOST_OF_A_PAGE = 100_000
 """The maximum number of cases for which an HTML report is written. For 100,000 cases, a report took
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_differences=arguments.allow_differences,
     )
     for name in made.left_out:
-        sys.stdout.write(f"{visible(name)} is left out: it was merged from runs that you named\n")
+        sys.stdout.write(f"{visible(name)} is left out: it was merged from runs that you passed\n")
     has_page = _write_page(made)
     lines = brief_lines(
         made.summary,
@@ -124,8 +124,8 @@ def _without_result(made: MergedRun) -> Iterator[str]:
     if run is None or not n:
         return
     yield (
-        f"no result for {counted(n, 'case')} of run {visible(run)}: join the run to finish open "
-        "cases; if a host lost a finished case, reopen it first: "
+        f"no result for {counted(n, 'case')} of run {visible(run)}. To finish them, join the run "
+        "again. If a host lost the result of a finished case, reopen the case first: "
         f"ultrapar cluster reopen {visible(run)} {visible(str(made.directory))}"
     )
     named = made.summary.never_ran[:_MOST_NAMED]
@@ -143,7 +143,7 @@ def _write_page(made: MergedRun) -> bool:
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:
-        sys.stdout.write(f"no HTML report for {n:,} cases: to write one, use ultrapar report\n")
+        sys.stdout.write(f"no HTML report for {n:,} cases; to write one, run ultrapar report\n")
         return False
     try:
         write_page(made.directory, made.directory / PAGE)

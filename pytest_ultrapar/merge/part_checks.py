@@ -84,8 +84,8 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         run_id = part.manifest.run_id
         if run_id in known:
             where = known[run_id]
-            twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-            refuse(f"the run {run_id} is named {twice}; pass each run once")
+            twice = "twice" if where == part.name else f"as {where} and as {part.name}"
+            refuse(f"the run {run_id} was passed {twice}; pass each run once")
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])
@@ -178,7 +178,7 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("list of models", lambda one: ", ".join(sorted(one.models))),
     ("kind of the answers", lambda one: "simulated" if one.simulated else "real"),
     ("currency of the prices", lambda one: one.currency if one.prices else None),
-    ("record of conversations", lambda one: one.record),
+    ("value of --ultrapar-record", lambda one: one.record),
     ("format of the tables", lambda one: one.storage_format),
     ("replayed run", lambda one: one.replayed or "none"),
     ("reused run", lambda one: one.reused or "none"),

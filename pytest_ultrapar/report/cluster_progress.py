@@ -127,10 +127,10 @@ def joined_words(
         own = " has no share yet"
     elif shares:
         words = share_words(shares, limits)
-        own = f"'s {words}" if words else ""
+        own = f": {words}" if words else ""
     elif limits:
         own = " gets its share in a few seconds"
-    return [*lines, f"limits cover all hosts together; this host{own}"] if own else lines
+    return [*lines, f"limits apply to all hosts together; this host{own}"] if own else lines
 
 
 def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
@@ -156,17 +156,17 @@ def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[La
     if status.trouble:
         return f"waits: {status.trouble:.{_LONGEST}}"
     if whole.hears_first:
-        return "waits: the server lost the run and first collects the state of all hosts"
+        return "waits: the server lost the run's data and is collecting it from all hosts again"
     if status.in_flight:
         return ""
     if whole.drained:
-        return "drained: it starts no more cases"
+        return "drained: this host starts no more cases"
     if whole.n_done >= whole.n_cases:
         return ""
     if _has_begun_all(whole, status):
-        return f"waits: no case left to start, {whole.n_open:,} in progress on other hosts"
+        return f"waits: no cases are left to start, {whole.n_open:,} are in progress on other hosts"
     if not status.shares:
-        return "waits: its first share of the limits" if status.room is not None else ""
+        return "waits: this host has no share of the limits yet" if status.room is not None else ""
     return _waits_for_share(whole, status, lanes)
 
 
@@ -194,17 +194,17 @@ def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
 def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """Name the limit of which this host has no share, if this stops all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
-        return f"waits: {closed} until ultrapar cluster reset-day"
+        return f"waits: {closed} until you run ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
     if not barring:
         return ""
     names = [f"{one.limit}'s {one.word} = {_number(one.whole)}" for one in barring]
     n_more = len(names) - 1
     if all(one.coming > 0 for one in barring):
-        return f"waits: its share of {names[0]} is on its way"
+        return f"waits: this host's share of {names[0]} is on its way"
     if n_more:
-        return f"waits: other hosts have {names[0]} and {counted(n_more, 'more limit')}"
-    return f"waits: other hosts have {names[0]}"
+        return f"waits: other hosts have all of {names[0]} and {counted(n_more, 'more limit')}"
+    return f"waits: other hosts have all of {names[0]}"
 
 
 def _barring(

@@ -44,8 +44,8 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (
-            f"{cases} had a result in more than one part: the first measurement counts, or the"
-            " first infra if no part measured it; requests and costs are summed over all parts"
+            f"{cases} had a result in more than one part: the first measurement counts, or the "
+            "first infra if no part measured the case; requests and costs include all parts"
         )
     resumed = [one for one in merged.parts if one.resumed]
     if resumed:
@@ -55,19 +55,19 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.clock_error_s is not None:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
-            f"the hosts' clocks were compared with the server's to within {error_ms} ms: limits"
-            " are checked over all hosts, and an excess below this error is ignored"
+            f"the hosts' clocks were compared with the server's (error: at most {error_ms} ms): "
+            "limits are checked over all hosts, and an excess below the error is ignored"
         )
     if merged.not_compared:
         yield (
-            "the hosts' clocks could not be compared with the server's:"
-            f" {visible(merged.not_compared)}; limits are checked for each host alone, and over"
-            " all hosts only as exactly as the clocks agree"
+            "the hosts' clocks could not be compared with the server's: "
+            f"{visible(merged.not_compared)}; limits are checked for each host alone. Over all "
+            "hosts, the check may be off by as much as the clocks differ"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
         yield (
-            f"times come from {merged.n_clocks} clocks that were not compared: the makespan and the"
-            " use of limits are no more exact than the agreement of these clocks"
+            f"times come from {merged.n_clocks} clocks that were not compared: the makespan and "
+            "the use of limits may be off by as much as these clocks differ"
         )
 
 

@@ -92,14 +92,14 @@ def plan_lines(
 
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
-        "case": "from the same case in an earlier run",
-        "test": "from a case of the same test and model in that run",
-        "suite": "from a case of another test of the same suite and model in that run",
-        "model": "from a case of the same model in another suite of that run",
-        "hint": "from the pool's latencies and the suite's turns, not measured",
+        "case": "the same case in the earlier run",
+        "test": "a case of the same test and model in the earlier run",
+        "suite": "a case of another test of the same suite and model in the earlier run",
+        "model": "a case of the same model in another suite of the earlier run",
+        "hint": "the pool's latencies and the suite's turns, not measured",
     }
     for basis, n in plan.bases.items():
-        yield f"{counted(n, 'case')} {words[basis]}"
+        yield f"{words[basis]} (for {counted(n, 'case')})"
 
 
 def _sums(plan: RunPlan, width: int) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
     yield from _without_price(plan)
     yield (
         "from ... to: covers 95 % of new runs, given the spread of a test's cases with one model "
-        f"in the earlier run; unmeasured values may be off by a factor of {ASSUMED_WITHIN:g}"
+        f"in the earlier run; unmeasured values may be wrong by a factor of {ASSUMED_WITHIN:g}"
     )
 
 
@@ -143,18 +143,18 @@ def short_of_money(plan: RunPlan) -> Iterator[str]:
     amount = plan.cost.value if is_short else plan.cost.high
     cost = money(amount, plan.currency)
     yield (
-        f"the run {'is expected to' if is_short else 'may'} cost {cost}, and the budget of pool is "
-        f"{money(plan.budget, plan.currency)}: cases that exceed the budget end as infra; raise "
-        f"--ultrapar-budget to {money(max(amount, plan.cost.high), plan.currency)} or more"
+        f"the run {'is expected to' if is_short else 'may'} cost {cost}, but the budget of pool "
+        f"is {money(plan.budget, plan.currency)}: cases that exceed the budget end as infra; "
+        f"raise --ultrapar-budget to {money(max(amount, plan.cost.high), plan.currency)} or more"
     )
 
 
 def _without_price(plan: RunPlan) -> Iterator[str]:
     models_of = by_key((fields, model) for model, fields in plan.unpriced.items())
-    cost = "cost excludes" if plan.cost is not None else "cost unknown for"
+    cost = "the cost excludes" if plan.cost is not None else "the cost is unknown for"
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
-        yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
+        yield f"{cost} {', '.join(models)}, which {have} no {' and no '.join(fields)} in the pool"
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
@@ -203,10 +203,12 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
                 first = one.limits[0]
-                other = f"; binding limit: {binding(one.limits)}, {duration(first.alone_s)}"
+                other = (
+                    f"; binding limit: {binding(one.limits)}, which needs {duration(first.alone_s)}"
+                )
                 other = "" if first.level == "key" else other
                 yield (
-                    f"  binding key: {binding(on_keys)}, time alone "
+                    f"  binding key: {binding(on_keys)}, which alone needs "
                     f"{duration(on_keys[0].alone_s)}{other}"
                 )
 
@@ -248,8 +250,8 @@ def _bound_by(plan: RunPlan) -> str:
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:
         by_limit = bool(plan.bound.prices)
-        return f"by {plan.bound.binding}" if by_limit else "set by the longest episode"
-    return f"by {first.name}" + (f" and {len(alike) - 1} like it" if len(alike) > 1 else "")
+        return f"set by {plan.bound.binding}" if by_limit else "set by the longest episode"
+    return f"set by {first.name}" + (f" and {len(alike) - 1} like it" if len(alike) > 1 else "")
 
 
 def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:

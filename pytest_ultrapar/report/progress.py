@@ -106,7 +106,7 @@ def awaited(status: BrokerStatus) -> str:
         return f"waiting: {said[0]}{more}"
     n = 0 if status.in_flight or status.waiting else status.trying
     verb = "waits" if n == 1 else "wait"
-    return f"{counted(n, 'case')} {verb} after refusals or failures" if n else ""
+    return f"{counted(n, 'case')} {verb} for a retry after refusals or failures" if n else ""
 
 
 def observe_whole(

@@ -91,7 +91,7 @@ def markdown_within(sections: Iterable[Section], most_bytes: int) -> str:
         parts.append(text)
         room -= len(text.encode()) + 1
     if left_out:
-        parts.append(f"Left out, too large: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}")
+        parts.append(f"Too large to show: {_plain(', '.join(left_out))[: _SIZE_OF_A_NOTE // 8]}")
     return "\n".join(parts)
 
 
@@ -108,7 +108,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
     n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
         hidden = ((len(section.rows) - n_rows, "rows"), (len(section.notes) - n_notes, "sentences"))
-        more = [f"{n:,} more {what} left out, too large" for n, what in hidden if n]
+        more = [f"{n:,} more {what} omitted to save space" for n, what in hidden if n]
         notes = (*(_cut(note, _LONGEST_NOTE) for note in section.notes[:n_notes]), *more)
         shown = replace(section, rows=section.rows[:n_rows], notes=notes)
         text = "".join(f"{line}\n" for line in _markdown(shown))

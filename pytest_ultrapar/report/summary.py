@@ -65,9 +65,9 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from _first([*map(_estimate_line, shown)], "on estimated limits; see table `limits`")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
-            f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after"
-            " refusals at the declared rate; they may arrive closer together than they leave, or"
-            " the provider may count in shorter periods"
+            f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % further apart, "
+            "because some were refused at the declared rate. They may arrive closer together than "
+            "they were sent, or the provider may count shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -75,15 +75,15 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             both = dict.fromkeys(instances), fields
             where, what = (listed([*names], _MOST_NAMES) for names in both)
             yield visible(
-                f"answers of {where} have fields of unexpected types, which were ignored: {what}"
+                f"answers from {where} had fields of unexpected types, which were ignored: {what}"
             )
     unheard = {
         lane.lane.rpartition("/")[0]: None for lane in lanes if lane.is_unheard and lane.granted
     }
     if unheard:
         yield (
-            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: it returned"
-            " no known metric; the run knows the metrics of vLLM, SGLang, TGI and llama.cpp"
+            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: it "
+            "returned no known metric (of vLLM, SGLang, TGI or llama.cpp)"
         )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
@@ -93,8 +93,8 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
-            f"missing from the tables, and possibly billed: {counted(n_lost, 'request')} of workers"
-            " that died or hung"
+            f"missing from the tables, but possibly billed: {counted(n_lost, 'request')} of "
+            "workers that died or hung"
         )
 
 
@@ -110,7 +110,7 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
     found = ", ".join(fields)
     cuts = f"refusals lowered the limit of {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(f"{cuts} below its declared value; {_allowed(estimate, found)}")
+        return visible(f"{cuts}, to below its declared value; {_allowed(estimate, found)}")
     if not found:
         return visible(f"limit of {estimate.limit} not reached: at most {estimate.peak} in flight")
     said = f"estimated limit of {estimate.limit}: {found}"
@@ -124,8 +124,8 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
     if not found:
         return "too few requests were answered to estimate what the provider allows"
     return (
-        f"the provider seems to allow {found}: declare that, or let the run estimate it from the"
-        " start (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare this, or let the run estimate it from the "
+        "start (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -170,11 +170,11 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
     if n_pauses:
         paused_s = sum(lane.paused_s.get("rate", 0.0) for lane in lanes)
-        yield f"paused {_times(n_pauses)}, {duration(paused_s)} in total"
+        yield f"paused {_times(n_pauses)}, for {duration(paused_s)} in total"
     n_opened = sum(lane.n_opened for lane in lanes)
     if n_opened:
         paused_s = sum(lane.paused_s.get("breaker", 0.0) for lane in lanes)
-        yield f"circuit breaker opened {_times(n_opened)}, {duration(paused_s)} in total"
+        yield f"circuit breaker opened {_times(n_opened)}, for {duration(paused_s)} in total"
 
 
 def _failures(lanes: Sequence[LaneStatus]) -> Counter[str]:
@@ -195,7 +195,7 @@ _MOST_WAITS = 3
 _MOST_STALLS = 3
 _WAITS = {
     "pause": "paused lanes",
-    "home": "home workers of lanes",
+    "home": "lanes kept for their home workers",
     "group": "other cases of their group",
     "budget": "the budget",
     "retry budget": "the retry budget",
@@ -228,12 +228,12 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' at these answer times, and {longer}'}"
+            f"{longer and f' at these response times, and {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
-        limits = f"limits of {visible(', '.join(providers))}" if providers else "limits"
-        yield f"no lower bound: {limits} were estimated"
+        limits = f"the limits of {visible(', '.join(providers))}" if providers else "limits"
+        yield f"no lower bound, because {limits} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
         yield from _whole(summary, summary.statistics.makespan_s)
     if several and summary.attribution is not None:
@@ -313,7 +313,7 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
         for name, seconds in sorted(waited_s.items(), key=lambda one: -one[1])[:_MOST_WAITS]
         if seconds >= _LEAST_WAIT_S
     ]
-    return f"requests waited longest, in total, for {', '.join(longest)}" if longest else ""
+    return f"in total, requests waited longest for {', '.join(longest)}" if longest else ""
 
 
 def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
@@ -387,19 +387,19 @@ SIMULATED = (
     "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 _LEGEND = (
-    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson"
-    " interval of the solved share. Dependent cases count as one cluster: the repetitions of a"
-    " cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the"
-    " mean over the cases with that score, and its 95 % interval. The row `all` has no interval,"
-    " because its cases may share tasks"
+    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson "
+    "interval of the solve rate. Dependent cases count as one cluster: the repetitions of a "
+    "cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the "
+    "mean over the cases with that score, and its 95 % interval. The row `all` has no interval, "
+    "because its cases may share tasks"
 )
 _REPETITIONS = (
     "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
     "fewer). There is no interval if the suite's mark declares that each repetition draws new "
-    "random values and k is more than half of the repetitions"
+    "random values and k is more than half the number of repetitions"
 )
 _BASIS: dict[Basis, str] = {
-    "at_most": "from answer times, which did not rise with the number of requests in flight",
+    "at_most": "from response times, which did not rise with the number of requests in flight",
     "estimated": "estimated, usually too high",
     "sampled": "from the serial sample",
     "full": "measured",
@@ -635,28 +635,28 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         yield from cost_lines(summary)
         if (first := summary.first_token) is not None:
             yield (
-                f"first token of {counted(first.n, 'stream')} after p50 {duration(first.p50_s)},"
+                f"first token of {counted(first.n, 'stream')}: p50 {duration(first.p50_s)},"
                 f" p95 {duration(first.p95_s)}, p99 {duration(first.p99_s)}"
             )
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            yield f"{counted(n_more, 'more request')} in episodes that are not counted (yet)"
+            yield f"{counted(n_more, 'more request')} in episodes that are not (yet) counted"
         if summary.n_maybe_billed:
             n_lost = counted(summary.n_maybe_billed, "request")
             yield f"{n_lost} got no answer and may have been billed"
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """State how many conversations were resumed, and how many others sent a different request.
+    """State how many interrupted conversations resumed, and how many others got new answers.
 
-    Empty if no conversation was resumed.
+    The others sent a request that differs from the stored one. Empty if both numbers are 0.
     """
     if summary.n_resumed or summary.n_strayed:
-        strayed = f"; {summary.n_strayed:,} sent a different request and continued live from there"
+        strayed = f"; {summary.n_strayed:,} sent a different request instead and got new answers"
         yield (
-            f"{counted(summary.n_resumed, 'conversation')} resumed from recorded answers"
-            f"{strayed if summary.n_strayed else ''}"
+            f"{counted(summary.n_resumed, 'conversation')} resumed from stored "
+            f"answers{strayed if summary.n_strayed else ''}"
         )
 
 

@@ -154,9 +154,12 @@ def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[st
     words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
     yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
     if any("(environment " in one.reason for one in lanes):
-        yield "set that variable to a valid key, then resume this run (the command is below)"
+        yield "put a valid key into the environment variable above, then resume the run (see below)"
     else:
-        yield "no key was sent: in the pool, set env to the variable with the key (ultrapar init)"
+        yield (
+            "no key was sent: in the pool, set env to the name of the environment variable that "
+            "holds the key (see ultrapar init)"
+        )
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
@@ -234,7 +237,7 @@ def _lines(
     legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{', '.join(more)}"
     legend += "" if _rates(tables[0]) else "; means with 95 % intervals"
     if n_rows > n_shown:
-        legend = f"+ {n_rows - n_shown:,} more in {where}; {legend}"
+        legend = f"+ {n_rows - n_shown:,} more rows in {where}; {legend}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
 
 

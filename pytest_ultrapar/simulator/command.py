@@ -43,14 +43,15 @@ pool's limits (429 with Retry-After). The same request always gets the same answ
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
     ultrapar simulate --pool pool.toml --faults faults.toml
 
-To run a pool with api = "openai" against it, set base_url = "http://127.0.0.1:8123/PROVIDER/v1".
+To run a pool with api = "openai" against this server, set
+base_url = "http://127.0.0.1:8123/PROVIDER/v1".
 The token of a key is the value of its environment variable, or sim-PROVIDER-KEY if that is unset.
 
 A faults file defines which failures happen, where and when (see docs/reference/simulator.md):
 
     [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
     kind = "error"                 # or hang, drop, malformed
-    status = 503                   # or error = "insufficient_quota" and other known ones
+    status = 503                   # or error = "insufficient_quota" or another known error
     headers = { retry-after = "2" }
     from_s = 10
     for_s = 30
@@ -60,7 +61,7 @@ A faults file defines which failures happen, where and when (see docs/reference/
     kind = "hang"
     share = 0.01                   # or after_requests, for_requests
 
-    [[capacity]]                   # from the first minute on, all limits of lab are halved
+    [[capacity]]                   # after 60 s, all limits of lab are halved
     limit = "lab/*"
     factor = 0.5                   # or workers, qps, rpm, tpm
     from_s = 60
@@ -162,7 +163,7 @@ def banner(
         yield f"faults: {script.path}"
     if log_path is not None:
         yield f"log: {log_path}"
-    yield "press Ctrl-C to end it"
+    yield "press Ctrl-C to stop it"
 
 
 def _origin(provider: Provider, key: Key, environ: Mapping[str, str]) -> str:

@@ -45,14 +45,14 @@ class _Maker:
         """The value for a part of the schema. `within` contains the references that led there."""
         self._n_values += 1
         if self._n_values > _MOST:
-            _refuse("it asks for too much")
+            _refuse("its smallest value is too large")
         if schema is True:
             return {}
         if not isinstance(schema, Mapping):
             _refuse(f"a schema must be an object (got {schema!r:.40})")
         if (reference := schema.get("$ref")) is not None:
             if reference in within:
-                _refuse("its references never end")
+                _refuse("its references form a loop")
             return self.value(self._referred(reference), (*within, reference))
         for union in ("anyOf", "oneOf", "allOf"):
             if union in schema:
@@ -129,7 +129,7 @@ def _length(schema: Mapping[str, Any], word: str, usual: int) -> int:
     if not given.isdecimal():
         _refuse(f"`{word}` must be a whole number")
     if word[:3] == "min" and int(given) > _MOST:
-        _refuse(f"`{word}` asks for too much")
+        _refuse(f"`{word}` is too large")
     return int(given)
 
 

@@ -222,8 +222,8 @@ def encode_metrics(provider: ServedProvider) -> bytes:
     """Write, as Prometheus text, how many requests run and wait on each instance with a knee."""
     lines = []
     for name, says in (
-        ("running", "Number of requests that are worked on."),
-        ("waiting", "Number of requests that wait to be worked on."),
+        ("running", "Number of requests in progress."),
+        ("waiting", "Number of requests that wait for processing."),
     ):
         gauge = f"vllm:num_requests_{name}"
         lines += [f"# HELP {gauge} {says}", f"# TYPE {gauge} gauge"]

@@ -152,11 +152,11 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
         return None
     before, after = ({case.nodeid: None for case in each} for each in (then, now))
     said = ""
-    for when, own, other in (("then", before, after), ("now", after, before)):
+    for when, own, other in (("missing", before, after), ("new", after, before)):
         alone = [name for name in own if name not in other]
         if alone:
             more = f" and {len(alone) - 1:,} more" if len(alone) > 1 else ""
-            said += f"; cases only {when}: {_shortened(alone[0])}{more}"
+            said += f"; {when}: {_shortened(alone[0])}{more}"
     if not said:
         return (
             "the planned cases differ, although their names are the same: the run seed "
@@ -498,7 +498,7 @@ def read_shared(directory: Path) -> list[Shared]:
         ResultsError: The file cannot be read, or its content is not valid.
     """
     return read_whole(
-        directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
+        directory / SHARED_NAME, list[Shared], [], "does not contain cases taken from other suites"
     )
 
 

@@ -343,7 +343,7 @@ def run_of(journal: Path) -> str:
     return "" if holder is None else holder.run_id
 
 
-_BROKEN = "the checksum or the form of this line is wrong"
+_BROKEN = "the checksum or the format of this line is wrong"
 
 
 def scan_segment(

@@ -403,13 +403,13 @@ def _facts(manifest: Manifest) -> dict[str, str]:
 def shards_differ(old: str | None, new: str | None) -> str:
     """A sentence for a run of one shard that is resumed as another shard."""
     then, now = (f"shard {one}" if one else "all shards" for one in (old, new))
-    return f"the run had {then} and has {now} now (--ultrapar-shard)"
+    return f"the run started with {then} and is resumed with {now} (--ultrapar-shard)"
 
 
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """A sentence for each model that both runs have and whose provider has changed."""
     return [
-        f"{model} was answered by {old[model]} and is answered by {who} now"
+        f"{model} was answered by {old[model]} and is now answered by {who}"
         for model, who in new.items()
         if model in old and old[model] != who
     ]

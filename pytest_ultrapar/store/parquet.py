@@ -196,6 +196,6 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
     except (OSError, pa.ArrowException) as error:
         raise ResultsError(f"{path} cannot be read back: {error}") from error
     if n_found != n_rows:
-        raise ResultsError(f"{path} has {n_found} rows, {n_rows} were written")
+        raise ResultsError(f"{path} has {n_found} rows, but {n_rows} were written")
     if not found.equals(schema, check_metadata=True):
         raise ResultsError(f"{path} does not have the schema it was written with")

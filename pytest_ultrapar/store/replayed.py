@@ -143,12 +143,12 @@ class ReplayedEpisodes:
     def read(self, origin: Origin) -> EpisodeEnded | str:
         """The episode of a case, or the reason for a miss as a sentence without a full stop."""
         if origin.position is None:
-            return "its case has no finished episode"
+            return "this case has no finished episode there"
         try:
             record = self._reader.read(origin.position)
         except ResultsError as error:
             return str(error)
-        return record if isinstance(record, EpisodeEnded) else "its episode cannot be read"
+        return record if isinstance(record, EpisodeEnded) else "the stored episode is unreadable"
 
     def close(self) -> None:
         """Close the files."""

@@ -262,7 +262,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                refuse(f"{run} was used meanwhile; it was not removed")
+                refuse(f"{run} was used in the meantime; it was not removed")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
                 refuse(f"{run} was not removed: it contains another run, {below[0]}")

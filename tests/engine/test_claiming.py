@@ -204,7 +204,7 @@ def test_a_second_host_of_the_same_name_is_refused(kv, tmp_path):
     said = []
     with pytest.raises(ConfigError, match="give each host a different name"):
         two.claiming.join(identity(), lambda what, why: said.append(what))
-    assert set(said) == {'the host "same" to be treated as dead'}
+    assert set(said) == {'the name "same" to become free'}
     one.claiming.leave()
     two.claiming.leave()
 
@@ -284,7 +284,7 @@ def test_a_run_without_a_share_waits_no_longer_than_its_maximum(kv, tmp_path):
     host.start()
     wait_until(lambda: host.lost)
     host.claiming.leave()
-    assert host.lost == ["no shares; the run waited 0.3 s for it"]
+    assert host.lost == ["no shares; gave up after 0.3 s"]
 
 
 def test_a_problem_of_some_limits_is_reported_once_and_ends_no_run_that_can_use_others(

@@ -109,7 +109,7 @@ def test_invalid_numbers_are_refused(server, kv, at):
     for key, place in ((f"{PREFIX}rows", 32), (f"{PREFIX}row:{SEATS.name}", 8 * at)):
         for field, text in client.hgetall(key).items():
             client.hset(key, field, text[:place] + none + text[place + 8 :])
-        with pytest.raises(ConfigError, match=r"refused a call: .*a row that no script wrote"):
+        with pytest.raises(ConfigError, match=r"rejected a command: .*a row that no script wrote"):
             Host(server, f"other{key}").renew()
 
 
@@ -119,7 +119,7 @@ def test_invalid_numbers_of_the_ledger_are_refused(server, kv, field, number):
     one = Host(server, "one")
     one.renew()
     kv.client().hset(f"{PREFIX}ledger", field, number)
-    with pytest.raises(ConfigError, match=r"refused a call: .*a number that no script wrote"):
+    with pytest.raises(ConfigError, match=r"rejected a command: .*a number that no script wrote"):
         one.renew()
 
 

@@ -49,7 +49,7 @@ def test_limits_are_estimated_below_the_ceiling_and_their_history_is_stored(adap
     assert max(row["in_flight_at_send"] for row in attempts) <= 12
     adaptive.report.fnmatch_lines(
         [
-            "no lower bound: limits of sim were estimated",
+            "no lower bound, because the limits of sim were estimated",
             "*estimated limit of sim/key0: workers = *",
             "*estimated limit of sim/key1: workers = *",
         ]

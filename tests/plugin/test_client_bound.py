@@ -23,7 +23,7 @@ def burn(cpu_s):
     while time.thread_time() < until:
         pass
 """
-ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
+ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
 
 
 def client_bound(project, *options):
@@ -93,7 +93,7 @@ async def answer(llm, prompt) -> str:
     said = client_bound(project, "-n2")
     assert "The busiest process (gw1) used" in said
     assert said.endswith(
-        (": more workers (-n) share its work", "workers, -n; grader jobs) leave it more CPU")
+        ("; add workers (-n) to share its work", "(-n) or grader jobs to leave it more CPU")
     )
 
 

@@ -111,13 +111,13 @@ def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
         kv.run()
         # The run does not wait forever for a user to open it.
         output = hosts[2].end(2)
-        assert "rpd of lab/key0 is closed: the server lost the spent amount" in output
+        assert "under lab/key0's rpd: the server lost count of what was spent" in output
         closed = "lab/key0's rpd and 1 more limit are closed"
-        assert f"{closed}; the run waited 15 s for it" in output
+        assert f"{closed}; gave up after 15 s" in output
         assert main(["cluster", "status"]) == 0
         said = capsys.readouterr().out
-        assert "ultrapar cluster reset-day reopens" in said
-        assert f"waits: {closed} until ultrapar cluster reset-day" in said
+        assert "to continue from the amount still known, run ultrapar cluster reset-day" in said
+        assert f"waits: {closed} until you run ultrapar cluster reset-day" in said
         assert main(["cluster", "reset-day"]) == 0
         assert "opened" in capsys.readouterr().out
         outputs = [host.end(None) for host in hosts[1:]]

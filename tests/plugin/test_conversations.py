@@ -223,7 +223,7 @@ def test_killed_conversations_continue_from_their_stored_answers(talks, workers,
         len(talks.server.prompts) - n_before
     )
     if share > 0.1:
-        assert re.search(r"[1-9]\d* conversations? resumed from recorded answers", said), said
+        assert re.search(r"[1-9]\d* conversations? resumed from stored answers", said), said
     assert "sent a different request" not in said
 
 
@@ -241,7 +241,7 @@ def test_conversation_that_sends_a_different_request_continues_live_and_is_count
     found = summary(talks)
     assert found["n_resumed"] + found["n_strayed"] <= n_open
     assert found["n_strayed"] > 0
-    assert f"{found['n_strayed']} sent a different request and continued live from there" in said
+    assert f"; {found['n_strayed']} sent a different request instead and got new answers" in said
     # The first two requests are the same each time, and as many of them as usual are sent twice.
     same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
     assert sum(n - 1 for n in same.values()) <= SEATS
@@ -329,7 +329,7 @@ def test_conversation_without_an_end_sends_only_requests_without_an_answer(talks
     assert result.ret == 0
     said = " ".join(result.stdout.str().split())
     assert "1 finished episode resumed; 1 conversation interrupted" in said
-    assert "1 conversation resumed from recorded answers" in said
+    assert "1 conversation resumed from stored answers" in said
     assert talks.server.prompts == ["slow 0.02 0-5"]
     figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")
     assert [[row.get(name) for name in figures] for row in talks.project.rows()] == [
@@ -401,7 +401,7 @@ def test_it(three):
         assert talks.server.wait_for(lambda prompts: len(prompts) == 3), running.output
         wait_until(lambda: n_exchanges(talks.project.directory / "journal") == 2)
         running.kill()
-    assert "1 conversation resumed from recorded answers" in talks.resume("-n0")
+    assert "1 conversation resumed from stored answers" in talks.resume("-n0")
     assert Counter(talks.server.prompts) == {"say a": 1, "say c": 1, "later b": 2}
 
 

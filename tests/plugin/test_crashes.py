@@ -85,7 +85,7 @@ def test_killed_worker_costs_no_case_and_no_seat(folder):
     code, output = running.wait()
     assert code == 0, output
     report = (_run_dir(folder) / "report.md").read_text(encoding="utf-8")
-    assert "missing from the tables, and possibly billed: " in report
+    assert "missing from the tables, but possibly billed: " in report
     assert _outcomes(folder) == {"solved": 120}
     log = read_server_log(_run_dir(folder) / "simulator.jsonl")
     for key in ("key0", "key1", "key2"):

@@ -62,7 +62,7 @@ def test_run_with_a_wrong_key_ends_with_the_reason(project):
         'the provider said: HTTP 401: {"error": {"message": "no such key ***'
     )
     assert lines[2] == (
-        "set that variable to a valid key, then resume this run (the command is below)"
+        "put a valid key into the environment variable above, then resume the run (see below)"
     )
     assert [line.split()[0] for line in lines[3:-1]] == ["results", "12", "FAILED:"]
     assert CANARY not in said
@@ -76,7 +76,7 @@ def test_report_names_the_setting_if_a_server_requires_a_key_and_gets_none(proje
     project.suite(cases(2))
     said = project.run("-n0").stdout.str()
     assert 'the provider said: HTTP 401: {"error": {"message": "Unauthorized"' in said
-    assert "\nno key was sent: in the pool, set env to the variable with the key" in said
+    assert "\nno key was sent: in the pool, set env to the name of the environment" in said
 
 
 @pytest.mark.slow

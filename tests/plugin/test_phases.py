@@ -209,7 +209,10 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["phase53", "--prompt-type=optimal"], "phase53 runs only flawed_* prompts; name one with"),
+        (
+            ["phase53", "--prompt-type=optimal"],
+            "phase53 runs only flawed_* prompts; choose one with",
+        ),
         (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs only models that match qwen*; "),
     ],
 )

@@ -64,7 +64,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert "no request was sent" in said
     assert "ceilings" not in said
     assert ("; for 15 workers; " in said) == (workers == "-n15")
-    assert "20 cases from the pool's latencies and the suite's turns" in said
+    assert "the pool's latencies and the suite's turns, not measured (for 20 cases)" in said
     assert "bringing up nodes" not in said
     assert "created: " not in said
     assert " gw0" not in said
@@ -104,8 +104,8 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     assert project.run("-n0").ret == 0
     project.suite(SUITE_OF_20)
     said = planned("-n0")
-    assert "3 cases from the same case in an earlier run" in said
-    assert "17 cases from a case of the same test and model in that run" in said
+    assert "the same case in the earlier run (for 3 cases)" in said
+    assert "a case of the same test and model in the earlier run (for 17 cases)" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # The earlier run shows one request for each case; the mark assumes two.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
@@ -115,10 +115,10 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     pool_text = (project.pytester.path / "pool.toml").read_text()
     other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
     (project.pytester.path / "pool.toml").write_text(other)
-    reason = "m was answered by m at p (openai) and is answered by m-2 at p (openai) now"
+    reason = "m was answered by m at p (openai) and is now answered by m-2 at p (openai)"
     said = planned("-n0")
     assert reason in said
-    assert "20 cases from the pool's latencies" in said
+    assert "20 cases: the pool's latencies" in said
     refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
     assert refused.startswith("--ultrapar-plan-from: ")
     assert reason in refused
@@ -135,7 +135,7 @@ def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
         "--ultrapar-plan: p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
-        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
+        "(5 x 2 = 10 on average); use 10 to 100 workers, or raise the rate"
     )
 
 
@@ -179,10 +179,10 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     pool_with(project, workers=50, model=TWO_S, more=", qps = 8")
     of_cases, of_rates = warned(planned("-n0"), "WARNING: ")
     assert of_cases == (
-        "more seats than cases (a case uses one at a time): m has 50 seats for 20 cases; "
+        "more seats than cases (a case uses one seat at a time): m has 50 seats for 20 cases; "
         "reduce workers, or add cases (--ultrapar-repeats)"
     )
-    assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each only about 16 of 50 workers ")
+    assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each, only about 16 of 50 workers ")
     # A short run has few cases; there is no need to change a pool for it.
     for quiet, shown in (("-v", [of_rates]), ("-q", [of_rates]), ("-qq", [])):
         ran = project.run_here("-n0", quiet)
@@ -297,7 +297,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert rows(said)["phase"][1].startswith("40.0 s")
     assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), time alone 7.27 s" in said
+    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
 
 
 def test_collect_only_lists_cases_and_plans(project, planned):

@@ -32,7 +32,7 @@ def test_plan_simulates_the_limit_on_tokens(plan):
         [
             "p/key0 * 30000 tokens per minute * 60.0 s",
             "ultra <- * 58.1 s *",
-            "WARNING: the lower bound ignores tokens (tpm of p/key0); *",
+            "WARNING: the lower bound ignores token limits (tpm of p/key0); *",
         ]
     )
 

@@ -227,10 +227,10 @@ def test_shard_is_resumed_as_itself_only(project, server):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     server.reset()
     other = project.run_here("-n0", "--ultrapar-shard=2/2", "--ultrapar-resume=latest")
-    said = "the run had shard 1/2 and has shard 2/2 now (--ultrapar-shard)"
+    said = "the run started with shard 1/2 and is resumed with shard 2/2 (--ultrapar-shard)"
     assert said in project.refusal(other)
     whole = project.run_here("-n0", "--ultrapar-resume=latest")
-    assert "shard 1/2 and has all shards now" in project.refusal(whole)
+    assert "shard 1/2 and is resumed with all shards" in project.refusal(whole)
     assert project.run_here("-n0", "--ultrapar-shard=1/2", "--ultrapar-resume=latest").ret == 0
     assert not server.requests
 

@@ -206,7 +206,7 @@ def test_resume_with_missing_cases_is_refused_and_the_run_stays_unchanged(projec
     before = [(project.directory / name).read_bytes() for name in kept]
     project.suite(cases(["say 0", "say 1", "say 2", "say 4"]))
     said = refused(project.run("-n0", "--ultrapar-resume=latest"))
-    assert "(4 then, 4 now; cases only then: test_suite.py::test_it[m-say 3-r0]; cases only" in said
+    assert "(4 then, 4 now; missing: test_suite.py::test_it[m-say 3-r0]; new: " in said
     assert [(project.directory / name).read_bytes() for name in kept] == before
     assert not (project.directory / "cases.next.json").exists()
     project.suite(cases(5))

@@ -98,7 +98,7 @@ def test_report_shows_each_mode_and_the_basis_of_its_speedup(tmp_path):
     assert " ".join(serial) == "serial 8 11.5 s 41.7/min 1.00x - 1 100.0 % 1.00 s 8.7 %"
     assert ultra[:6] == ["ultra", "8", "2.00", "s", "4.0/s", "5.75x"]
     assert ultra[-7:] == ["4", "100.0", "%", "1.00", "s", "50.0", "%"]
-    assert "\nserial: bound by one case at a time\n" in text
+    assert "\nserial: bound by running one case at a time\n" in text
     assert "\nultra: bound by longest episode" in text
     assert "measured on the same cases" in text
     assert "answers: ultra and serial: the same: all 8 cases have the same grades" in text

@@ -23,8 +23,8 @@ from pytest_ultrapar.records import Case
 @pytest.mark.parametrize(
     ("name", "n", "words"),
     [
-        ("ci-3", 1, "host ci-3 has been silent for 15 s; its unfinished cases run elsewhere"),
-        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; their unfinished"),
+        ("ci-3", 1, "host ci-3 has been silent for 15 s; other hosts run its unfinished cases"),
+        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; live hosts run their"),
         ("\x1b[2J\n", 3, "host \\x1b[2J\\n and 2 other hosts have been silent"),
         ("x" * 99, 1, "xx..xx"),
     ],

@@ -54,9 +54,12 @@ def test_share_adds_up_the_limits_of_the_binding_level():
     ("own", "said"),
     [
         (shares(key0=(1, 1)), ""),
-        (shares(), "waits: other hosts have p/key0's qps = 1.5 and 1 more limit"),
-        (shares(key0=(0, 1), key1=(0, 1)), "waits: its share of p/key0's qps = 1.5 is on its way"),
-        ([], "waits: its first share of the limits"),
+        (shares(), "waits: other hosts have all of p/key0's qps = 1.5 and 1 more limit"),
+        (
+            shares(key0=(0, 1), key1=(0, 1)),
+            "waits: this host's share of p/key0's qps = 1.5 is on its way",
+        ),
+        ([], "waits: this host has no share of the limits yet"),
     ],
 )
 def test_host_without_a_share_names_the_limit_that_it_waits_for(own, said):
@@ -65,7 +68,9 @@ def test_host_without_a_share_names_the_limit_that_it_waits_for(own, said):
 
 def test_limit_of_all_lanes_is_named_alone():
     closed = [ShareStatus("pool", "workers", 0, 1, 0), *shares(key0=(1, 1), key1=(1, 1))[1:]]
-    assert waits_words(WHOLE, told(closed), LANES) == ("waits: other hosts have pool's workers = 1")
+    assert waits_words(WHOLE, told(closed), LANES) == (
+        "waits: other hosts have all of pool's workers = 1"
+    )
 
 
 def test_closed_limits_are_named_if_all_lanes_have_one():
@@ -74,13 +79,13 @@ def test_closed_limits_are_named_if_all_lanes_have_one():
     both = told([*free, *days])
     assert closed_words(WHOLE, both, LANES) == "p/key0's rpd and 1 more limit are closed"
     assert waits_words(WHOLE, both, LANES) == (
-        "waits: p/key0's rpd and 1 more limit are closed until ultrapar cluster reset-day"
+        "waits: p/key0's rpd and 1 more limit are closed until you run ultrapar cluster reset-day"
     )
     assert closed_words(WHOLE, both, LANES[:1]) == "p/key0's rpd is closed"
     # One key is open, or other hosts have its limit; a request is in flight; no case is left.
     elsewhere = [*shares(key0=(1, 1)), *days[:1]]
     assert waits_words(WHOLE, told(elsewhere), LANES) == (
-        "waits: other hosts have p/key1's qps = 2"
+        "waits: other hosts have all of p/key1's qps = 2"
     )
     for whole, status in (
         (WHOLE, told([*free, *days[:1]])),
@@ -107,15 +112,19 @@ def test_removed_lanes_wait_for_nothing():
         (
             ClusterProgress(1, 9, 0, 0, {"m": 9}, hears_first=True),
             told([]),
-            "waits: the server lost the run",
+            "waits: the server lost the run's data",
         ),
         (
             ClusterProgress(2, 9, 3, 6, {"m": 0}),
             told(shares()),
-            "waits: no case left to start, 6 in progress",
+            "waits: no cases are left to start, 6 are in progress",
         ),
         (ClusterProgress(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
-        (ClusterProgress(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
+        (
+            ClusterProgress(2, 9, 3, 0, {"m": 6}, drained=True),
+            told(shares()),
+            "drained: this host starts",
+        ),
     ],
 )
 def test_other_reasons_for_waiting_are_named(whole, status, said):
@@ -128,7 +137,7 @@ def test_joining_host_shows_the_number_of_hosts_and_its_share():
     part = HostPart("ci-3", "nightly", 600)
     assert joined_words(WHOLE, part, "redis://db/0", shares(key1=(2, 2)), LIMITS) == [
         "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",
-        "limits cover all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
+        "limits apply to all hosts together; this host: share 3 of 10 workers, 2 of 3.5 qps",
     ]
     alone = ClusterProgress(1, 600, 0, 0, {"m": 600})
     first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)

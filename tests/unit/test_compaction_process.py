@@ -131,7 +131,7 @@ def test_second_process_makes_the_tables_if_the_first_is_killed(
 
     assert compaction.compact(meanwhile=end_it, said=told.append).run_id == run.run_id
     assert told == [
-        f"process {killed} was ended by signal 9 while it made the tables; it is started again"
+        f"process {killed} was ended by signal 9 while it wrote the tables; it is being restarted"
     ]
     assert compaction.rest() == "OSError: no room"
 

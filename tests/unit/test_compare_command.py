@@ -79,7 +79,7 @@ def test_compare_shows_changes_with_the_most_certain_first(ultrapar):
 def test_compare_lists_differences_between_the_runs(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
-        "the task library was one and is two: the same case may send a different prompt",
+        "the task library was one and is two, so the same case may send a different prompt",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
@@ -104,12 +104,12 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may send a"
+        sentence = f"different: {what} file of the suite: {name}; the same case may send a"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
     names = ", ".join(f"prompt{n}.txt" for n in range(4))
-    assert f"different: new files of the suite: {names} and 5 more: the same case" in said
+    assert f"different: new files of the suite: {names} and 5 more; the same case" in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
     assert "the same case may send" not in said
 
@@ -117,7 +117,9 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
 def test_compare_leaves_out_cases_of_only_one_run_and_counts_them(ultrapar):
     _, said, _ = ultrapar("compare", "more", "base", "--full")
     assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
-    assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
+    assert (
+        "throughput is not compared, because only 67 % of the timed cases are in both runs" in said
+    )
     assert row(said, "latency.p50")[1] == "80"
     assert row(said, "all", "solved_rate")[2] == "80"
 
@@ -229,13 +231,13 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
     assert code == 1
     assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
-    assert "Give both runs the same cases, repetitions and --ultrapar-baseline" in said
+    assert "Run both with the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
 
 
 BAD_RUNS = {
-    "itself": (("base", "base"), "cannot compare a run with itself"),
+    "itself": (("base", "base"), "are the same run; compare two different runs"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
     "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
@@ -244,7 +246,7 @@ BAD_RUNS = {
     "control characters": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
     "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
-    "other cases": (("base", "later"), "models, tests or parameters are not the same"),
+    "other cases": (("base", "later"), "the models, tests or parameters differ"),
 }
 
 
@@ -328,7 +330,7 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
         (("--rule", "throughput>=-10%"), "it needs a baseline: specify one"),
         (("--rule", "same_answers"), "it needs a baseline: specify one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
-        (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
+        (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no wildcards); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),
         (("--rule", f"{SOLVED}[flaws=order]>=0"), "flaws is not a parameter of a case; did you"),
         (("--rule", f"{SOLVED}[flaw=odrer]>=0"), "no case has flaw 'odrer'; did you mean order"),

@@ -229,13 +229,13 @@ def test_conversations_of_both_runs_share_the_size_limit_of_a_page(runs, monkeyp
     lacking = [side.shard for flip in few.lines for side in (flip.before, flip.now)].count(None)
     assert few.n_left_out == lacking > 0
     page = page_of(runs["first"], runs["third"])
-    assert f"{lacking} conversations are not on this page because of its size" in page
+    assert f"{lacking} conversations were left out to keep this page small" in page
 
 
 def test_last_run_is_compared_with_the_first_and_all_runs_have_a_row(runs):
     page = page_of(*runs.values())
     found = [find_measured_run(str(run)) for run in runs.values()]
-    assert re.findall(r'id="h-verdict">Against (.*?)<', page) == [found[0].run_id]
+    assert re.findall(r'id="h-verdict">Compared with (.*?)<', page) == [found[0].run_id]
     table = page[page.index('id="h-runs"') : page.index('id="h-models"')]
     for run, own in zip(found, re.findall(r"<tr>(.*?)</tr>", table)[1:], strict=True):
         rows = rows_of(run.directory).values()

@@ -113,10 +113,10 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
     file = tmp_path / "bench" / "benchmark.json"
     known = json.loads(file.read_text())
     for change, says in (
-        ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
-        ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
+        ({"n": 17, "n_serial": 2}, "no interval: only 2 cases in the serial sample (needs 3)"),
+        ({"n": 1, "n_serial": 8}, "no interval: only 1 case besides the serial sample (needs 3)"),
         # The file of an earlier version.
-        ({"n": 7, "n_serial": None}, "no interval: the file does not contain it"),
+        ({"n": 7, "n_serial": None}, "no interval: the benchmark file lacks it"),
     ):
         for part in known["ultrapar"]["runs"][-1]["parts"]:
             part |= {"basis": "sampled", "speedup_interval": None, **change}
@@ -127,8 +127,8 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another mode, but its modes are phase, ultra"),
-        (("alone", RULE), "but its modes are serial. Run ultrapar bench"),
+        (("unmeasured", RULE), "a time and another mode, but the modes are phase, ultra"),
+        (("alone", RULE), "but the modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench", "--rule=speedup[flaw=order]>=3"),
@@ -149,7 +149,7 @@ def test_bench_without_the_measured_speedup_is_refused_in_one_sentence(
 def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_if_it_is_named(gate):
     code, said, _ = gate("unmeasured/ultra", "--rule", "speedup>=3")
     assert code == 0
-    assert "is based on its own service times added up, so it is an upper bound" in said
+    assert "is based on the sum of its own service times, so it is an upper bound" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
 
 

@@ -125,7 +125,9 @@ def test_compare_reports_no_change_of_speed_if_the_client_was_busy(folder):
     )
     verdict, *_ = comparison_sections(base, compare_runs(base, [busy]))
     (said,) = [note for note in verdict.notes if "speed" in note]
-    assert said.startswith("speed: undecided, since the client, not the pool, limited new")
+    assert said.startswith(
+        "speed: undecided, because the client, not the pool, limited the speed of new"
+    )
     assert "throughput -16.7 %" in said
     verdict, *_ = comparison_sections(base, compare_runs(base, [slow]))
     (said,) = [note for note in verdict.notes if "speed" in note]

@@ -301,7 +301,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
     reasons = sorted(one.reason for one in made.summary.damage)
     assert reasons == [
         "its end is missing",
-        "the checksum or the form of this line is wrong",
+        "the checksum or the format of this line is wrong",
         "the file is missing",
     ]
     assert made.summary.statistics.n_final == 5
@@ -320,7 +320,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
         ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
         ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
-        ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
+        ({"record": "full"}, "the value of --ultrapar-record is text in {a} and full in {b}"),
         ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
         ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
         ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),
@@ -389,9 +389,9 @@ def test_shards_that_do_not_fit_are_refused(tmp_path, ultrapar):
 
 def test_same_run_twice_is_refused(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
-    assert "is named twice" in refusal(ultrapar, tmp_path / "w", a, a)
+    assert "was passed twice" in refusal(ultrapar, tmp_path / "w", a, a)
     shutil.copytree(a, tmp_path / "copy")
-    assert f"in {a} and in {tmp_path / 'copy'}" in refusal(
+    assert f"as {a} and as {tmp_path / 'copy'}" in refusal(
         ultrapar, tmp_path / "w", a, tmp_path / "copy"
     )
 

@@ -98,7 +98,7 @@ def test_limits_are_audited_over_all_hosts_by_the_servers_time(tmp_path):
     (audited,) = made.summary.audit
     assert (audited.in_flight, audited.passed) == (2, ("workers",))
     assert made.manifest.merged.clock_error_s == pytest.approx(0.005)
-    assert "to within 5 ms" in (tmp_path / "w" / "report.md").read_text("utf-8")
+    assert "(error: at most 5 ms)" in (tmp_path / "w" / "report.md").read_text("utf-8")
 
 
 def test_overlap_within_the_clock_error_proves_no_excess(tmp_path):

@@ -20,11 +20,11 @@ def test_phase_with_cases_has_no_reason():
 
 def test_prompt_types_of_other_phases_are_the_reason():
     assert reasons(["phase53"], chosen((), ("optimal",)), MODELS) == [
-        "phase53 runs only flawed_* prompts; name one with --prompt-type"
+        "phase53 runs only flawed_* prompts; choose one with --prompt-type"
     ]
     assert reasons(["phase51", "phase53", "phase54"], chosen(prompt_types=()), MODELS) == [
-        "phase51 runs no flawed_* prompts; name another type with --prompt-type",
-        "phase54 runs no flawed_* prompts; name another type with --prompt-type",
+        "phase51 runs no flawed_* prompts; choose another type with --prompt-type",
+        "phase54 runs no flawed_* prompts; choose another type with --prompt-type",
     ]
 
 

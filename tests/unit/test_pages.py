@@ -210,7 +210,7 @@ def test_models_are_compared_with_the_best_one_paired_by_case(repeated):
     assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
     assert look.low <= look.difference <= 0 <= look.high
     page = render(repeated).decode()
-    assert "Comparison with m2, which solved the largest share" in page
+    assert "Comparison with m2, the model with the highest solve rate" in page
     assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
 
 
@@ -254,7 +254,7 @@ def test_equal_results_are_not_called_chance(tmp_path, outcomes, said):
     page = render(run.path).decode()
     (verdict,) = re.findall(r"<td>[^<]*</td><td>(equal|may be chance|not known|yes)</td>", page)
     assert verdict == said
-    assert "Comparison with m1, which solved the largest share" in page
+    assert "Comparison with m1, the model with the highest solve rate" in page
 
 
 def test_first_token_times_match_the_tables(repeated):
@@ -465,7 +465,7 @@ def test_run_in_progress_can_be_reported_repeatedly(killed, capsys):
         for told in (page, markdown):
             assert "1 waiting" in told
             assert not re.search("interrupted|never ran", told)
-        assert tiles(page)["solved"][1].endswith("; slow cases finish last")
+        assert tiles(page)["solved"][1].endswith("; may change, because slow cases finish last")
         assert tiles(page)["requests"][1].endswith(" rate limited")
         assert "gap" not in markdown
 
@@ -538,10 +538,10 @@ def test_page_shows_waits_by_limit_and_refused_requests(repeated):
     assert tiles(page)["requests"][1] == "24 rate limited, 2 failed"
     said = waits_line(read_manifest(repeated).lanes)
     assert said.endswith(
-        " waited longest, in total, for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
+        ", requests waited longest for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
     )
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    assert f"R{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
+    assert f"I{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
 def test_scores_are_stored_with_the_transcript(run):
@@ -687,7 +687,7 @@ def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, refused):
     pool, new = tmp_path / "pool.toml", tmp_path / "page"
     pool.write_text("[defaults]")
     said = refused("report", str(run), "--out", str(pool))
-    assert f"--out {pool} exists and is not a page" in said
+    assert f"--out {pool} already exists and its name does not end in .html" in said
     assert pool.read_text() == "[defaults]"
     assert main(["report", str(run), "--out", str(new)]) == 0
     assert new.read_text().startswith("<!doctype html>")

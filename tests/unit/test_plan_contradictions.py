@@ -39,7 +39,7 @@ def test_seats_that_a_rate_can_never_fill_are_refused_with_the_calculation(pool)
     (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
     assert said == (
         "p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
-        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
+        "(5 x 2 = 10 on average); use 10 to 100 workers, or raise the rate"
     )
 
 
@@ -68,11 +68,11 @@ def test_some_spare_seats_are_accepted_and_many_are_reported(pool, workers, refu
 def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
     made = pool("timeout_s = 60")
     assert refused(made, {"m": Service(61.0)}) == (
-        "p/m: requests that take 61 s on average are cut off by timeout_s = 60",
+        "p/m: requests take 61 s on average, so timeout_s = 60 cuts them off",
     )
     assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 20)) == (
-        "m: episodes that take 1200 s on average, excluding waits, are cut off by "
-        "--ultrapar-episode-timeout 900",
+        "m: episodes take 1200 s on average, excluding waits, so "
+        "--ultrapar-episode-timeout 900 cuts them off",
     )
     assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 15)) == ()
 
@@ -80,7 +80,7 @@ def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
 def test_more_seats_than_cases_are_reported(pool):
     made = pool("per_key = { workers = 300 }")
     assert (*more_seats_than_cases(made, made.lanes, {"m": 20}),) == (
-        "more seats than cases (a case uses one at a time): "
+        "more seats than cases (a case uses one seat at a time): "
         "m has 300 seats for 20 cases; reduce workers, or add cases (--ultrapar-repeats)",
     )
     assert (*more_seats_than_cases(made, made.lanes, {"m": 300}),) == ()

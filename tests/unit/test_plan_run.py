@@ -130,7 +130,7 @@ def test_bound_names_the_first_of_the_equally_binding_limits(pool):
     plan = planned(pool, *run(200))
     top = plan.chosen.limits[0]
     line = next(line for line in text(plan) if line.startswith("lower bound"))
-    assert line.endswith(f", by {top.name} and 1 like it")
+    assert line.endswith(f", set by {top.name} and 1 like it")
     first, second, *others = plan.bound.prices
     turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
     said = text(dataclasses.replace(plan, bound=turned))
@@ -142,7 +142,9 @@ def test_cost_covers_the_models_with_a_price(pool):
     plan = planned(pool, [*priced, *other], before)
     assert plan.cost.value == pytest.approx(10 * (1000 * 2 + 100 * 10) / 1e6)
     assert plan.unpriced == {"n": ("price_per_mtok_in", "price_per_mtok_out")}
-    left_out = "cost excludes n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
+    left_out = (
+        "the cost excludes n, which has no price_per_mtok_in and no price_per_mtok_out in the pool"
+    )
     assert left_out in text(plan)
     assert planned(pool, other).cost is None
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
@@ -164,7 +166,7 @@ def test_incomplete_price_is_named(load):
     pool = load(half)
     plan = planned(pool, *run(3))
     assert plan.cost is None
-    assert "cost unknown for m: has no price_per_mtok_out in the pool" in text(plan)
+    assert "the cost is unknown for m, which has no price_per_mtok_out in the pool" in text(plan)
     pool = load(half.replace("price_per_mtok_in = 2\n", ""))
     assert "price" not in "\n".join(text(planned(pool, *run(3))))
 
@@ -175,10 +177,12 @@ def test_binding_key_and_binding_limit_are_both_named(load):
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
-    assert "binding key: p/key0 (qps) and 1 like it, time alone 20.0 s; binding limit:" in said
+    assert (
+        "binding key: p/key0 (qps) and 1 like it, which alone needs 20.0 s; binding limit:" in said
+    )
     first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
     name = lines[first + 1].split()[0]
-    assert f"binding limit: {name} (workers) and 1 like it, 50.0 s" in said
+    assert f"binding limit: {name} (workers) and 1 like it, which needs 50.0 s" in said
 
 
 def test_text_fits_a_narrow_terminal_and_counts_omitted_limits(load):

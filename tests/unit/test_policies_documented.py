@@ -179,7 +179,7 @@ def test_case_without_the_parameter_of_its_phase_is_refused():
     own = cases(QWENS[:1], "phase54", prompt_type=("optimal",))
     with pytest.raises(
         ConfigError,
-        match=r"by the parameter 'tool_success_rate', which .* lacks; it has prompt_type",
+        match=r"by the parameter 'tool_success_rate', which .* lacks; its parameters: prompt_type",
     ):
         phase(own)
 

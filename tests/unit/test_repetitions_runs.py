@@ -126,7 +126,7 @@ def test_gate_judges_figures_of_cells(run):
     ("rule", "says"),
     [
         ("pass@4>=0.8", "pass@4 needs 4 repetitions of a cell, but the run has 3"),
-        ("pass^9[model=beta]>=-0.1", "but the run and its baseline have in common 3"),
+        ("pass^9[model=beta]>=-0.1", "but the run and its baseline share only 3"),
         ("pass@2[repeat=1]>=0.5", "but the run has 1 (--ultrapar-repeats)"),
     ],
 )

@@ -44,7 +44,7 @@ def test_lane_with_cut_answers_shows_their_share_and_max_tokens():
 def test_lane_paused_at_the_end_shows_its_total_pause():
     reason = "lane p/a/k was rate limited and asked to wait 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
-    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in total"]
+    assert lines(paused) == [f"{reason}; paused twice, for 1.30 s in total"]
 
 
 def test_lanes_removed_for_the_same_reason_share_the_first_line():
@@ -71,9 +71,9 @@ def test_ignored_fields_are_reported_once_per_instance():
     odd = ("message.reasoning (object)", "message.refusal (bool)")
     lanes = [lane(f"p/{name}", left_out=odd) for name in ("a/k", "a/l", "b/k")]
     assert lines(*lanes, lane("p/c/k", left_out=odd[:1]), lane()) == [
-        "answers of p/a, p/b have fields of unexpected types, which were ignored: "
+        "answers from p/a, p/b had fields of unexpected types, which were ignored: "
         "message.reasoning (object), message.refusal (bool)",
-        "answers of p/c have fields of unexpected types, which were ignored: "
+        "answers from p/c had fields of unexpected types, which were ignored: "
         "message.reasoning (object)",
     ]
 
@@ -81,12 +81,14 @@ def test_ignored_fields_are_reported_once_per_instance():
 def test_metrics_url_without_effect_is_reported_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
-        "metrics_url of p/a, p/b had no effect: it returned no known metric; the run "
-        "knows the metrics of vLLM, SGLang, TGI and llama.cpp"
+        "metrics_url of p/a, p/b had no effect: it returned no known metric "
+        "(of vLLM, SGLang, TGI or llama.cpp)"
     ]
 
 
 def test_wider_spacing_is_reported_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)
-    assert line.startswith("requests on p/k were spaced 5 % wider after refusals")
+    assert line.startswith(
+        "requests on p/k were spaced 5 % further apart, because some were refused"
+    )

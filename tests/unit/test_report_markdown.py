@@ -92,5 +92,5 @@ def test_important_lines_come_first_even_with_long_names(most_bytes):
     text = markdown_within([first, wide, long], most_bytes)
     assert len(text.encode()) <= most_bytes
     assert "- SIMULATED: so it is\n- 2 cases: 1 solved\n" in text
-    assert text.endswith("Left out, too large: cells")
+    assert text.endswith("Too large to show: cells")
     assert "### names" in text

@@ -59,7 +59,7 @@ def test_empty_seats_of_removed_lanes_are_not_blamed_on_the_client():
 def test_waits_are_shown_with_the_kind_of_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
-    said = "requests waited longest, in total, for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
+    said = "in total, requests waited longest for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
     assert waits_line(lanes) == said
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
@@ -73,7 +73,7 @@ def test_waits_group_equal_limits_like_the_bound():
     ]  # fmt: skip
     waited = {"p/k2 (qps)": 30.0, "p/k0 (qps)": 20.0, "p/k1 (workers)": 4.0, "q/k (qps)": 1.0}
     assert waits_line([lane(waited_s=waited)], audit=audited) == (
-        "requests waited longest, in total, for p/k0 (qps) and 2 like it (50.0 s),"
+        "in total, requests waited longest for p/k0 (qps) and 2 like it (50.0 s),"
         " p/k1 (workers) (4.00 s), q/k (qps) (1.00 s)"
     )
 
@@ -82,7 +82,7 @@ def test_run_that_estimated_limits_has_no_bound_and_names_the_provider():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", estimated=found), lane("ideallab/b/k", estimated=found), lane()]
-    said = "no lower bound: limits of ideallab were estimated"
+    said = "no lower bound, because the limits of ideallab were estimated"
     assert lines(adaptive, *lanes) == [said]
     assert lines(msgspec.structs.replace(MEASURED, rate_mode="mixed"), lane())[0].startswith(
         "lower"

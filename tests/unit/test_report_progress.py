@@ -73,8 +73,8 @@ def test_reason_for_waiting_is_cut_and_not_omitted(width):
 @pytest.mark.parametrize(
     ("in_flight", "waiting", "trying", "said"),
     [
-        (0, 0, 1, "1 case waits after refusals or failures"),
-        (0, 0, 2, "2 cases wait after refusals or failures"),
+        (0, 0, 1, "1 case waits for a retry after refusals or failures"),
+        (0, 0, 2, "2 cases wait for a retry after refusals or failures"),
         (1, 0, 1, ""),
         (0, 1, 1, ""),
         (0, 0, 0, ""),
@@ -164,9 +164,9 @@ def test_progress_of_a_cluster_covers_all_hosts():
 
 
 def test_waiting_host_shows_its_reason_first():
-    state = of_several("waits: other hosts have key0's qps = 2", n_before=120)
+    state = of_several("waits: other hosts have all of key0's qps = 2", n_before=120)
     line = progress_line(state, 10.0, 80)
-    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have key0's qps = 2"
+    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have all of key0's qps = 2"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 

@@ -13,7 +13,7 @@ def test_long_tables_lose_their_last_rows_with_a_note():
     text = markdown_within([long, SHORT], 64_000)
     assert len(text.encode()) <= 64_000
     assert "| model-0 " in text
-    assert "- 2,500 more rows left out, too large" in text
+    assert "- 2,500 more rows omitted to save space" in text
     assert "- legend" in text
     assert "### speed" in text
 
@@ -22,8 +22,8 @@ def test_sections_that_do_not_fit_are_named():
     many = [Section(f"notes _of_ {n}", notes=("x" * 500,) * 16) for n in range(10)]
     text = markdown_within([SHORT, *many, SHORT], 64_000)
     assert text.count("### speed") == 2
-    assert "more sentences left out, too large" in text
-    assert re.search(r"Left out, too large: (notes \\_of\\_ \d, )*notes \\_of\\_ 9$", text)
+    assert "more sentences omitted to save space" in text
+    assert re.search(r"Too large to show: (notes \\_of\\_ \d, )*notes \\_of\\_ 9$", text)
 
 
 def test_long_names_are_shortened_in_files():

@@ -145,7 +145,7 @@ def test_summary_shows_results_with_their_counts():
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
     assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 more requests in episodes that are not counted (yet)\n" in text
+    assert "\n11 more requests in episodes that are not (yet) counted\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
@@ -164,15 +164,16 @@ def test_speedup_without_a_sample_is_an_upper_bound():
     took = "answers took 2.3x as long with 40 in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
-    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these answer times, and {took}"
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these response times, and {took}"
     assert bound in told
 
 
 def test_speedup_is_reported_if_load_did_not_slow_answers_down():
     told = of_own_times((25.0, 33.0), Slowdown(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
     assert (
-        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over a serial run"
-        " (5 min 00 s, from answer times, which did not rise with the number of requests in flight)"
+        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over a serial"
+        " run (5 min 00 s, from response times, which did not rise with the number of requests in"
+        " flight)"
     ) in told
     assert not [line for line in told if "took" in line]
 

@@ -136,7 +136,7 @@ def test_twenty_models_are_shown_and_the_others_counted(n, n_shown, has_page):
     assert rows[0] == f"m{n - 1}"
     assert len(rows) == n_shown
     where = "report.html" if has_page else "report.md"
-    assert any(line.startswith(f"+ 7 more in {where}; ") for line in told) == (n > n_shown)
+    assert any(line.startswith(f"+ 7 more rows in {where}; ") for line in told) == (n > n_shown)
 
 
 def test_model_without_a_graded_case_comes_last():
@@ -177,7 +177,7 @@ def test_brief_of_any_run_fits_on_a_screen(width, name):
     assert len(told) <= MOST_LINES
     # The last line contains a path, which is never folded.
     assert max(map(n_cells, told[:-1])) <= min(width, MOST_WIDTH)
-    assert any(line.startswith("+ ") and "more in report.md" in line for line in told)
+    assert any(line.startswith("+ ") and "more rows in report.md" in line for line in told)
     assert not any(line.endswith("...") for line in told)
     table = told[told.index("") + 1 :]
     rows = [line for line in table[: table.index("")] if line.rstrip().endswith("%")]

@@ -264,7 +264,7 @@ def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
     table.finish()
     table.publish()
     parquet.verify(table.path, schema, 100)
-    with pytest.raises(ResultsError, match="has 100 rows, 99 were written"):
+    with pytest.raises(ResultsError, match="has 100 rows, but 99 were written"):
         parquet.verify(table.path, schema, 99)
     with pytest.raises(ResultsError, match="does not have the schema"):
         parquet.verify(table.path, parquet.arrow_schema(columns, simulated=True), 100)

@@ -193,12 +193,12 @@ def planned(*models, n=2):
     [
         (
             planned("a", "c"),
-            "(4 then, 4 now; cases only then: t.py::test_it[b-0] and 1 more; cases only now: "
+            "(4 then, 4 now; missing: t.py::test_it[b-0] and 1 more; new: "
             "t.py::test_it[c-0] and 1 more): use the same suite",
         ),
         (
             planned("a", "b", n=1),
-            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): use the same suite",
+            "(4 then, 2 now; missing: t.py::test_it[a-1] and 1 more): use the same suite",
         ),
         (
             [msgspec.structs.replace(one, case_id="f" * 16) for one in planned("a", "b")],

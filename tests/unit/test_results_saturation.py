@@ -83,12 +83,12 @@ def test_slow_client_that_costs_time_is_reported_as_the_bound():
     assert said.startswith("30% of the makespan was spent in the client")
     assert "20.0 ms late" in said
     assert "70 ms after their lease" in said
-    assert said.endswith("(gw0) used 97% CPU: more workers (-n) share its work")
+    assert said.endswith("(gw0) used 97% CPU; add workers (-n) to share its work")
 
 
 @pytest.mark.parametrize(
     ("cpu", "waited", "said"),
-    [(0.97, 0.0, "97% CPU: "), (0.3, 0.7, "30% CPU and waited for a CPU 70% of the time: ")],
+    [(0.97, 0.0, "97% CPU; "), (0.3, 0.7, "30% CPU and waited for a CPU 70% of the time; ")],
 )
 @pytest.mark.parametrize("name", ["controller", "broker"])
 def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, waited, said):
@@ -96,7 +96,7 @@ def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, 
     idle = engine(cpu=0.2, waited=0.9 * waited)
     spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
     bound = client_bound(with_client(3.0), spent, 0.001)
-    assert f"The busiest process ({name}) used {said}it serves all workers; " in bound
+    assert f"The busiest process ({name}) used {said}it serves all workers: " in bound
     assert "--ultrapar-shard" in bound
 
 
@@ -104,7 +104,7 @@ def test_more_workers_are_not_suggested_if_cores_are_short():
     spent = [engine(cpu=0.2, waited=0.9, name="gw1"), engine(cpu=0.4, waited=0.5)]
     said = client_bound(with_client(3.0), spent, 0.001)
     assert (
-        "(gw0) used 40% CPU and waited for a CPU 50% of the time: there are too few cores" in said
+        "(gw0) used 40% CPU and waited for a CPU 50% of the time; there are too few cores" in said
     )
     assert "share its work" not in said
 
@@ -113,7 +113,7 @@ def test_process_with_a_decreasing_wait_is_not_blamed():
     # The waits of ended threads are unknown, so the total can decrease.
     controller = EngineSpent("controller", 20.0, 10.0, 0, 0.0, 0.0, -9.0)
     said = client_bound(with_client(3.0), [controller, engine(cpu=0.97, waited=3.0)], 0.001)
-    assert "(gw0) used 97% CPU: more workers" in said
+    assert "(gw0) used 97% CPU; add workers" in said
 
 
 def test_late_client_without_a_busy_process_gets_no_remedy():

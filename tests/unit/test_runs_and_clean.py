@@ -160,7 +160,7 @@ def test_clean_without_yes_removes_nothing(folder, ultrapar):
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["stopped", "whole"]
     assert out.splitlines()[-1].startswith("would remove 2 runs, ")
-    assert out.endswith(" kB; --yes removes them\n")
+    assert out.endswith(" kB; add --yes to remove them\n")
     assert there(folder) == before
 
 
@@ -180,7 +180,7 @@ def test_clean_removes_runs_that_match_all_rules(folder, ultrapar, rules, left):
     assert there(folder) == left
     last = out.splitlines()[-1]
     n_removed = 3 - len(left)
-    assert last.startswith(f"removed {n_removed} run" if n_removed else "nothing to remove of 3")
+    assert last.startswith(f"removed {n_removed} run" if n_removed else "nothing to remove among 3")
 
 
 def test_age_is_measured_from_the_last_session(folder, ultrapar):
@@ -258,7 +258,7 @@ def test_run_that_contains_another_run_is_kept(folder, ultrapar, is_in_use):
 def test_run_used_after_the_search_is_kept(folder):
     seen_at = datetime.now(UTC)
     os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used meanwhile; it was not removed"):
+    with pytest.raises(ConfigError, match="killed was used in the meantime; it was not removed"):
         remove_run(folder / "killed", seen_at)
     assert (folder / "killed" / FILE_NAME).exists()
 

@@ -155,8 +155,7 @@ def test_case_is_shown_with_grade_attempts_waits_and_messages(show, tmp_path):
         "  outcome     unsolved",
         "  pytest      failed",
         "    assert 1 == 2",
-        "  waited      0.00 s for seats, 0.00 s for rates and pauses, "
-        "0.00 s before further attempts",
+        "  waited      0.00 s for seats, 0.00 s for rates and pauses, 0.00 s before retries",
         "  tokens      10 in, 2 out",
         "  cost        0.0000200 USD",
         "  hello",
@@ -302,7 +301,7 @@ def test_damaged_run_is_shown_with_its_readable_cases(show, tmp_path):
     (tmp_path / "r" / FILE_NAME).write_text("{")
     code, out, _ = show("r")
     assert code == 0
-    assert "cannot read its manifest" in out
+    assert "cannot read the run's manifest" in out
     assert "the journal has 1 gap; lost records are not shown:" in out
     assert ("solved", 0) in listed(out)
     assert "cannot read its requests" in show("r", "case0")[1]

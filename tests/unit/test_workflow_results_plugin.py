@@ -179,7 +179,7 @@ def test_failure_is_one_line_and_does_not_affect_the_run(project):
     result = project.run("phase51", "--ultrapar-out=out")
     assert result.ret == 0
     lines = result.stdout.str().splitlines()
-    (line,) = [line for line in lines if line.startswith("no tables of the phases: ")]
+    (line,) = [line for line in lines if line.startswith("cannot make the tables of the phases: ")]
     assert "phases: phase51/test_phase51.py::test_it[one-7b-r0] has no parameter task_t" in line
     assert "python -m bench_suites.workflow_results " in line
     assert result.parseoutcomes() == {"solved": 2}

@@ -260,8 +260,8 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         return
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
-        f"the lower bound ignores tokens ({metered[0]}{more}); the times of the modes include "
-        "them, and assume that each request has the mean number of tokens of its episode"
+        f"the lower bound ignores token limits ({metered[0]}{more}); the times of the modes "
+        "include them, and assume that each request has the mean number of tokens of its episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:

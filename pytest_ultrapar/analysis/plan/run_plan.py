@@ -235,8 +235,8 @@ def _empty_seats(
             yield (
                 f"{use.where}: {use.rate:.6g} {requests} per second at {use.service.mean_s:.3g} s "
                 f"each can use only {use.useful} of {use.seats} workers ({use.rate:.6g} x "
-                f"{use.service.mean_s:.3g} = {use.busy:.3g} on average); write workers = "
-                f"{use.useful} to {REFUSED_ABOVE * use.useful:g}, or a higher rate"
+                f"{use.service.mean_s:.3g} = {use.busy:.3g} on average); use {use.useful} to "
+                f"{REFUSED_ABOVE * use.useful:g} workers, or raise the rate"
             )
 
 
@@ -248,8 +248,8 @@ def _late_requests(
         service, timeout_s = services[model], timeouts[provider]
         if service.mean_s > timeout_s and not service.is_assumed:
             yield (
-                f"{provider}/{model}: requests that take {service.mean_s:.3g} s on average are cut "
-                f"off by timeout_s = {timeout_s:g}"
+                f"{provider}/{model}: requests take {service.mean_s:.3g} s on average, so "
+                f"timeout_s = {timeout_s:g} cuts them off"
             )
 
 
@@ -261,8 +261,8 @@ def _late_episodes(
         mean_s = sum(own) / len(own)
         if mean_s > timeout_s and not services[model].is_assumed:
             yield (
-                f"{model}: episodes that take {mean_s:.4g} s on average, excluding waits, are cut "
-                f"off by --ultrapar-episode-timeout {timeout_s:g}"
+                f"{model}: episodes take {mean_s:.4g} s on average, excluding waits, so "
+                f"--ultrapar-episode-timeout {timeout_s:g} cuts them off"
             )
 
 

@@ -127,7 +127,7 @@ def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) ->
     """
     return tuple(
         f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
-        f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''} only about "
+        f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''}, only about "
         f"{use.useful} of {use.seats} workers "
         f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are enough"
         for use in seat_uses(pool, lanes, services)
@@ -162,6 +162,6 @@ def more_seats_than_cases(
         n_more = len(over) - _SHOWN
         more = f"; {n_more} more model{'s' if n_more > 1 else ''} as well" if n_more > 0 else ""
         yield (
-            f"more seats than cases (a case uses one at a time): {shown}{more}; "
-            "reduce workers, or add cases (--ultrapar-repeats)"
+            f"more seats than cases (a case uses one seat at a time): {shown}{more}; reduce "
+            "workers, or add cases (--ultrapar-repeats)"
         )

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 _OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
-_NOTHING_RUNS = "with it, pytest runs no case; use it with pytest itself"
-_ONE_FILE = "each mode would overwrite the file of the mode before"
-_ONE_RUN = "a gate checks one run: use ultrapar gate DIR after the bench"
+_NOTHING_RUNS = "it makes pytest run no cases; pass it to pytest directly"
+_ONE_FILE = "each mode would overwrite the previous mode's file"
+_ONE_RUN = "a gate checks a single run; run ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "specify the modes with --modes",
     "--ultrapar-out": "specify the directory with --out DIR; each mode gets a subdirectory of it",
@@ -88,7 +88,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
         refuse(
-            f"put the suite before pytest's options ({found}), such as: ultrapar bench "
+            f"put the suite before pytest's options ({found}), for example: ultrapar bench "
             "bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
     refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool is given"} if has_pool else {})

@@ -174,7 +174,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
     if not any(_was_begun(directory / mode) for mode in commands):
         if code not in {_PASSED, _FAILED}:
             return code
-        _say("ultrapar bench: the suite has no cases: no test in it uses a prefetched fixture")
+        _say("ultrapar bench: no cases, because no test takes llm or uses a prefetched fixture")
         return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 
@@ -202,7 +202,7 @@ def _check(commands: dict[str, list[str]]) -> int:
     for mode, command in commands.items():
         code, said = check_pytest(command, mode=mode)
         if code != _PASSED:
-            _say(f"==== ultrapar bench: mode {mode} cannot run; nothing was sent ====")
+            _say(f"==== ultrapar bench: mode {mode} cannot run; no request was sent ====")
             _say(said.rstrip())
             return code
     return _PASSED
@@ -253,7 +253,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
-    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and the run of each mode")
+    lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and each mode's run")
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
     _say(*lines)
     return worst

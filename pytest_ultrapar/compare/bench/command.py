@@ -20,8 +20,8 @@ per second, speed-up over serial with its interval, and whether the answers are 
     ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra
     ultrapar bench tests/words --pool pool.toml --modes serial,rotate,ultra -n 2 -k apple
 
-The suite comes first. Options that are not listed here are passed on to pytest. All cases are sent
-once in each mode. Modes serial and rotate send them one after another, so try a few with -k first.
+The suite comes first. Options that are not listed here are passed on to pytest. Each mode runs
+all cases. Modes serial and rotate run them one after another, so try a few cases with -k first.
 """
 _MODES = "serial,rotate,ultra"
 _INTERRUPTED = 2
@@ -39,10 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         default=_MODES,
         metavar="MODES",
-        help="the modes to run, in this order, separated by commas: serial, rotate, phase, "
-        "ultra. Speed-ups are relative to serial or, without serial, to rotate; without "
-        "both, they are estimated "
-        "(default: %(default)s)",
+        help="the modes to run, in this order, separated by commas: serial, rotate, phase, ultra. "
+        "Speed-ups are relative to serial or, without serial, to rotate; with neither, they "
+        "are estimated (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
@@ -68,5 +67,5 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return bench(modes, arguments.passed_on, pool=arguments.pool, out=arguments.out)
     except KeyboardInterrupt:
-        sys.stdout.write("ultrapar bench: stopped while no mode was running\n")
+        sys.stdout.write("ultrapar bench: interrupted while no mode was running\n")
         return _INTERRUPTED

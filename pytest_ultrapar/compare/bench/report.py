@@ -136,7 +136,7 @@ def _bound_by(run: ModeRun) -> str | None:
     """Name the limit that sets the lower bound of the makespan in that mode."""
     one_by_one_s = sum(each.service_s for each in run.measures.values() if each.timed)
     if run.mode in ONE_AT_A_TIME and one_by_one_s >= (run.summary.bound_s or 0.0):
-        return "one case at a time"
+        return "running one case at a time"
     return run.summary.binding
 
 

@@ -127,7 +127,7 @@ def head_line(run: RunCases) -> str:
 
 def _damage_lines(run: RunCases) -> Iterator[str]:
     if run.manifest is None:
-        yield "cannot read its manifest: costs are unknown"
+        yield "cannot read the run's manifest, so costs are unknown"
     if run.damage:
         yield f"the journal has {counted(len(run.damage), 'gap')}; lost records are not shown:"
     for one in run.damage[:_MOST_DAMAGE]:
@@ -203,8 +203,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "its requests appear here after its next request or when it ends"
-    return "cannot read its requests" if one.history.had_episode else "it sent no request"
+        return "the case's requests appear here after its next request, or when it ends"
+    return "cannot read its requests" if one.history.had_episode else "this case sent no request"
 
 
 def _case_facts(one: RunCase) -> list[tuple[str, str]]:
@@ -247,11 +247,11 @@ def _episode_facts(
     spent = spent_by(episode)
     if spent.value is not None:
         yield "returned", visible(spent.value)
-    yield "took", f"{duration(episode.duration_s)}, its answers {duration(spent.service_s or 0.0)}"
+    yield "took", f"{duration(episode.duration_s)} (answers: {duration(spent.service_s or 0.0)})"
     yield (
         "waited",
-        f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"
-        f" {duration(episode.backoff_s)} before further attempts",
+        f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses, "
+        f"{duration(episode.backoff_s)} before retries",
     )
     tokens_in = total_tokens(each.tokens_in for each in own)
     tokens_out = total_tokens(each.tokens_out for each in own)

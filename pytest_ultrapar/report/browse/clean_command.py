@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=36_500)
 NAME = "clean"
-SUMMARY = "remove runs that are old, interrupted or surplus; lists them first"
+SUMMARY = "list runs that are old, interrupted or surplus, and remove them if you add --yes"
 DESCRIPTION = """\
 Show the runs of a folder that match all given rules, and their size; --yes removes them. This
 command never removes runs in use, benches in the folder, other files, runs that contain other runs,
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "30d or 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
-    parser.add_argument("--yes", action="store_true", help="remove these runs")
+    parser.add_argument("--yes", action="store_true", help="remove the listed runs")
 
 
 def _number(text: str) -> int:
@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
         interrupted=arguments.interrupted,
     )
     if not going:
-        write(f"nothing to remove of {sum_line(runs)}\n")
+        write(f"nothing to remove among {sum_line(runs)}\n")
         return 0
     if not arguments.yes:
         lines = [
             *run_table(going, width=table_width()),
-            f"would remove {sum_line(going)}; --yes removes them",
+            f"would remove {sum_line(going)}; add --yes to remove them",
         ]
         write("".join(f"{line}\n" for line in lines))
         return 0

@@ -32,7 +32,7 @@ NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
 List the runs in a folder and in its benches, newest first. The columns show the state, graded and
-planned cases, the solved share of graded cases, the time of the last session, the cost and size.
+planned cases, the share of solved cases, the time of the last session, the cost, and the size.
 
     ultrapar runs
     ultrapar runs /data/runs --json
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar runs`."""
     add_folder(parser)
     parser.add_argument(
-        "--json", action="store_true", help="print a JSON object per run, one on each line"
+        "--json", action="store_true", help="print each run as a JSON object, one per line"
     )
 
 
@@ -55,7 +55,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=_folder,
         default=Path(".ultrapar"),
-        help="the folder of the runs (default: .ultrapar)",
+        help="the folder that contains the runs (default: .ultrapar)",
     )
 
 

@@ -14,10 +14,11 @@ NAME = "show"
 SUMMARY = "list the cases of a run, or show one case with its conversation"
 DESCRIPTION = """\
 List the cases of a run, failures first, or show one case: its grade, its requests and its
-conversation. If a run is in progress, interrupted or damaged, you see all that can be read. Specify
-a run by its directory, by its id, or as latest. Specify a case by its id, its node id, or a part of
-its node id that matches no other case. In the list, the reason for an outcome is below its case,
-if the test or its error gave one.
+conversation. If a run is in progress, interrupted or damaged, you see everything that can be read.
+Specify a run by its directory, by its id, or as latest. Specify a case by its id, its node id, or a
+part of its node id that matches no other case. In the list, the reason for an outcome is below its
+case, if the test or its error gave one. With --failed, the list leaves out cases that are solved,
+scored, skipped, running or waiting, unless their test failed.
 
     ultrapar show
     ultrapar show --failed
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "case", metavar="CASE", nargs="?", help="show this case: its id, or a part of its node id"
     )
     parser.add_argument(
-        "--failed", action="store_true", help="list only cases that should be solved but are not"
+        "--failed", action="store_true", help="list only failed cases (defined above)"
     )
     parser.add_argument(
         "--no-pager",

@@ -41,7 +41,7 @@ def out_file(text: str, option: str) -> Path:
         )
     if path.exists() and path.stat().st_size and path.suffix.lower() not in _PAGES:
         refuse(
-            f"{option} {text} exists and is not a page (.html, .md or .txt); choose a new file, "
-            "or one named *.html"
+            f"{option} {text} already exists and its name does not end in .html, .md or .txt; "
+            "choose a new file, or one named *.html"
         )
     return path

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.models import ComparedWithBest
     from pytest_ultrapar.store.manifest import Manifest
 
-_ANSWERS = "The total time of all answers of a graded case, excluding waits."
+_ANSWERS = "The time that all answers of a graded case took together, excluding waits."
 _STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
 """How many scores get a tile. A table shows all scores."""
@@ -83,7 +83,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
         limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
-        curves_plot(figures.curves, "curves", "Time of answers", _ANSWERS),
+        curves_plot(figures.curves, "curves", "Response times", _ANSWERS),
         curves_plot(figures.first_tokens, "first-tokens", "Time to first token", _STREAMED),
     )
     plots = [plot for plot in drawn if plot is not None]
@@ -140,7 +140,7 @@ def _tiles(
     if (share := statistics.solved_rate) is not None:
         note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
         note = f"{note} of {counted(statistics.n_rated, 'graded case')}"
-        note += "; slow cases finish last" if goes_on else ""
+        note += "; may change, because slow cases finish last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
         note = f"mean of {counted(score.n, 'graded case')}"
@@ -153,9 +153,11 @@ def _tiles(
         "summary.json: statistics.coverage",
     )
     if statistics.makespan_s is not None:
-        notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
+        notes = [f"lower bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
         if _is_of_one_piece(manifest):
-            notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
+            notes.append(
+                f"twice the repetitions take at most {duration(2 * statistics.makespan_s)}"
+            )
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
     if summary.efficiency is not None and statistics.n_timed > 1:
@@ -172,7 +174,9 @@ def _tiles(
         if solved := counts["solved"]:
             notes.append(f"{money(summary.cost.total / solved, currency)} per solved case")
         if _is_of_one_piece(manifest):
-            notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
+            notes.append(
+                f"twice the repetitions cost about {money(2 * summary.cost.total, currency)}"
+            )
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
 
@@ -215,12 +219,12 @@ def _compared_with_best(figures: Figures) -> Section | None:
                     if one.low is None or one.high is None
                     else f"{100 * one.low:+.0f} to {100 * one.high:+.0f}"
                 ),
-                "the best is better": _verdict(one),
+                "is the best better?": _verdict(one),
             }
             for one in figures.compared_with_best
         ]
     )
-    title = f"Comparison with {figures.best}, which solved the largest share"
+    title = f"Comparison with {figures.best}, the model with the highest solve rate"
     return Section(title, header, tuple(rows))
 
 

@@ -85,9 +85,9 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     return plot_of(
         "lanes",
         "Lanes over time",
-        "Requests in flight on each lane, as a share of its seats if all seats are known. Red marks"
-        " are refusals. The line below is grey while the lane was paused, and red while its circuit"
-        " breaker was open.",
+        "Requests in flight on each lane, as a share of its seats if the seats of all lanes are "
+        "known. Red marks are refusals. The line below a lane is grey while the lane was paused, "
+        "and red while its circuit breaker was open.",
         rows,
     )
 
@@ -122,7 +122,7 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     return plot_of(
         "time",
         "Where the time went",
-        f"With these answer times, no schedule can be faster than the bound.{said}",
+        f"With these response times, no schedule can be faster than the bound.{said}",
         rows,
     )
 
@@ -143,7 +143,7 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
     return plot_of(
         "limit-uses",
         "Limits over time",
-        "The used share of each limit. If lanes share a limit, it includes all their requests.",
+        "How much of each limit was used. If lanes share a limit, all their requests are included.",
         rows,
     )
 
@@ -180,7 +180,7 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
     return plot_of(
         "limits",
         "Estimated limits over time",
-        f"How many requests in flight each limit allowed, up to {most}. Tooltips show the reasons.",
+        f"How many requests in flight each limit allowed (0 to {most}). Tooltips show the reasons.",
         rows,
     )
 
@@ -202,7 +202,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
         tip = f"{one.model}: {', '.join(map(' '.join, said.items()))}"
         drawn = interval(scale, one.p50_s, one.shortest_s, one.p95_s, tip)
         rows.append({"model": one.model, axis("seconds", scale): drawn, "n": f"{one.n:,}", **said})
-    note = f"{what} The point is the median; the line ends at the 95th percentile."
+    note = f"{what} The point is the median; the line runs from the minimum to the 95th percentile."
     return plot_of(key, title, note, rows)
 
 
@@ -227,8 +227,8 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     return plot_of(
         "costs",
         "Cost per solved case",
-        "The cost of all cases of a model, divided by the number of its solved cases; it excludes"
-        " roles, and requests that got no answer.",
+        "The cost of all cases of a model, divided by the number of its solved cases. The costs "
+        "of roles, and of requests that got no answer, are excluded.",
         rows,
     )
 
@@ -244,9 +244,10 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
     return plot_of(
         "passes",
         "Solved in at least one of k repetitions",
-        "The probability that at least one of k repetitions of a cell is solved, as the mean over"
-        " cells with its 95 % interval, from 0 to 100 %. For k = 1 it weighs each cell equally. The"
-        " solved share above weighs each case equally, so the two may differ slightly.",
+        "The probability that at least one of k repetitions of a cell is solved, as the mean "
+        "over cells with its 95 % interval, from 0 to 100 %. At k = 1, all cells have the same "
+        "weight, but in the solve rate above, all cases have the same weight. So the two may "
+        "differ slightly.",
         rows,
     )
 

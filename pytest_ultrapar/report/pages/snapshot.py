@@ -67,7 +67,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         return
     if not (run_dir / MANIFEST_NAME).exists():
         how = "has not planned its cases yet" if goes_on else "ended before its first case"
-        refuse(f"{run_dir} {how}: nothing to show")
+        refuse(f"{run_dir} {how}, so there is nothing to show")
     with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
         copy = Path(folder) / run_dir.name
         now = datetime.now(UTC)

@@ -113,7 +113,9 @@ def read_capacity(location: Location, table: CapacityTable, index: int, pool: Po
             refuse_unknown(location.at("limit"), table.limit, tuple(held), f"limit in {pool.path}")
     else:
         if "factor" in given:
-            location.at("factor").refuse("requires limit: a new limit has no numbers to multiply")
+            location.at("factor").refuse(
+                "requires limit, because it multiplies the numbers of an existing limit"
+            )
         where = read_where(location, table, pool)
     return Capacity(
         read_label(location, table.name, "capacity", index),
