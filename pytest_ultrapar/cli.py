@@ -150,7 +150,7 @@ def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in _OF_PYTEST:
-        parser.error(f"no subcommand {words[0]}: use pytest ... {_OF_PYTEST[words[0]]}")
+        parser.error(f"{words[0]} is not a subcommand; use pytest ... {_OF_PYTEST[words[0]]}")
     arguments, rest = parser.parse_known_args(words)
     if "passed_on" in arguments:
         arguments.passed_on = rest

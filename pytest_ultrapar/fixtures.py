@@ -19,8 +19,8 @@ class _OutOfReach:
 
     def __getattr__(self, attribute: str) -> NoReturn:
         raise AttributeError(
-            f"{self._name!r} belongs to the prefetched function; "
-            "a test sees only the value that it returned"
+            f"{self._name!r} can be used only in the prefetched function; "
+            "a test gets the value that this function returned"
         )
 
 
@@ -41,8 +41,8 @@ def _model(request: pytest.FixtureRequest) -> str:
         msg = f"the fixture 'model' needs {NEEDED}"
         if is_active(request.config):
             msg = (
-                "the fixtures 'llm' and 'model' have a value only in cases: name a prefetched "
-                "fixture as an argument of the test or of its fixtures instead of calling "
+                "the fixtures 'llm' and 'model' have no value in a test without a prefetched "
+                "fixture. Name one as an argument of the test or its fixtures instead of calling "
                 "request.getfixturevalue(). The prefetched function sends the requests"
             )
         from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only

@@ -93,11 +93,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it "
-        "runs on. `summary`: the names that group its tables. `taken_from`: the suite from which "
-        "equal cases take their answers. `repeats_over`: the parameter whose first M values "
-        "--ultrapar-repeats NxM uses. `cluster`: parameters; within a repetition, cases with "
-        "equal values for them depend on each other. `expect`: the turns and tokens per episode "
+        "expect=..., meta=...): settings of a test. `models`: patterns for the models on which the "
+        "test runs. `summary`: the names by which its summary is grouped. `taken_from`: the suite "
+        "whose answers are used for equal cases. `repeats_over`: the parameter whose first M "
+        "values --ultrapar-repeats NxM uses. `cluster`: names of parameters; within a repetition, "
+        "cases with equal values depend on each other. `expect`: the turns and tokens per episode "
         "that --ultrapar-plan assumes if there is no earlier run. `meta`: metadata for the "
         "columns meta.*",
     )

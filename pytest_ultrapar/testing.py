@@ -167,7 +167,7 @@ def read_server_log(path: Path) -> ServerLog:
             )
         lines = _lines.decode_lines(rest[: rest.rfind(b"\n") + 1])
     except NOT_THAT_JSON as error:
-        raise ResultsError(f"{path}: not a server's log: {error}") from None
+        raise ResultsError(f"{path} is not a server's log: {error}") from None
     return ServerLog(tuple(_requests(lines)), tuple(header.limits))
 
 

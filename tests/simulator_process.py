@@ -29,7 +29,7 @@ def simulating(
     said = []
     for line in process.stdout:
         said.append(line)
-        if line == "press Ctrl-C to stop it\n":
+        if line == "press Ctrl-C to stop the server\n":
             break
     try:
         yield process, "".join(said)

@@ -48,7 +48,7 @@ def _sentence(summary: RunSummary) -> str:
     cases = "case" if statistics.n_planned == 1 else "cases"
     damage = f"; gaps in the journal: {len(summary.damage)}"
     return (
-        f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
+        f"wrote {', '.join(summary.files)} for run {summary.run_id}: {statistics.n_graded} of "
         f"{statistics.n_planned} {cases} graded{damage if summary.damage else ''}"
     )
 

@@ -239,7 +239,7 @@ def work_ahead(
     except Exception as error:  # noqa: BLE001 - the journal is read again at the end
         import logging  # noqa: PLC0415 - rare
 
-        logging.getLogger(__name__).warning("the journal was not read ahead: %r", error)
+        logging.getLogger(__name__).warning("could not read the journal in advance: %r", error)
     breaks.rest_until_told()
     return None
 

@@ -96,7 +96,7 @@ class CompactionProcess:
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
-                f"process {self.pid} was ended by signal {-code} while it wrote the tables; it is "
+                f"process {self.pid} was killed by signal {-code} while writing the tables; it is "
                 "being restarted"
             )
             self._start_again()
@@ -164,7 +164,7 @@ class CompactionProcess:
             self.stop()
         if code < 0:
             sweep_temporaries(self._run_dir)
-            return f"process {self.pid} was ended by signal {-code}"
+            return f"process {self.pid} was killed by signal {-code}"
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def kill(self) -> None:

@@ -251,7 +251,7 @@ def _distance(look: ComparedFigure) -> float:
 def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[ComparedFigure]) -> str:
     have = "case has" if n == 1 else "cases have"
     if not n_changed:
-        return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
+        return f"{'the only' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
         return f"{n_changed:,} of {n:,} {have} different grades, and the runs have no common figure"
     worst = max(looks, key=_distance)

@@ -215,7 +215,7 @@ def _find_bench(name: str) -> Bench | None:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            refuse(f"{directory}, the run that represents the bench, is missing")
+            refuse(f"{directory} is missing: the results of a bench are read from this run")
         return Bench(name, directory, not_measured(runs, where=place))
     return None
 
@@ -249,17 +249,17 @@ def _check(run: MeasuredRun) -> None:
         raise ConfigError(_not_ended(run.directory))
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
         refuse(
-            f"{run.directory} contains files of different runs: {MANIFEST_NAME} is from"
+            f"{run.directory} contains files from different runs: {MANIFEST_NAME} is from"
             f" {run.run_id}, {SUMMARY_FILE} from {run.summary.run_id}; {_compaction(run.directory)}"
         )
     if run.summary.n_without_grade:
         refuse(
-            f"{_unfinished(run.directory)}: {run.summary.n_without_grade} of"
-            f" {run.summary.statistics.n_planned} planned cases did not run or were not graded"
+            f"{_unfinished(run.directory)} ({run.summary.n_without_grade} of"
+            f" {run.summary.statistics.n_planned} planned cases did not run or were not graded)"
         )
     if not run.summary.statistics.n_graded:
         refuse(
-            f"no case of {run.directory} was graded"
+            f"no case in {run.directory} was graded"
             f" ({run.summary.statistics.n_planned} planned): there is nothing to compare"
         )
 
@@ -275,7 +275,8 @@ def _unfinished(directory: Path) -> str:
 
 
 def _compaction(directory: Path) -> str:
-    return f"to rebuild it from the journal: python -m pytest_ultrapar.analysis.compact {directory}"
+    command = f"python -m pytest_ultrapar.analysis.compact {directory}"
+    return f"to rebuild {SUMMARY_FILE} and the tables from the journal: {command}"
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:

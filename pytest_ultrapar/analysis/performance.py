@@ -207,7 +207,7 @@ are at least 15 ms late (measured with 3,000 cases of 200 ms on 300 seats and tw
 
 
 _OF_WORKERS = "; add workers (-n) to share its work"
-_OF_ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
+_OF_ALL = "; all workers share it: use more hosts or shards (--ultrapar-shard), as each has its own"
 _FEW_CORES = "; there are too few cores: reduce workers (-n) or grader jobs to leave it more CPU"
 
 
@@ -237,8 +237,8 @@ def client_bound(
     least_s = CLIENT_SHARE * attribution.makespan_s
     if stood_s >= least_s:
         return (
-            f"code of the suite blocked the event loop of all episodes for {stood_s:.1f} s, most "
-            f"of it in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+            f"code in the suite blocked the event loop of a worker's episodes for {stood_s:.1f} s, "
+            f"mostly in {max(stalls, key=stalls.__getitem__)}: use await llm.run(function) there"
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
@@ -259,8 +259,8 @@ def client_bound(
         cure = _OF_ALL
     kept_waiting = f" and waited for a CPU {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
     return (
-        f"{share:.0%} of the makespan was spent in the client: its event loop woke "
-        f"{late_s * 1e3:.1f} ms late on average, and 5 % of requests were sent more than "
-        f"{dispatch_s * 1e3:.0f} ms after their lease. The busiest process ({name}) used "
-        f"{cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
+        f"{share:.0%} of the makespan was spent in the client. Its event loop woke "
+        f"{late_s * 1e3:.1f} ms late on average, and 5 % of the requests were sent more than "
+        f"{dispatch_s * 1e3:.0f} ms after their lease was granted. The busiest process ({name}) "
+        f"used {cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

@@ -236,7 +236,7 @@ def failure_in_answer(error: bytes) -> Failure:
     """
     status = _status(error)
     failure = classify_status(status, error, None)
-    message = failure.message.replace("HTTP ", "the answer reports an error like HTTP ", 1)
+    message = failure.message.replace("HTTP ", "the answer contains an error, treated as HTTP ", 1)
     return replace(failure, message=message, maybe_billed=True)
 
 

@@ -77,7 +77,7 @@ class Anthropic(OpenAi):
             return message
         if is_nothing(message.content):
             if message.stop_reason is None:
-                return malformed("the answer's message has no content, not even an empty one")
+                return malformed("the answer's message has no content, not even empty content")
             message.content = msgspec.Raw(b"[]")
         blocks = decoded(bytes(message.content), _blocks_decoder, "message")
         if isinstance(blocks, Failure):
@@ -277,7 +277,7 @@ class MessageStream(EventStream["_Event"]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_event_decoder, "event of a message")
+        super().__init__(_event_decoder, "message event")
         self._message = _Message()
         self._usage = Usage()
         self._growing: dict[int, _Growing] = {}
@@ -320,8 +320,8 @@ class MessageStream(EventStream["_Event"]):
                 self._said_stop = self.done = True
 
     def _begin(self, index: int, begin: msgspec.Raw, now_s: float) -> None:
-        block = decoded(bytes(begin), _block_decoder, "block of a message")
-        whole = decoded(bytes(begin), _object_decoder, "block of a message")
+        block = decoded(bytes(begin), _block_decoder, "message block")
+        whole = decoded(bytes(begin), _object_decoder, "message block")
         if isinstance(block, Failure) or isinstance(whole, Failure):
             self._fail(next(one for one in (block, whole) if isinstance(one, Failure)))
         elif len(self._growing) >= MOST_TOOL_CALLS:

@@ -161,7 +161,7 @@ def _calling(choice: object) -> dict[str, Any]:
 
 
 def _late(message: Message, place: str) -> NoReturn:
-    _translate.refuse(f"{place}.role {message.get('role')!r} after the first turn")
+    _translate.refuse(f"{place}.role {message.get('role')!r} (after the first turn)")
 
 
 def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:
@@ -187,10 +187,10 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 def _result(message: Message, place: str, called: Mapping[str, str]) -> dict[str, Any]:
     call_id = _translate.called(message, place)
     if call_id not in called:
-        _translate.refuse(f"{place}.tool_call_id {call_id!r} without an earlier call")
+        _translate.refuse(f"{place}.tool_call_id {call_id!r} (no earlier call has this id)")
     parts = [part for part, _ in _translate.parts(message, place)]
     if any(part.get("type") != "text" for part in parts):
-        _translate.refuse(f"{place}.content with a part that is not text")
+        _translate.refuse(f"{place}.content (a part is not text)")
     output = {"output": "".join(str(part.get("text")) for part in parts)}
     return {"functionResponse": {**_own_id(call_id), "name": called[call_id], "response": output}}
 
@@ -234,7 +234,7 @@ class ContentStream(EventStream["_Response"]):
     """
 
     def __init__(self) -> None:
-        super().__init__(_response_decoder, "answer of generateContent")
+        super().__init__(_response_decoder, "generateContent response")
         self._last = _Response()
         self._turn: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []

@@ -102,7 +102,7 @@ class OpenAi:
         # An answer may be empty if it has a finish reason or tool calls.
         is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
         if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
-            return malformed("the answer's message has no content, not even an empty one")
+            return malformed("the answer's message has no content, not even empty content")
         return reply_of(completion.choices, completion, completion.counted, lane, latency_s)
 
     def stream(self) -> Stream:

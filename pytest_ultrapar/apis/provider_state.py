@@ -109,8 +109,8 @@ def flaw_of_request(fields: Mapping[str, Any]) -> str | None:
     if fields.get("background") is not True:
         return None
     return (
-        "asks for background mode, which is not allowed: the model would continue when no request "
-        "is in flight, and the limits would not count this work"
+        "asks for background mode, which is not allowed: the model would keep working while no "
+        "request is in flight, and the limits would not count this work"
     )
 
 

@@ -79,7 +79,7 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
             groups that wait for each other, or a number out of range.
     """
     for worker, home in assignment.home.items():
-        _check_lanes(f"home of {worker}", home, lanes)
+        _check_lanes(f"the home of {worker}", home, lanes)
     groups: dict[str, Group] = {}
     owner: dict[str, str] = {}
     for group in assignment.groups:

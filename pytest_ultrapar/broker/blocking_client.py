@@ -49,7 +49,7 @@ class BlockingBrokerClient:
         except OSError as error:
             self._socket.close()
             raise BrokerGoneError(
-                f"no broker listens at {path}: {error.strerror or error}"
+                f"no broker is listening at {path}: {error.strerror or error}"
             ) from error
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 

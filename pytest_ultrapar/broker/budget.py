@@ -365,14 +365,14 @@ class Budgets:
             money(amount_of(one), self.currency)
             for one in (purse.amount, max(0, purse.left), units)
         )
-        what, remedy = f"the request, which may cost {needed}", "raise the budget"
+        what, remedy = f"the {needed} that the request may cost", "raise the budget"
         if request.opens:
             what = (
-                f"a case of {request.model}, which may need {needed}, including the amount that "
-                "its costliest request reserves"
+                f"the {needed} that a new case of {request.model} may need, including the "
+                "reservation for its costliest request"
             )
         elif request.most is not None and request.most.n_guessed:
-            what = f"a request without max_tokens, which may cost {needed}"
+            what = f"the {needed} that a request without max_tokens may cost"
             remedy = "limit its answer with max_tokens, or raise the budget"
         return (
             f"the budget of {limit} ({whole}, {left} left) does not cover {what}; {remedy}",

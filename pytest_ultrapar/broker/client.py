@@ -36,7 +36,8 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     try:
         _, client = await loop.create_unix_connection(lambda: BrokerClient(loop), str(path))
     except OSError as error:
-        raise ConnectionError(f"no broker listens at {path}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise ConnectionError(f"no broker is listening at {path}: {why}") from error
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             await client.ask(wire.Hello(token, worker, "worker"))

@@ -45,8 +45,8 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The counted units and their limit, for messages: `requests per day of lab/key0`."""
-        return f"{LIMIT_KINDS[self.word].counts} per day of {self.limit}"
+        """The counted units and their limit, for messages: `requests per day for lab/key0`."""
+        return f"{LIMIT_KINDS[self.word].counts} per day for {self.limit}"
 
     @property
     def memory(self) -> DayMemory:

@@ -82,7 +82,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
         f"; fix this, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs on "
         "this machine"
     )
-    count = cannot(f"store daily limits in {directory}", advice, error=ConfigError)
+    count = cannot(f"store the counts of daily limits in {directory}", advice, error=ConfigError)
     with count, suppress(FileNotFoundError):
         check_private(directory)
     return directory
@@ -101,7 +101,7 @@ def _state_path(environ: Mapping[str, str]) -> Path:
         return Path.home() / ".local" / "state" / "ultrapar"
     except RuntimeError as error:
         raise ConfigError(
-            "cannot store daily limits: this user has no home directory; set "
+            "cannot store the counts of daily limits: this user has no home directory; set "
             f"{DIRECTORY_VARIABLE} to a directory"
         ) from error
 
@@ -137,7 +137,7 @@ class DayMemory:
             directory: The `state_directory`. The first write creates it, readable only by its
                 owner.
             name: The result of `file_name`.
-            shown: The counted units and their limit, for messages: "requests per day of lab/key0".
+            shown: The counted units and their limit, for messages: "requests per day for lab/key0".
         """
         self.path = directory / f"{name}.day"
         self._lock_path = directory / f"{name}.lock"
@@ -155,7 +155,7 @@ class DayMemory:
         Raises:
             ConfigError: The file cannot be read, is damaged or was written by another version.
         """
-        advice = "; check its owner and permissions"
+        advice = "; check the file's owner and permissions"
         read = cannot(f"read {self.path}, which counts {self.shown}", advice, error=ConfigError)
         with read, suppress(FileNotFoundError):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -174,8 +174,8 @@ class DayMemory:
                 contains either the old or the new content.
         """
         advice = (
-            "; fix this, or move the files to another directory and set "
-            f"{DIRECTORY_VARIABLE} to it for all runs on this machine"
+            "; fix this, or move all files in its directory to another one and set "
+            f"{DIRECTORY_VARIABLE} to that directory for all runs on this machine"
         )
         what = f"write {self.path}, which counts {self.shown}"
         with cannot(what, advice, error=ConfigError):
@@ -230,8 +230,8 @@ class DayMemory:
 
     def _refuse(self, why: str) -> NoReturn:
         refuse(
-            f"{self.path}, which counts {self.shown}, {why} delete it after 24 h without requests; "
-            "the count then restarts at zero"
+            f"{self.path}, which counts {self.shown}, {why} delete the file after 24 h without "
+            "requests; the count then restarts at zero"
         )
 
 

@@ -175,9 +175,9 @@ class DayLedger:
         at_s = self._wall_s + self._free_in_s(units)
         if self._zone is None:
             free = datetime.fromtimestamp(math.ceil(at_s / 60) * 60, UTC)
-            return f"more units are available at {free:%Y-%m-%d %H:%M} UTC"
+            return f"more quota becomes free at {free:%Y-%m-%d %H:%M} UTC"
         midnight = datetime.fromtimestamp(round(at_s - SKEW_S), self._zone)
-        return f"resets at {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
+        return f"the quota resets at {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
         """When this many units become free, if other hosts have used up the day's remaining units.

@@ -217,7 +217,7 @@ class LaneHealth:
         Returns:
             None if the lane already pauses until then or longer.
         """
-        return self._pause_until(until_s, f"on another host: paused {until_s - now_s:.2f} s")
+        return self._pause_until(until_s, f"on another host: paused for {until_s - now_s:.2f} s")
 
     def wake(self, now_s: float) -> Pause | Removal | None:
         """End the lane's pause when its time is over.
@@ -286,7 +286,7 @@ class LaneHealth:
     ) -> Pause | Removal | None:
         if after_cut_s is not None and retry_after_s is None:
             # The lower limit is the remedy; it may take a moment to have an effect.
-            said = f"and its limit was lowered: paused {after_cut_s:.2f} s"
+            said = f"and its limit was lowered: paused for {after_cut_s:.2f} s"
             return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
         # Requests sent before the last pause ended belong to the burst that caused the pause.
         is_new = granted_s >= self._rate_until_s
@@ -313,7 +313,7 @@ class LaneHealth:
                 )
             pause_s = retry_after_s * (1 + self.rng.uniform(0, RETRY_AFTER_JITTER))
             said = f"and asked to wait {retry_after_s:g} s"
-            return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
+            return self._pause_until(now_s + pause_s, f"{said}: paused for {pause_s:.2f} s")
         if not is_new:
             # Draw the jitter only once per burst: the largest of fifty draws would always be near
             # the maximum.
@@ -321,8 +321,8 @@ class LaneHealth:
         # Do not pause for much longer than the lane has been refusing requests so far: it may
         # recover just as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
-        said = f"and not told how long to wait ({self._rate_count} in a row)"
-        return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
+        said = f"and not told how long to wait (refusals in a row: {self._rate_count})"
+        return self._pause_until(now_s + pause_s, f"{said}: paused for {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:
         # Use the longest requested wait, because answers of one burst overtake each other.
@@ -352,7 +352,7 @@ class LaneHealth:
             what = f"failed more often than not ({outcome})"
         self._failed_until_s = self._no_later_than_hopeless(breaker.until_s, now_s)
         pause_s = self._failed_until_s - now_s
-        self._failed_reason = f"lane {self.lane.lane_id} {what}: paused {pause_s:.2f} s"
+        self._failed_reason = f"lane {self.lane.lane_id} {what}: paused for {pause_s:.2f} s"
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
@@ -367,7 +367,7 @@ class LaneHealth:
         what = "failed without an answer"
         if breaker.rule is NOBODY_LISTENS:
             is_loading = self._failing == "loading"
-            what = "was loading its model" if is_loading else "could not be reached"
+            what = "was found loading its model" if is_loading else "could not be reached"
         return Removal(
             "lane",
             f"lane {self.lane.lane_id} {what} {breaker.n_in_row} times in a row over "

@@ -68,7 +68,7 @@ class BrokerDirectory:
                 why = f"{parent}: {error.strerror}"
         raise UltraparError(
             f"cannot make a directory for the broker's socket: {why}; set the environment variable "
-            f"TMPDIR to a writable directory (a socket's path has at most {MAX_PATH_BYTES} bytes)"
+            f"TMPDIR to a writable directory (socket paths can have at most {MAX_PATH_BYTES} bytes)"
         )
 
     @property

@@ -186,7 +186,7 @@ class Scheduler:
                     return None
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
-            why = f"cannot count the daily limit of {broken.name}: {broken.day_trouble}"
+            why = f"cannot track the daily limit of {broken.name}: {broken.day_trouble}"
             # This is not `DAILY_QUOTA`: if the file is not repaired, a resume tomorrow fails, too.
             return why, NO_LANE
         for limit, units in found.items():
@@ -581,8 +581,8 @@ def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
     """The error message if all lanes for a request are removed, or its group allows no lane."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
-        return f"the case's group allows no lane of the model {model!r}"
-    return f"no lane of the model {model!r} is left: {_shown(reasons, '; ')}"
+        return f"the case's group allows no lane for the model {model!r}"
+    return f"no lane for the model {model!r} is left: {_shown(reasons, '; ')}"
 
 
 def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:

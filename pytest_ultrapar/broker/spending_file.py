@@ -186,7 +186,7 @@ def find_spending(path: Path) -> Spending | None:
         )
     trouble = ""
     if n_broken or sum(spent.values()) < total:
-        trouble = f"{path} is damaged: unreadable entries count as fully spent"
+        trouble = f"{path} is damaged: the full amounts of unreadable entries count as spent"
     if sum(spent.values()) < total:
         spent = {ALL_LANES: total}
         trouble += " in every budget of the run"

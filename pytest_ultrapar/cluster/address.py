@@ -175,7 +175,7 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         raise _refused(where, "must begin with redis://, rediss:// or unix://")
     if "#" in text or "@" in url.path + url.query:
         # Check this before any part of the URL is shown: the rest may belong to a password.
-        why = "contains a '/', '?', '#' or '@' that must be written %2F, %3F, %23 or %40"
+        why = "contains a '/', '?', '#' or '@' that must be written as %2F, %3F, %23 or %40"
         raise _refused(where, why)
     password = unquote(url.password) if url.password else None
     if password is not None and is_public:
@@ -237,8 +237,8 @@ def _database(text: str, where: str) -> int:
 def _refused(where: str, why: str) -> ConfigError:
     # The message never shows the URL: the wrong part may be next to the password.
     return ConfigError(
-        f"{where} {why}; it must be {_FORM}, and may end in ?prefix=NAME, ca_file=PATH or "
-        "trusted=yes, joined with &"
+        f"{where} {why}. The URL must be {_FORM}, and may be followed by ? and any of prefix=NAME, "
+        "ca_file=PATH and trusted=yes, joined with &"
     )
 
 

@@ -282,7 +282,7 @@ class Claiming:
             said = ask_patiently(
                 lambda: self.server.claim(self.run, self._join_call(comes_back=False)),
                 self.patience_s,
-                lambda why: waiting("the server of the cluster", f": {why}"),
+                lambda why: waiting("the cluster's server", f": {why}"),
             )
             if isinstance(said, Claimed):
                 return self._joined(self._checked(said))
@@ -357,7 +357,7 @@ class Claiming:
         try:
             self._claim_until_over()
         except Exception as error:  # noqa: BLE001 - otherwise the run would wait forever
-            self._lost(f"cannot claim cases any more: {error!r} (please report it)")
+            self._lost(f"cannot claim cases any more: {error!r} (please report this)")
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
@@ -517,7 +517,7 @@ class Claiming:
         said = self.server.claim(self.run, call)
         if not isinstance(said, Claimed):
             raise _TakenError(
-                f'run "{self.run}" continues without this host: another host has taken its name'
+                f'run "{self.run}" continues without this host: another host now has the same name'
             )
         self._checked(said)
         # Report the remaining finished cases before any host gets cases.
@@ -594,11 +594,11 @@ class Claiming:
 def dead_host_message(name: str, n: int) -> str:
     """Return a sentence about `n` dead hosts. One of them is `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
-    silent = f"silent for {SILENT_MS // 1000} s"
+    silent = f"been silent for {SILENT_MS // 1000} s"
     if n > 1:
         others = counted(n - 1, "other host")
-        return f"host {name} and {others} have been {silent}; live hosts run their unfinished cases"
-    return f"host {name} has been {silent}; other hosts run its unfinished cases"
+        return f"host {name} and {others} have {silent}; live hosts take over the unfinished cases"
+    return f"host {name} has {silent}; other hosts take over its unfinished cases"
 
 
 def _told(status: BrokerStatus) -> str:

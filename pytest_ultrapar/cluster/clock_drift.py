@@ -77,5 +77,5 @@ def _trouble(first: _Look, last: _Look) -> str:
         return ""
     return (
         f"this host's clock runs {by:.1%} {word} than the cluster server's, so the host gets no "
-        f"share of limits per second or minute (the clocks must agree within {DRIFT - 1:.0%})"
+        f"share of per-second and per-minute limits (the clocks must agree within {DRIFT - 1:.0%})"
     )

@@ -33,7 +33,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
             f"all limits stay closed for another {duration(soon_s)}, because the server "
-            "restarted; repeat this command after that"
+            "restarted; after that, repeat this command"
         )
         return
     if not closed:

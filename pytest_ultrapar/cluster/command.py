@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME = "cluster"
 SUMMARY = (
-    "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a daily limit"
+    "show a cluster's hosts and runs, drain a host, forget or reopen a run, reset a daily limit"
 )
 DESCRIPTION = """\
 Show the hosts that share runs and limits through a Redis or Valkey server, or manage these hosts,
@@ -53,7 +53,7 @@ class _Action(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions."""
-    server = "URL of the server, without a password (default: the variable ULTRAPAR_CLUSTER)"
+    server = "server's URL, without a password (default: the environment variable ULTRAPAR_CLUSTER)"
     parser.add_argument("--cluster", metavar="URL", help=server)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, action in _ACTIONS.items():
@@ -126,7 +126,7 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
         there = ", ".join(names) or "none"
         refuse(f'run {state.name} has no host "{host}"; its hosts are: {there}')
     server.drain(state.name, host)
-    yield visible(f"host {host} starts no more cases of run {state.name}")
+    yield visible(f"host {host} will start no more cases of run {state.name}")
 
 
 def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
     n = server.reopen(state.name, cases_without_result(state, arguments.dir))
-    then = ": join the run again to run them" if n else ""
+    then = "; to run them, join the run again" if n else ""
     yield visible(f"reopened {counted(n, 'case')} of run {state.name}{then}")
 
 
@@ -206,20 +206,20 @@ def _declare_drain(parser: argparse.ArgumentParser) -> None:
 def _declare_reopen(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
     parser.add_argument(
-        "dir", metavar="DIR", help="the merged run; cases without a result in it run again"
+        "dir", metavar="DIR", help="directory of the merged run; cases with no result are reopened"
     )
 
 
 _ACTIONS = {
     "status": _Action(
-        "show runs with their hosts, and limits with their shares", _declare_status, _status
+        "show runs with their hosts, and limits with each host's share", _declare_status, _status
     ),
     "drain": _Action("let a host finish its cases in progress, then stop", _declare_drain, _drain),
     "forget": _Action(
         "remove a run from the server if no host is working on it",
         _declare_run,
         _forget,
-        " Its run directories on the hosts remain. The server also forgets how much the run spent.",
+        " The run directories on the hosts remain. The server also forgets how much the run spent.",
     ),
     "reopen": _Action(
         "reopen cases that are done but have no result, for example because a disk was lost",
@@ -231,7 +231,7 @@ _ACTIONS = {
         "reopen daily limits and budgets that are closed because the server lost the amounts spent",
         lambda _: None,
         _reset_day,
-        " They continue from the amounts that are still known. If a host is gone, the last part "
-        "that it reserved may be spent twice.",
+        " They continue from the amounts that are still known. If a host is gone, the amount that "
+        "it reserved last may be spent twice.",
     ),
 }

@@ -177,7 +177,7 @@ class HostShares:
         """Report that renewal has failed. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
-                f"cannot renew this host's shares of limits: {error!r} (please report it)"
+                f"cannot renew this host's shares of limits: {error!r} (please report this)"
             )
 
     async def _renew_always(self) -> None:
@@ -332,7 +332,7 @@ class HostShares:
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"no more requests are allowed under {limit[0]}'s {limit[1]}: the server lost "
+                    f"{limit[0]}'s {limit[1]} allows no more requests: the server lost "
                     "count of what was spent, and hosts that may have spent part of it are gone. "
                     "To continue from the amount still known, run ultrapar cluster reset-day"
                 )
@@ -364,8 +364,8 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (
-        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} on "
-        "other hosts that share it; the run uses the smallest value"
+        f"limit {limit}: {word} = {spec.amount * per:g} in this pool, but {amount * per:g} on "
+        "other hosts that share this limit; the run uses the smallest value"
     )
 
 

@@ -64,5 +64,5 @@ def answer_of(reply: object) -> Answer:
         )
         return Answer(*_HEAD.decode(head), shares, _NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        problem = f"the server's data on limits is from another version or program: {error}"
+        problem = f"the server's limit data is not from this version of pytest-ultrapar: {error}"
         raise ConfigError(problem) from error

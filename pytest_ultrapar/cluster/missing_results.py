@@ -55,7 +55,7 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
         refuse(
             f"{directory} does not contain the cases of run {state.name}, or its {_ASSIGNMENT} "
             "does not contain the run's groups: pass the directory that ultrapar merge made from "
-            "the run's hosts"
+            "the hosts' directories"
         )
     history = read_history(directory / JOURNAL_NAME)
     return [

@@ -237,7 +237,7 @@ def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
     except NOT_THAT_JSON:
         return ConfigError(
             f'--ultrapar-cluster-run: the server\'s data for run "{run}" is from another version '
-            "or another program; give the run another name"
+            "of pytest-ultrapar, or from another program; give the run another name"
         )
     differences = "; ".join(_differences(own, other)) or "a setting unknown to this version"
     return ConfigError(

@@ -397,7 +397,7 @@ class ClusterServer:
         """Create the error for data of another program. `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
-            "give this installation its own prefix (?prefix=NAME)"
+            "to use other Redis keys, add ?prefix=NAME to the URL"
         )
 
 
@@ -566,7 +566,7 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
         # With a wrong certificate, every connection fails.
         if why := _wrong_certificate(said.lower()):
             return ConfigError(f"{where}: {why} ({said})")
-        hint = "; if it does not use TLS, begin its URL with redis://" if address.tls else ""
+        hint = "; for a server without TLS, begin the URL with redis://" if address.tls else ""
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
@@ -578,7 +578,7 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
 
 def _wrong_certificate(said: str) -> str:
     if "[x509" in said:
-        return "its ca_file is not a certificate: it must be a PEM file"
+        return "the ca_file in the URL is not a certificate in PEM format"
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:

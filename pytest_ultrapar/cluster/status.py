@@ -98,7 +98,7 @@ def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
         status: The state of the server.
         everything: Whether to show all lines, however many hosts there are.
     """
-    forgets = ", appendonly no: loses its runs if it is killed" if status.forgets else ""
+    forgets = ", appendonly no (loses its runs if it is killed)" if status.forgets else ""
     n_runs = len(status.runs) + len(status.unreadable)
     yield f"{status.server}: {status.software}{forgets}; {counted(n_runs, 'run')}"
     for name, said in status.unreadable:

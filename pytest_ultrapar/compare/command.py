@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
-Compare finished runs with the first of them, paired by case. The output shows the verdict, each
+Compare finished runs with the first run, paired by case. The output shows the verdict, each
 model's solve rate, and other differences between the runs. --full adds speed, latency, coverage,
 every score and the changed cells. Cases that are in only one of the runs are left out; the output
-shows how many they are. Specify a run by its directory, by its id, or as latest.
+shows their number. Specify a run by its directory, by its id, or as latest.
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown
     ultrapar compare runs/main latest --html comparison.html
 
 An HTML comparison shows all of this. It also lists the cases that only the first or only the last
-run solved, with the answers of both runs. For all runs it shows solve rates, times and costs.
+run solved, with the answers of both runs. For all runs, it shows solve rates, times and costs.
 """
 
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("new", metavar="NEW", nargs="+", help="a run to compare with BASELINE")
     parser.add_argument(
-        "--full", "--all", action="store_true", help="print every figure and score of every model"
+        "--full", "--all", action="store_true", help="print every figure and score for every model"
     )
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")

@@ -164,7 +164,7 @@ def missing(metric: str) -> str:
     """Return the message to show if no row has a number for a metric."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
-    return f"none of the selected graded cases has {metric}"
+    return f"none of the selected graded cases has a value for {metric}"
 
 
 def _quantile_of(rule: Rule, durations: Sequence[float]) -> tuple[float, Interval]:
@@ -194,9 +194,9 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws new random values. In such a "
-    "suite, only pass@k and pass^k can have an interval, and only if k is at most half the number "
-    "of repetitions"
+    "no interval: the argument cluster of the suite's mark says that each repetition draws new "
+    "random values. In such a suite, only pass@k and pass^k can have an interval, and only if k is "
+    "at most half the number of repetitions"
 )
 
 
@@ -265,7 +265,9 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     if part.n_serial is not None and part.n_serial < few:
         few, where = part.n_serial, "in the serial sample"
     cases = f"only {counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
-    why = f"{cases} (needs {LEAST_CASES})" if few < LEAST_CASES else "the benchmark file lacks it"
+    why = (
+        f"{cases} (minimum {LEAST_CASES})" if few < LEAST_CASES else "the benchmark file lacks one"
+    )
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
@@ -438,8 +440,8 @@ def _check_common(pairing: Pairing) -> None:
     if pairing.timed_share < ENOUGH_COMMON:
         raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
-            "their speeds cannot be compared. Run both with the same cases, repetitions and "
-            "--ultrapar-baseline, or use the metric service, which compares common cases"
+            "the speeds of the runs cannot be compared. Use the same cases, repetitions and "
+            "--ultrapar-baseline in both runs, or the metric service, which compares common cases"
         )
 
 
@@ -517,8 +519,8 @@ CELL_FIGURES = (
     " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
-    "at_most": "the sum of its own service times, so it is an upper bound",
-    "estimated": "serial times estimated from its own service times, so it is usually too high",
+    "at_most": "the sum of its own service times and is therefore an upper bound",
+    "estimated": "serial times estimated from its own service times and is usually too high",
     "sampled": "its serial sample",
     "full": "a {over} run of the same cases",
 }

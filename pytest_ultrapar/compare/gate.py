@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 ALIKE = (
     "every case has the same figure in both runs, so there is no change; the interval shows how "
-    "much other cases could change"
+    "large the change could be with other cases"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 """The result of one rule. `FAIL` and `no figure` make the run fail."""

@@ -32,8 +32,9 @@ fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
 
-If RUN is a bench, the gate checks the bench's run in one mode: ultra if it is there, otherwise
-phase, otherwise rotate. To check another mode, pass its run (.ultrapar/bench-1/phase).
+If RUN is a directory from ultrapar bench, the gate checks the run in one mode: ultra if the bench
+has it, otherwise phase, otherwise rotate. To check the run in another mode, pass that run's
+directory, such as .ultrapar/bench-1/phase.
 
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
@@ -42,7 +43,7 @@ Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
 With --baseline and without --rule, the rules are {", ".join(DEFAULT_RULES)}
 and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md shows the
-smallest effect that they detect.
+smallest effects that these rules detect.
 """
 
 
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
+        help="the run to check: its directory, its id, or latest; or the directory of a bench",
     )
     parser.add_argument(
         "--baseline", metavar="RUN", help="the run to compare with, specified like RUN"
@@ -98,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         if manifest.shard is not None or manifest.cluster_run is not None:
             is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
             refuse(
-                f"{one.directory} is {is_part} of a run, but a gate checks whole runs: merge its "
-                "parts (ultrapar merge) and check the merged run"
+                f"{one.directory} is from {is_part} of a run, but a gate checks whole runs: merge "
+                "the run's parts (ultrapar merge) and check the merged run"
             )
     result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]

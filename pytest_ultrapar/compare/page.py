@@ -124,7 +124,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
             f"{word}s",
             f"Changes by {word}",
             "Change in the solve rate in percentage points, with its 95 % interval, over all "
-            f"models. Each interval holds for its own row only. Shown: {len(rows)} of "
+            f"models. Each interval holds for its own row only. Rows shown: {len(rows)} of "
             f"{len(looks):,}.",
             rows,
         )

@@ -126,7 +126,7 @@ def pair(
     if not any(base_rows[each].graded and new_rows[each].graded for each in common):
         refuse(
             f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
-            " but no common case was graded in both"
+            " but no common case was graded in both runs"
         )
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
@@ -160,8 +160,8 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
         if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
             yield (
-                f"{word} contains only cases that ended {ends[0]} in an earlier run: this alone "
-                "makes its figures differ from that run's"
+                f"{word} contains only cases that ended as {ends[0]} in an earlier run: this "
+                "selection alone makes its figures differ from that run's"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
             yield f"{word} used --lf, which selects cases that failed before"
@@ -178,7 +178,7 @@ def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator
         yield from part_notes({f"the {word} run": one})
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
-            suites = listed([f"{n} of {suite}" for suite, n in alone.most_common()], _MOST_NAMED)
+            suites = listed([f"{n} from {suite}" for suite, n in alone.most_common()], _MOST_NAMED)
             yield f"{counted(alone.total(), 'case')} only in the {word} run ({suites})"
         outcomes = Counter(
             row.outcome for key, row in rows.items() if not row.graded and key in theirs
@@ -223,7 +223,8 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
     if len(base.pool_lanes) == len(new.pool_lanes) and base.pool_digest != new.pool_digest:
         yield "the pool file has changed (its digest differs)"
     faults = [
-        "none" if run.faults is None else f"from a file ({run.faults[:8]})" for run in (base, new)
+        "none" if run.faults is None else f"the file with digest {run.faults[:8]}"
+        for run in (base, new)
     ]
     yield from _was("the fault script of the simulated provider", *faults)
     if base.machine is not None and new.machine is not None:
@@ -254,7 +255,7 @@ def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     )
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
-        yield f"{files} of the suite: {listed(names)}; the same case may send a different prompt"
+        yield f"{files} in the suite: {listed(names)}; the same case may send a different prompt"
 
 
 def _numbers(limit: Limit) -> str:

@@ -156,7 +156,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
         notes.append(
             f"{prefix}{of_cells if comparison.n_cells else ''}"
-            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline"
+            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'baseline case')}"
             f"{' in the sample' if pairing.new.manifest.drawn_from else ''} retained"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
@@ -262,14 +262,15 @@ def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -
     notes = []
     if n_hidden:
         hidden = counted(n_hidden, "more figure")
-        notes.append(f"{hidden} did not change beyond chance; --full lists them")
+        notes.append(f"{hidden} changed no more than chance explains; --full lists them")
     if any(repetitions_of(look.figure) is not None for look in looks):
         notes.append(CELL_FIGURES)
     notes.append(
         "p: exact McNemar test of the cases solved in only one run. Each interval holds for its "
-        "row alone; the verdict at the top holds for all rows together. It ignores small changes: "
-        f"up to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for "
-        f"a score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
+        "row alone; the verdict at the top holds for all rows together. The verdict ignores small "
+        f"changes: up to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard "
+        "deviations for a score (but at least "
+        f"{SCORE_MARGIN_LEAST * 100:g} % of the score's largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
@@ -356,8 +357,8 @@ def gate_section(result: GateResult) -> Section:
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
             "undecided: the interval contains the bound, so the difference may be due to chance. "
-            "n to decide: about how many cases a decision needs if the figure stays the same. It "
-            "is - if the figure equals the bound or a million cases are not enough"
+            "n to decide: about how many cases a decision needs if the figure stays the same. "
+            "The column shows - if the figure equals the bound or a million cases are not enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(

@@ -76,7 +76,7 @@ METRICS = (
     Metric(
         "efficiency",
         "share",
-        "lower bound of the makespan / makespan",
+        "lower bound on the makespan, divided by the makespan",
         filters=(),
         estimated=False,
         of_speed=True,
@@ -85,12 +85,12 @@ METRICS = (
         "speedup",
         "factor",
         "serial time / makespan, for all cases, a model or a suite. ultrapar bench and"
-        " --ultrapar-baseline measure it. Otherwise it is an estimate, which rises if the provider"
-        " gets slower, so it does not show regressions",
+        " --ultrapar-baseline measure the speed-up. Otherwise it is an estimate, which rises if the"
+        " provider gets slower, so it does not show regressions",
         filters=("model", "suite"),
         of_speed=True,
     ),
-    Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
+    Metric("latency.mean", "seconds", "mean episode time, from first lease to end", of_speed=True),
     *(
         Metric(
             name, "seconds", f"{share * 100:.0f}th percentile of the episode time", of_speed=True
@@ -111,7 +111,8 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "share of the baseline cases that are also in the run; a skipped case is not in its run",
+        "share of the baseline's cases that are also in the run; a case that a run skipped is not "
+        "in that run",
         filters=(),
         paired=True,
         estimated=False,
@@ -120,21 +121,21 @@ METRICS = (
     Metric(
         f"{PASS_AT}K",
         "share",
-        "probability that at least one of K repetitions is solved, such as pass@3: mean over "
+        "probability that at least one of K repetitions is solved (for K = 3: pass@3); mean over "
         "cells (a test with its parameters and model) with K graded repetitions or more",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same, but all K repetitions are solved, such as pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "as pass@K, but all K repetitions are solved (K = 3: pass^3)"),
     Metric(
         MAJORITY,
         "share",
-        "share of cells in which more than half of the graded repetitions are solved; it excludes "
+        "share of cells in which more than half of the graded repetitions are solved, excluding "
         "cells in which half of the repetitions or fewer were graded",
     ),
     Metric(f"{SCORE}NAME", "number", "mean of one of the suite's scores over graded cases"),
     Metric(
         f"{FIGURE}NAME",
         "number",
-        "a figure that the suite computes from all rows (pytest_ultrapar_figures)",
+        "a figure that the suite computes from all rows (hook pytest_ultrapar_figures)",
         filters=(),
     ),
     Metric("changed", "share", "share of cases whose outcome changed", paired=True),
@@ -182,17 +183,17 @@ Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAM
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
 A case must match all filters of a rule. Write values as tables show them, without wildcards.
 Metrics of the whole run take no filter. speedup takes only model and suite.
-For repetitions of a cell: pass@3>=0.8 (at least one of 3 is solved), pass^3>=0.5 (all 3),
-majority>=0.7 (more than half). Each is a mean over cells. Instead of 3, write any number of
+Rules on the repetitions of a cell: pass@3>=0.8 (at least one of 3 is solved), pass^3>=0.5 (all 3),
+majority>=0.7 (more than half). Each figure is a mean over cells. Instead of 3, write any number of
 repetitions that the run has.
 
 A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
 of the bound. So choose the smallest effect that matters as the bound. If the interval contains the
 bound, the rule is undecided: the run has too few cases. A rule about speed is also undecided if the
-client, not the pool, limited a run. Undecided rules pass, unless you set --undecided fail (in a
-run: --ultrapar-gate-undecided fail). Counts have no interval and are compared as they are: kept,
-coverage, efficiency, and throughput and makespan if the bound has no sign. A rule fails if its
-figure is missing.
+client, not the pool, limited the speed of a run. Undecided rules pass, unless you set --undecided
+fail (in a run: --ultrapar-gate-undecided fail). These figures have no interval and are compared as
+they are: kept, coverage, efficiency, and throughput and makespan if the bound has no sign. A rule
+also fails if its figure is missing.
 """
 _RULE = re.compile(
     r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
@@ -331,7 +332,7 @@ def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
     while True:
         found = _FILTER.match(text, at)
         if found is None:
-            refuse(rule, f"[{text}] must be [NAME=VALUE]; separate several with commas")
+            refuse(rule, f"[{text}] must be [NAME=VALUE]; separate several filters with commas")
         value = found["quoted"] if found["quoted"] is not None else found["plain"]
         if found["name"] in filters:
             refuse(rule, f"the filter {found['name']} is given twice")
@@ -348,7 +349,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
         refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
     if (unit == "%" or found["sign"]) and metric.paired:
-        refuse(rule, f"{metric.name} compares both runs: omit the sign and %; {_wanted(metric)}")
+        refuse(rule, f"{metric.name} compares two runs: omit the sign and %; {_wanted(metric)}")
     if unit == "%" and not found["sign"]:
         plain = text.strip()
         refuse(
@@ -454,7 +455,7 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
     known = [*_ATTRIBUTES, *sorted({key for case in cases for key in case.facts})]
     if name not in known:
         what = "label" if name.startswith(LABEL) else "parameter"
-        return f"{name} is not a {what} of a case{_nearest(name, known)}"
+        return f"{name} is not a {what} of any case{_nearest(name, known)}"
     values = dict.fromkeys(case.value_of(name) for case in cases)
     if text in values:
         return ""

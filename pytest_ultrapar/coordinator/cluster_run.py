@@ -77,12 +77,12 @@ def refuse_options(options: Options) -> None:
         if getattr(options, name):
             refuse(
                 f"{getattr(Options, name).option} cannot be used together with {given}: {why}; "
-                "leave one of them out"
+                "leave out one of the two options"
             )
     if options.mode not in _MODES:
         refuse(
             f"{given} does not work with mode {options.mode} ({options.origin['mode']}), which is "
-            f"for one host; use one of the modes {', '.join(_MODES)}"
+            f"only for runs on one host; use one of the modes {', '.join(_MODES)}"
         )
     check_installed(given)
 
@@ -138,9 +138,7 @@ class ClusterRun:
             ask_patiently(
                 ask,
                 self._patience_s,
-                lambda why: line.say(
-                    "the server of the cluster", f": {why}; {most}", boot_s() - began_s
-                ),
+                lambda why: line.say("the cluster server", f": {why}; {most}", boot_s() - began_s),
             )
 
     @property
@@ -313,7 +311,7 @@ class ClusterRun:
         It contains all hosts of all runs that share limits through this server: the server divides
         the limits of the keys among them.
         """
-        return KeyGroup(self.address.digest, f"host {self.host} of {self.name}")
+        return KeyGroup(self.address.digest, f"host {self.host} of run {self.name}")
 
     @property
     def claiming(self) -> Claiming:
@@ -368,9 +366,9 @@ class ClusterRun:
             lines.append(f"{self._shown}: {n_done} of {cases} are done; {rest}")
         if claiming.n_lost:
             lines.append(
-                f"other hosts took over {counted(claiming.n_lost, 'case')} of this host while it "
-                "was silent. They finish cases that this host had not answered. If both hosts "
-                "answered a case, ultrapar merge keeps one of the answers"
+                f"other hosts took over {counted(claiming.n_lost, 'case')} from this host while it "
+                "was silent. They finish the cases that this host had not answered. If this host "
+                "and another one answered the same case, ultrapar merge keeps one of the answers"
             )
         return lines
 

@@ -181,7 +181,7 @@ class Coordinator:
             self._has_seen_mock = True
             self.warn(
                 f"{mock}: requests did not use that mock but went to the pool's servers; if the "
-                "mock should answer an episode, see docs/how-to/mocks.md"
+                "mock should answer an episode's requests, see docs/how-to/mocks.md"
             )
         outcome = reports.outcome_of(report)
         if outcome not in {None, TAKEN} and self._live is not None:

@@ -106,7 +106,7 @@ class Crashes:
             A report that shows the case, and a report of its teardown. Without the teardown report,
             pytest would not copy the case's properties into a JUnit file.
         """
-        detail = f"worker lost: the case killed {worker} while it ran there alone"
+        detail = f"worker lost: this case killed {worker}, on which no other case was running"
         now_us, own = utc_now_us(), "controller"
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add({case_id: None}, "awaited")  # cases that need it no longer wait

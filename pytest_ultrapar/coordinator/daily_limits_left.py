@@ -112,8 +112,8 @@ def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
-            f"counts of daily limits that are not yet saved in {visible(directory)} start at 0; "
-            "they do not include requests sent from other hosts or containers"
+            f"some daily limits have no saved count in {visible(directory)} yet, so they count "
+            "from 0; requests sent from other hosts or containers are not included"
         )
 
 
@@ -196,6 +196,6 @@ def too_few(
         for who, n, most in short:
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, but daily limits leave only {most:,.0f} "
-                f"now: the other cases end as infra (daily_quota); finish them with {again} when "
-                "more units are available"
+                f"now: the remaining cases will end as infra (daily_quota); finish these cases "
+                f"with {again} when the limits allow more"
             )

@@ -86,7 +86,8 @@ def find_history(
             return History(_NOTHING, (f"{directory} is not used: {why}",))
         refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
-        f"; it is the newest that covers these cases about as well as the best of {chosen[1]} runs"
+        f"; among {chosen[1]} runs, it is the newest that covers these cases about as well as the "
+        "best one"
         if chosen and chosen[1] > 1
         else ""
     )
@@ -284,7 +285,7 @@ def again(options: Options) -> SelectedCases:
     words = {word.strip() for word in str(options.only).split(",")}
     if not words <= {*_ENDS}:
         refuse(
-            f"{option} takes a list of {', '.join(_ENDS)}, separated by commas "
+            f"{option} takes one or more of {', '.join(_ENDS)}, separated by commas "
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
@@ -292,7 +293,7 @@ def again(options: Options) -> SelectedCases:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the resumed run was started without this option; leave it out")
+        refuse(f"{option}: leave out this option, because the resumed run was started without it")
     ids = (
         one.case.case_id
         for one in run.cases

@@ -224,7 +224,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     try:
         left = days_left(run.pool, kept, MonotonicClock(), claim=False)
     except ConfigError as error:
-        yield visible(f"cannot read how much is left of the daily limits: {error}")
+        yield visible(f"cannot read how much of the daily limits is left: {error}")
         return
     days = [*left, *(one for one in run.days if not one.counted.name)]
     audits = () if summary.measured_earlier else summary.audit
@@ -232,8 +232,8 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            f": more becomes available only after the {run.options.episode_timeout_s:g} s that a "
-            "case may wait (--ultrapar-episode-timeout); then"
+            f": no more quota becomes available within the {run.options.episode_timeout_s:g} s "
+            "that a case may wait (--ultrapar-episode-timeout); once there is more,"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
         yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"
@@ -251,7 +251,7 @@ def stopped_early(summary: RunSummary) -> str:
             f"{counted(summary.n_ungraded, 'episode')} finished and will be graded on resume"
         )
     if summary.n_interrupted:
-        said.append(f"{summary.n_interrupted:,} interrupted and will be sent again")
+        said.append(f"{counted(summary.n_interrupted, 'interrupted case')} will be sent again")
     return "; ".join(said)
 
 

@@ -66,8 +66,8 @@ def lines(run: Run) -> Iterator[str]:
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
-                f"conversations so far were recorded with '{run.resumed.record}', from now on with "
-                f"'{run.options.record}'"
+                f"--ultrapar-record was '{run.resumed.record}' so far, and is "
+                f"'{run.options.record}' from now on"
             )
 
 
@@ -103,8 +103,8 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
         yield (
-            f"the environment changes this run: {', '.join(plain)}; variables ULTRAPAR_... take "
-            "precedence"
+            f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... variables take "
+            "precedence over these"
         )
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
@@ -201,7 +201,7 @@ def assignment_lines(
     if sample and run.options.resume is None:
         yield (
             f"a serial sample of {counted(len(sample), 'case')} runs first, one at a time; "
-            f"the speed of the other {run.planned - len(sample):,} is compared with it"
+            f"the speed of the other {run.planned - len(sample):,} is compared with the sample's"
         )
     else:
         loads = process_loads(
@@ -237,7 +237,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         yield (
             f"about {most} of the {seats} seats can be used at once: the limit on open files "
-            "allows no more connections; raise it (ulimit -n)"
+            "allows no more connections; raise that limit (ulimit -n)"
         )
 
 
@@ -307,7 +307,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
     for one in shared:
         how = "shared with other suites of this run" if one.here else "reused from the earlier run"
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not sent, because answers are {how}"
+        yield f"{one.suite}: {counted(n, 'case')} not sent, because their answers are {how}"
 
 
 class CollectOnlyHeader(collection.CollectOnly):

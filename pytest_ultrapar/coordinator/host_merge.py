@@ -61,12 +61,12 @@ def merge_hosts(
         late = _wait(directories)
         if late:
             names = ", ".join(str(path) for path in late)
-            say(f"run {run} is not merged yet: after {WAIT_S:g} s, a process still uses {names}")
+            say(f"run {run} is not merged: after {WAIT_S:g} s, a process is still using {names}")
             return
         say(f"run {run}: merging {len(directories)} directories of its hosts")
         say(_merge(directories, whole, run))
     except KeyboardInterrupt:
-        say(f"run {run} is not merged: interrupted; merge it with ultrapar merge")
+        say(f"the merge of run {run} was interrupted; repeat it with ultrapar merge")
     except (UltraparError, OSError) as error:
         say(f"run {run} is not merged: {error}; merge it with ultrapar merge")
 

@@ -164,7 +164,7 @@ class Planning(collection.CollectOnly):
             counted = daily_limits_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the counts of daily limits are stored by key.
-            return [], [f"cannot read how much is left of the daily limits: {error}"]
+            return [], [f"cannot read how much of the daily limits is left: {error}"]
         left = daily_limits_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
@@ -266,7 +266,7 @@ class Planning(collection.CollectOnly):
         if forecast.longest_s > timeout_s:
             yield (
                 f"the longest episode would take {duration(forecast.longest_s)} including waits, "
-                f"but --ultrapar-episode-timeout {timeout_s:g} would end it earlier; raise it"
+                f"but --ultrapar-episode-timeout {timeout_s:g} would end it sooner; raise the limit"
             )
         if forecast.refused:
             yield f"mode {plan.mode} has no lane for {counted(len(forecast.refused), 'case')}"

@@ -369,12 +369,13 @@ def make_assignment(
         mode=mode,
     )
     assignment = checked(given, lanes=lanes, cases=cases)
-    whose = f"policy {policy} of mode {mode}"
+    whose = f"policy {policy} in mode {mode}"
     _refuse_order_of_shards(config, assignment, whose)
     waiting = next((case for case in cases if case.stage), None)
     if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
         refuse(
-            f"{waiting.nodeid} waits for answers of other cases, but {whose} may run those later; "
+            f"{waiting.nodeid} waits for the answers of other cases, but {whose} may run those "
+            "cases later; "
             "use a policy whose groups do not wait for each other (even, by-key, by-model, "
             "round-robin)"
         )
@@ -388,7 +389,7 @@ def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose
         if group.after or group.exclusive or group.at_once or group.start_after_s:
             refuse(
                 f"{whose} makes groups of cases that wait for each other (such as {group.name!r}). "
-                f"Shard {shard} does not know the cases of other shards; use policy "
+                f"Shard {shard} does not know the cases in other shards; use policy "
                 "even, by-key, by-model or round-robin, or leave out --ultrapar-shard"
             )
 
@@ -432,5 +433,5 @@ def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iter
                 f"are {', '.join(times)}"
             )
         if not cases.issuperset(group.cases) or seen.intersection(group.cases):
-            yield f"group {group.name!r} has cases that do not run or are also in another group"
+            yield f"group {group.name!r} has cases that are not in the run or are in another group"
         seen.update(group.cases)

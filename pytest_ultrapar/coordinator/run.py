@@ -190,8 +190,8 @@ class Run:
                     f"{shards_differ(self.resumed.shard, shard)}"
                 )
             if self.resumed.drawn_from and self.options.sample is None:
-                was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
-                self.notes.append(f"{was}; without --ultrapar-sample all of them are sent now")
+                was = f"the run was a sample drawn from {self.resumed.drawn_from:,} cases"
+                self.notes.append(f"{was}; without --ultrapar-sample, all of these are sent now")
         cases_file.settle_cases(directory)
         finished, lost, damaged, self.cut_off = recover(directory)
         self._note_unreadable(directory, damaged)
@@ -232,7 +232,7 @@ class Run:
         if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
             refuse(
                 f"--ultrapar-regrade: run {self.regraded.run_id} has no episode of these "
-                f"{len(cases)} cases: select the same suite, tests and models as that run"
+                f"{len(cases)} cases: select the same suite, tests and models as in that run"
             )
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
@@ -293,7 +293,7 @@ class Run:
         if cases and all(isinstance(origins.find(case), str) for case in cases):
             refuse(
                 f"--ultrapar-replay: run {replayed.run_id} has no episode of these {len(cases)} "
-                "cases: select the same suite, tests and models as that run"
+                "cases: select the same suite, tests and models as in that run"
             )
         answered = [one.case for one in found.origins if one.position is not None]
         if changed := cases_file.changed_message(answered, cases):
@@ -532,7 +532,7 @@ class Run:
             at_failure: Whether `-x` or `--maxfail` interrupted it.
         """
         # The failed test fails again with its stored answer, and `-x` would stop the run again.
-        same = "the same command without -x or --maxfail" if at_failure else "the same command"
+        same = "the same command (without -x or --maxfail)" if at_failure else "the same command"
         if self.cluster is not None:
             return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):

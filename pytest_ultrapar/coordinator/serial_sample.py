@@ -43,7 +43,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         refuse(
             f"--ultrapar-baseline {n}: this run has only {counted(len(cases), 'case')}. The sample "
             "needs other cases to compare with; choose a smaller sample, leave out the option, or "
-            "run all cases both ways with `ultrapar bench --modes serial,ultra`"
+            "run all cases in each mode with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
         (case.case_id for case in cases if not case.stage),  # cases with a stage wait for others

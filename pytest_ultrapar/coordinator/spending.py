@@ -61,8 +61,8 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
             return "" if found is None else found.trouble
         if had_budget and earlier.regraded is None and earlier.merged is None:
             refuse(
-                f"{path} is missing, so the spending of this run is unknown; put it "
-                "back, or send the missing requests in a new run that replays this one "
+                f"{path} is missing, so the spending of this run is unknown; restore "
+                "the file, or send the remaining requests in a new run that replays this one "
                 "(--ultrapar-replay)"
             )
         spent, n_unknown = _by_journal(directory, Prices(manifest))
@@ -72,7 +72,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     if not n_unknown:
         return "" if found is None else found.trouble
     return (
-        "earlier sessions of this run had no budget: the cost of their answers is counted, "
+        "earlier sessions of this run had no budget: the cost of their answers counts as spent, "
         f"except for {counted(n_unknown, 'request')} of unknown cost"
     )
 
@@ -122,7 +122,7 @@ def spending_after(
     except ResultsError as error:
         lines = [visible(str(error))]
     if lines:
-        lines[-1] += " (requests without an answer count with their full reserved cost)"
+        lines[-1] += " (requests without an answer count at their full reserved cost)"
     yield from lines
     waited_s = sum(lane.waited_s.get(BUDGET, 0.0) for lane in lanes)
     if waited_s >= _WORTH_SAYING_S:

@@ -54,7 +54,7 @@ class WorkerWatch:
         self._processes.pop(worker, None)
         if worker in self._killed:
             self._coordinator.warn(
-                f"{worker} was killed: it was silent for {self._most_s:g} s "
+                f"{worker} was killed: it had been silent for {self._most_s:g} s "
                 f"(--ultrapar-episode-timeout plus {GRACE_S:g} s)"
             )
 

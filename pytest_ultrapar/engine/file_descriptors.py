@@ -50,7 +50,7 @@ def check_descriptors(n_workers: int) -> None:
         workers = "1 process that runs" if n_workers == 1 else f"{n_workers} processes that run"
         refuse(
             f"the limit on open files (ulimit -n) is {allowed}; a run with {workers} cases needs "
-            f"at least {needed}: raise it, for example with ulimit -n 1024"
+            f"at least {needed}: raise the limit, for example with ulimit -n 1024"
         )
 
 

@@ -59,7 +59,8 @@ _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "this request waits for the pool's limits; send it again with the same key to keep its place",
+    "this request is waiting for the pool's limits; send it again unchanged, with the same "
+    "key, to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
@@ -267,7 +268,7 @@ class Gateway:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 raise RuntimeError(
-                    "llm.base_url was first read in a thread: read it in the episode itself"
+                    "llm.base_url was first read in a thread: first read it in the episode itself"
                 ) from None
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
@@ -400,8 +401,8 @@ class Gateway:
             if token in self._sessions:
                 return self._sessions[token]
         said = (
-            "the request has no key that this gateway knows: give the client the key that belongs "
-            "to the address (the key of a case is valid until the case ends)"
+            "the request has no key that this gateway knows: give the client the gateway's token "
+            "or, in an episode, llm.api_key, which is valid until the case ends"
         )
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 

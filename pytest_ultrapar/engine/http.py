@@ -550,7 +550,7 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
     if _is_of_name(error):
         return f"the host {host} cannot be found"
     if error.errno == errno.ECONNREFUSED:
-        return f"nothing listens on {place}"
+        return f"nothing is listening on {place}"
     if isinstance(cause, ssl.SSLError):
         if cause.reason in _SPEAKS_NO_TLS:
             return f"{place} does not use TLS: perhaps base_url should begin with http://"

@@ -256,7 +256,7 @@ class EpisodeReplay:
             try:
                 stored = list(stored_requests(self._case.episode, self._case.part, self.role))
             except Exception as error:  # noqa: BLE001 - a damaged record or part counts as missing
-                self._missing = f"its requests cannot be read: {error}"
+                self._missing = f"the case's stored requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
         self._answers = StoredAnswers([one for one in stored if one.api])
 
@@ -408,10 +408,10 @@ class EpisodeReplay:
         told = self._answers.difference(ways)
         if told is None:
             return f"run {run} has no answer to this request: the case sent no requests in that run"
-        told = told or "the same request was sent fewer times, or with a different stream setting"
+        told = told or "it was sent fewer times in that run, or with a different stream setting"
         return (
-            f"run {run} has no answer to this request; compared with the most similar stored "
-            f"request of this case:\n{told}\n"
+            f"run {run} has no answer to this request; difference from the most similar stored "
+            f"request in this case:\n{told}\n"
             "to send requests that have no stored answer, use --ultrapar-replay-misses ask"
         )
 

@@ -143,13 +143,13 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
     split = urlsplit(url)
     if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
         raise BadRequestError(
-            f"the base URL of a client of llm is on {split.hostname}, but its requests go to the "
-            f"pool's lanes: do not set a base URL (or set it to {HOME})"
+            f"a client made with llm has a base URL on {split.hostname}, but its requests go to "
+            f"the pool's lanes: do not set a base URL (or set it to {HOME})"
         )
     if any(key not in keys for key in keys_of(split.query, headers)):
         raise BadRequestError(
-            "a client of llm has its own key, but its requests use the pool's keys: create it "
-            "with api_key=llm.api_key"
+            "a client made with llm has its own key, but its requests use the pool's keys: "
+            "create the client with api_key=llm.api_key"
         )
 
 

@@ -92,7 +92,7 @@ class SdkSender:
             RuntimeError: The call was not made on the episode's event loop.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("a client of llm was used outside its episode's event loop")
+            raise RuntimeError("a client made with llm was used outside its episode's event loop")
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)

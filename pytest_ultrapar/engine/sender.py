@@ -284,7 +284,7 @@ class Sender:
             RuntimeError: The episode has ended.
         """
         if self.sends.is_closed:
-            raise RuntimeError("a client of llm was used after its episode had ended")
+            raise RuntimeError("llm or a client made with it was used after its episode had ended")
         turn = self.conversation.n_turns
         self.conversation.n_turns += 1
         self.conversation.note(turn, messages, self.role)

@@ -19,8 +19,8 @@ NAME = "merge"
 SUMMARY = "make one run from its parts: shards, or the hosts of a cluster run"
 DESCRIPTION = """\
 Make one run directory from several. The parts are the shards K/N of a suite, the hosts of a
-cluster run, or runs of the same suite, seed and pool with different cases. They may have been
-resumed, interrupted or damaged; they are not changed. The merged run gets tables, a report and an
+cluster run, or runs with the same suite, seed and pool but different cases. They may have been
+resumed, interrupted or damaged, and are not changed. The merged run gets tables, a report and an
 HTML report like any run, and works with ultrapar show, report, compare and gate. If a case has a
 result in several parts, only one counts: a measured result takes precedence over infra, and
 otherwise the first result counts.
@@ -41,7 +41,7 @@ _MOST_NAMED = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar merge`."""
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="a run's directory, or its id")
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="directory or id of a run to merge")
     parser.add_argument(
         "--out", metavar="DIR", required=True, help="directory for the merged run, new or empty"
     )
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_differences=arguments.allow_differences,
     )
     for name in made.left_out:
-        sys.stdout.write(f"{visible(name)} is left out: it was merged from runs that you passed\n")
+        sys.stdout.write(f"{visible(name)} is left out: it was merged from runs in your list\n")
     has_page = _write_page(made)
     lines = brief_lines(
         made.summary,
@@ -143,7 +143,7 @@ def _write_page(made: MergedRun) -> bool:
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:
-        sys.stdout.write(f"no HTML report for {n:,} cases; to write one, run ultrapar report\n")
+        sys.stdout.write(f"no HTML report for so many cases ({n:,}); run ultrapar report for one\n")
         return False
     try:
         write_page(made.directory, made.directory / PAGE)

@@ -78,7 +78,7 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         ConfigError: The runs are not parts of one run. The message is one sentence with the reason.
     """
     if not parts:
-        refuse("no run is given: pass the runs to merge, each as its directory or its id")
+        refuse("no run is given: pass the directories or ids of the runs to merge")
     known: dict[str, str] = {}
     for part in parts:
         run_id = part.manifest.run_id
@@ -208,8 +208,8 @@ def differences(one: Part, other: Part) -> Iterator[str]:
         yield from _of_both("answers of {}", left.answered_by, right.answered_by, said)
     roles, others = roles_of(left.effective), roles_of(right.effective)
     yield from _of_both("model of the role {}", roles, others, said)
-    prices = {f"{price.model} of {price.provider}": _said_price(price) for price in left.prices}
-    of_other = {f"{price.model} of {price.provider}": _said_price(price) for price in right.prices}
+    prices = {f"{price.provider}/{price.model}": _said_price(price) for price in left.prices}
+    of_other = {f"{price.provider}/{price.model}": _said_price(price) for price in right.prices}
     yield from _of_both("price of {}", prices, of_other, said)
     if one.is_host and other.is_host:
         if left.suite_digest != right.suite_digest and left.shard == right.shard:

@@ -119,8 +119,8 @@ def merge(
             stack.enter_context(held(source.directory, OPTION))
             if out.resolve().is_relative_to(source.directory.resolve()):
                 refuse(
-                    f"--out: {out} is one of the runs to merge, or is inside one, and these must "
-                    "not change; choose a new or empty directory elsewhere"
+                    f"--out: {out} is one of the runs to merge, or is inside one, and these runs "
+                    "must not change; choose a new or empty directory elsewhere"
                 )
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)

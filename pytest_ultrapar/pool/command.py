@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "init"
-SUMMARY = "write a pool.toml for the models in the environment"
+SUMMARY = "write a pool.toml for the models that this environment can use"
 DESCRIPTION = """\
 Write the pool file that pytest --ultrapar-model WORD uses internally. By default it contains one
-model of each vendor whose key is set, and the models of local vLLM and ollama servers. It contains
-variable names, not keys. No request is sent to a vendor, and no existing file is overwritten.
+model from each vendor whose key is set, and the models on local vLLM and ollama servers. It names
+the variables that hold the keys; it does not contain the keys. No request is sent to a vendor, and
+no existing file is overwritten.
 """
 
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="WORD",
         help="VENDOR/NAME such as openai/gpt-5-mini, or a local server such as "
-        "http://localhost:8000/v1; may be repeated (default: the models in the environment)",
+        "http://localhost:8000/v1; may be repeated (default: see above)",
     )
 
 
@@ -49,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = models or [*of_environment(os.environ)]
     if not models:
         where.refuse(
-            "is required, such as openai/gpt-5-mini: no key of a known vendor is set "
-            "(OPENAI_API_KEY, ...), and no server answers at the default port of vLLM or ollama"
+            "is required (for example openai/gpt-5-mini): no key for a known vendor is set "
+            "(OPENAI_API_KEY, ...), and no server answers on the default port of vLLM or ollama"
         )
     text = pool_text(models)
     pool = load_pool(file, text=text, environ={}, overrides=Overrides())
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(file).open("x", encoding="utf-8") as written:
             written.write(text)
     except FileExistsError:
-        Location(file).refuse("exists and was not changed; choose another file: ultrapar init FILE")
+        Location(file).refuse("exists and was not changed; choose another name: ultrapar init FILE")
     print(f"{file} lists {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
-    print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
+    print(f"to check it: ultrapar check --pool {file}; to use it: pytest --ultrapar-pool {file}")
     return 0

@@ -85,7 +85,7 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
         message = str(error)
         at_line = _AT_LINE.search(message)
         number = at_line[1] if at_line and at_line[1] else len(text.splitlines() or [""])
-        location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
+        location.refuse(f"line {number} is not valid TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
         # If a number has too many digits, tomllib lets the interpreter's own ValueError through.
         location.refuse("contains a number with too many digits")
@@ -286,8 +286,8 @@ def check_variable(location: Location, value: object) -> str:
         location.refuse("must be the name of an environment variable (got an empty string)")
     if not _REFUSED_VARIABLE.fullmatch(value) or looks_like_secret(value):
         location.refuse(
-            "must be the name of an environment variable: A-Z, 0-9 and _ (a literal key is refused;"
-            " the value is not shown, because it may be a secret)"
+            "must be the name of an environment variable (A-Z, 0-9 and _), not the key itself; the"
+            " value is not shown, because it may be a secret"
         )
     return value
 
@@ -325,7 +325,7 @@ _PATH = re.compile(r" - at `\$(.*)`\Z")
 _HINTS = {
     "api": f"it must be {one_of(tuple(MODULES))}",
     "name": "results, limits and messages use it",
-    "model": "it names the model of the pool that plays this role",
+    "model": "it names the model in the pool that has this role",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }
 

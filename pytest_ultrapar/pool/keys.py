@@ -60,7 +60,7 @@ def build_keys(
             missing.
     """
     if not tables:
-        location.refuse('is empty: a provider needs at least one key, { name = "key0", ... }')
+        location.refuse('is empty: a provider needs a key, such as { name = "key0", ... }')
     keys = tuple(_key(location.item(i), table, api, base_url) for i, table in enumerate(tables))
     check_different((location.item(i).at("name"), key.name) for i, key in enumerate(keys))
     return keys
@@ -85,7 +85,7 @@ def chosen_keys(
         if name not in known:
             allowed = shown_text(", ".join(key.name for key in keys))
             location.item(index).refuse(
-                f"must be a key of this provider (got {shown(name)}; allowed: {allowed})"
+                f"must be one of this provider's keys (got {shown(name)}; allowed: {allowed})"
             )
     check_different((location.item(i), name) for i, name in enumerate(names))
     return tuple(key for key in keys if key.name in names)
@@ -113,7 +113,7 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
         network = providers[name].network
         by = f", through the proxy {network.proxy}" if network.proxy else ""
         # These authorities can certify any server as the host.
-        by += f", trusting {shown_text(network.ca_file)}" if network.ca_file else ""
+        by += f", trusting the CAs in {shown_text(network.ca_file)}" if network.ca_file else ""
         by += f", presenting {shown_text(network.client_cert)}" if network.client_cert else ""
         yield f"{name} sends {', '.join(_in_short(names))} to {where}{by}"
 
@@ -134,12 +134,12 @@ def _in_short(names: Iterable[str]) -> Iterator[str]:
 def _key(location: Location, table: KeyTable, api: str, base_url: str) -> Key:
     if looks_like_secret(table.name):
         location.at("name").refuse(
-            "looks like a secret (it is not shown); all results contain the names of keys, so"
+            "looks like a secret, so it is not shown here; all results contain the names of keys:"
             ' write a name such as "key0"'
         )
     check_name(location.at("name"), table.name)
     if table.env is None and api != SIMULATED and not is_local(host_of(base_url)):
         location.at("env").refuse(
-            f'is missing: api = "{api}" requires the environment variable that holds the key'
+            f'is missing: api = "{api}" requires the name of the variable that holds the key'
         )
     return Key(table.name, table.env)

@@ -289,11 +289,11 @@ def _common_amounts(
                 amounts[name] = number
             elif number != (first := amounts[name]):
                 is_open = of.provider.keys[index].env is None
-                why = "same address" if is_open else "same secret, same host and port"
+                why = "same address" if is_open else "same secret, host and port"
                 where.at(name).refuse(
-                    f"= {_said(number)} contradicts {_said(first)} of the same key "
+                    f"= {_said(number)} contradicts {_said(first)} for the same key "
                     f'"{"/".join(other)}" ({why}): a key has one limit; write the same number in '
-                    "both places, or in only one of them"
+                    "both places, or a number in only one of them"
                 )
     return amounts
 
@@ -420,8 +420,8 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
         first = first_of.setdefault(family, model)
         if first.multiply_by_prompt_types != model.multiply_by_prompt_types:
             where.refuse(
-                f'= "{family}" is shared with "{first.name}": both must have the same'
-                " multiply_by_prompt_types"
+                f'= "{family}" is shared with model "{first.name}": models in one family must have'
+                " the same multiply_by_prompt_types"
             )
         families.append(family)
     return families

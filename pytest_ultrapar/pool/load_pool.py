@@ -138,7 +138,7 @@ def _build(
             len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
         )
         if n_lanes > limits.MAX_LANES:
-            where.refuse(f"brings the pool above {limits.MAX_LANES} lanes (instances times keys)")
+            where.refuse(f"gives the pool more than {limits.MAX_LANES} lanes (instances x keys)")
         declared.append(limits.Declared(where, table, provider, keys))
     check_different((of.location.at("name"), of.provider.name) for of in declared)
     one_key = limits.one_keys(declared, book.sources.environ)

@@ -73,7 +73,7 @@ def check_base_url(location: Location, url: str) -> str:
     if parts.scheme == "http" and not is_local(parts.hostname):
         location.refuse(
             "must begin with https://: http:// would send the key unencrypted, and is allowed only"
-            f" to this machine (got host {shown(parts.hostname)})"
+            f" for this machine (got host {shown(parts.hostname)})"
         )
     return parts.scheme + url[len(parts.scheme) :].rstrip("/")
 
@@ -171,8 +171,8 @@ def parse_proxy(location: Location, text: str, *, may_hold_secret: bool) -> Prox
         is_one = False
     if not is_one or not _PROXY.fullmatch(text):
         location.refuse(
-            "must be a proxy's URL such as http://proxy.example.com:3128, with http://, a host, "
-            "optionally a port, and nothing else"
+            "must be a proxy's URL such as http://proxy.example.com:3128: http://, a host, an "
+            "optional port, and nothing else"
         )
     user_info, has_user, host = parts.netloc.rpartition("@")
     if has_user and not may_hold_secret:
@@ -379,8 +379,8 @@ def _check(trust: Trust, network: Network, location: Location) -> None:
         tls_context(trust, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     except ssl.SSLError:
         location.at("client_cert").refuse(
-            "and client_key contain no certificate with its key in PEM format; the key must not be "
-            "encrypted and must belong to this certificate"
+            "and client_key do not contain a certificate and its key in PEM format; the key must "
+            "belong to the certificate and must not be encrypted"
         )
 
 
@@ -421,7 +421,7 @@ def build_network(
             " on this machine and use no proxy; leave it out"
         )
     if table.client_key is not None and table.client_cert is None:
-        location.at("client_key").refuse("requires client_cert, the certificate of this key")
+        location.at("client_key").refuse("requires client_cert, the certificate for this key")
     if table.proxy is not None and table.proxy_env is not None:
         location.at("proxy_env").refuse("cannot be combined with proxy; leave one of them out")
     if table.proxy is not None:
@@ -456,5 +456,5 @@ def _note_environment(name: str, network: Network, sources: Sources) -> None:
 
 def _path(location: Location, given: str) -> str:
     if not given or "\0" in given:
-        location.refuse("must be the path of a PEM file (got an empty or malformed one)")
+        location.refuse("must be the path of a PEM file (got an empty or malformed path)")
     return str(Path(location.source).absolute().parent / given)

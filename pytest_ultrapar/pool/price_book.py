@@ -108,8 +108,8 @@ def check_budgets(pool: Pool) -> None:
         if limits and place not in priced:
             fields = " and ".join(models[place].unpriced)
             refuse(
-                f"{pool.path}: the budget of {limits[0]} needs the price of the model "
-                f'"{lane.model}" of provider "{lane.provider}": write {fields} in its '
+                f"{pool.path}: the budget of {limits[0]} requires a price for model "
+                f'"{lane.model}" at provider "{lane.provider}": write {fields} in its '
                 f"[[provider.model]], or, if {GENAI_PRICES} knows the API, "
-                f'prices = "{GENAI_PRICES}" in [pool]'
+                f'write prices = "{GENAI_PRICES}" in [pool]'
             )

@@ -203,7 +203,7 @@ def build_instances(
         return (replace(server, name=table.name, api_name=api_name),)
     if table.api_name is not None:
         location.at("api_name").refuse(
-            "cannot be combined with instances; set it there: { name = ..., api_name = ... }"
+            "cannot be combined with instances; set it in each: { name = ..., api_name = ... }"
         )
     if not table.instances:
         where.refuse("must name at least one instance (got none)")
@@ -357,7 +357,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     """
     name = check_name(location.at("name"), table.name)
     if name == "pool":
-        location.at("name").refuse('must not be "pool": the limit of the whole pool has this name')
+        location.at("name").refuse('must not be "pool": the limit on the whole pool has this name')
     api = table.api
     if api not in MODULES:
         check_word(location.at("api"), api, api_names())
@@ -445,4 +445,4 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     for where, name in places:
         if name in key_names:
             # The instance's limit and the key's limit would both be called `<provider>/<name>`.
-            where.refuse(f'"{name}" is also the name of a key of this provider; rename one of them')
+            where.refuse(f'"{name}" is also the name of a key; rename the instance or the key')

@@ -32,7 +32,7 @@ def build_roles(location: Location, file: PoolFile, sources: Sources) -> dict[st
             meant = did_you_mean(table.model, names, form='"{}"')
             allowed = shown_text(", ".join(names))
             where.refuse(
-                f"must name a model of the pool (got {shown(table.model)}){meant}; it has {allowed}"
+                f"must name a model in the pool (got {shown(table.model)}){meant}; it has {allowed}"
             )
         roles[role] = table.model
         sources.note(_NOTED.format(role), table.model)
@@ -54,7 +54,7 @@ def roles_differ(then: Iterable[EffectiveValue], now: Iterable[EffectiveValue]) 
     models = roles_of(then)
     for role, model in roles_of(now).items():
         if models.get(role, model) != model:
-            yield f"the model of role {role} was {models[role]} and is {model} now"
+            yield f"the model for role {role} was {models[role]} and is now {model}"
 
 
 def models_without_cases(

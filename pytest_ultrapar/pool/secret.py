@@ -47,9 +47,9 @@ def refuse_of_others(location: Location, variable: str, hosts: Collection[str] =
         return
     if variable in {"GITHUB_TOKEN", "GH_TOKEN"} and hosts and all(map(_GITHUBS.fullmatch, hosts)):
         return
-    to = f", and its value would go to {', '.join(sorted(hosts))}" if hosts else ""
+    to = f" and would be sent to {', '.join(sorted(hosts))}" if hosts else ""
     location.refuse(
-        f"names {variable}, which holds a credential for another tool{to}; to use it on purpose, "
+        f"names {variable}: its value is a credential for another tool{to}; to use it on purpose, "
         f'copy it to another variable and name that one: MY_API_KEY="${variable}"'
     )
 

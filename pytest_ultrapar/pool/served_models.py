@@ -56,7 +56,7 @@ def served_models(
             connection.request("GET", f"{parts.path}/models")
             with connection.getresponse() as answer:
                 if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                    how = "write vllm/NAME; set VLLM_API_KEY, and VLLM_BASE_URL to its address"
+                    how = "set VLLM_API_KEY and VLLM_BASE_URL (its address), and write vllm/NAME"
                     where.refuse(f"the server requires a key; {how}")
                 told = piece = answer.read1(_MOST_BYTES)
                 while piece and len(told) < _MOST_BYTES and boot_s() - began_s < most_s:
@@ -111,10 +111,10 @@ def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
 
 
 def _only_model(base_url: str, wait: Wait) -> str:
-    how = f"name the model: {base_url}#NAME, or api_name in the pool"
+    how = f"name the model (as {base_url}#NAME, or as api_name in the pool)"
     names = served_models(base_url, how=f"; start the server, or {how}", wait=wait)
     where = Location(f"{base_url}/models")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"
-        where.refuse(f"has {len(names)} models ({has}); {how}")
+        where.refuse(f"lists {len(names)} models ({has}); {how}")
     return check_api_name(where, names[0])

@@ -222,8 +222,8 @@ def parse_repeats(location: Location, text: str) -> Repeats:
     found = _REPEATS.fullmatch(text)
     if found is None:
         location.refuse(
-            'must be a number of repetitions such as "20", or "20x3" for the first 3 values of the '
-            f"parameter that the suite names with repeats_over (got {shown(text)})"
+            'must be a number of repetitions such as "20", or "20x3" to repeat only the first 3 '
+            f"values of the parameter in the mark ultrapar(repeats_over=...) (got {shown(text)})"
         )
     n = REPEATS.check(location, int(found[1]))
     return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))
@@ -262,9 +262,9 @@ def parse_shard(location: Location, text: str) -> Shard:
         )
     k, n = int(found[1]), int(found[2])
     if not 1 <= n <= SHARDS.at_most:
-        location.refuse(f"must have {SHARDS} shards (got {shown(text)})")
+        location.refuse(f"must be K/N with N {SHARDS} (got {shown(text)})")
     if not 1 <= k <= n:
-        location.refuse(f"must be one of 1/{n} to {n}/{n} (got {shown(text)})")
+        location.refuse(f"must be between 1/{n} and {n}/{n} (got {shown(text)})")
     return Shard(k, n)
 
 

@@ -306,7 +306,7 @@ class Options:
     pool: Setting[str | None] = Setting(
         "--ultrapar-pool FILE",
         "Run with the providers, keys and limits in this pool file (ini: ultrapar_pool). Without "
-        "it and without --ultrapar-model, the plugin does nothing",
+        "a pool file and without --ultrapar-model, the plugin does nothing",
         ini="ultrapar_pool",
     )
     out: Setting[Path | None] = Setting(
@@ -317,17 +317,17 @@ class Options:
     )
     models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
-        "Run only the models in the pool that match; may be repeated, and patterns such as 'qwen*' "
-        "work. Without a pool: VENDOR/NAME such as openai/gpt-5-mini, or a local server such as "
-        "http://localhost:8000/v1",
+        "Run only the models in the pool with this name or pattern, such as 'qwen*'; may be "
+        "repeated. Without a pool: VENDOR/NAME such as openai/gpt-5-mini, or a local server such "
+        "as http://localhost:8000/v1",
         default=(),
         by_default="all models",
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
         "Number of repetitions of each cell (a test with its parameters and model). NxM: N "
-        "repetitions, but only for the first M values of the parameter that the suite's mark names "
-        "with repeats_over",
+        "repetitions, but only for the first M values of the parameter in the suite's mark "
+        "ultrapar(repeats_over=...)",
         default=Repeats(1),
         between=REPEATS,
         variable="NUM_INSTANCES",
@@ -343,17 +343,18 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample of N cells (a cell is a test with its parameters and model), or of a share "
-        "such as '5%%', with all repetitions. The seed selects cells evenly from all tests and "
-        "models. Resume without this option to run the other cells",
+        "Run a sample of N cells (a cell is a test with its parameters and model), with all their "
+        "repetitions. N may be a share such as '5%%'. The sample is drawn with the seed, evenly "
+        "from all tests and models. To run the other cells, resume without this option",
         between=COUNT,
         is_recorded=True,
     )
     mode: Setting[Mode] = Setting(
         "--ultrapar-mode MODE",
-        "How to assign cases to lanes. Mode 'serial': one at a time, one lane per model. Mode "
-        "'rotate': one at a time, all lanes in turn. Mode 'phase': as a suite's conftest defines. "
-        "Mode 'ultra': as many as the pool allows. USE_CONCURRENT=false means rotate",
+        "How to assign cases to lanes (a lane is one key on one instance). Mode 'serial': one case "
+        "at a time, one lane per model. Mode 'rotate': one case at a time, all lanes in turn. Mode "
+        "'phase': as a suite's conftest defines. Mode 'ultra': as many cases at a time as the pool "
+        "allows. USE_CONCURRENT=false means rotate",
         default="ultra",
         choices=MODES,
         variable="USE_CONCURRENT",
@@ -363,9 +364,9 @@ class Options:
     baseline: Setting[int | None] = Setting(
         "--ultrapar-baseline N",
         "First run a random sample of N cases one at a time, as mode 'serial' does, and compare "
-        "the speed of the other cases with it; 30 are often enough. Results and scores include the "
-        "sample; makespan and throughput do not. Without it, the serial time is estimated from the "
-        "run's own service times",
+        "the speed of the other cases with the sample's; 30 are often enough. Results and scores "
+        "include the sample; makespan and throughput do not. Without this option, the serial time "
+        "is estimated from the run's own service times",
         kind=int,
         between=Bounds(at_least=1, at_most=10_000_000),
         is_recorded=True,
@@ -374,14 +375,14 @@ class Options:
         "--ultrapar-policy POLICY",
         "How to assign models to keys and instances: even, by-key, by-model, round-robin, "
         "exclusive, batch:N, serial, or a policy that a conftest offers. The error for an unknown "
-        "word lists them all. Mode 'phase' has its own policies",
+        "policy lists them all. Mode 'phase' has its own policies",
         default="even",
         is_recorded=True,
     )
     rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
-        "'fixed': use the limits that the pool declares; 'adaptive': estimate limits, up to the "
-        "declared ones",
+        "'fixed': use the limits in the pool; 'adaptive': estimate limits during the run, but "
+        "never exceed the limits in the pool",
         by_default="as in the pool, otherwise fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
@@ -389,7 +390,7 @@ class Options:
     )
     max_workers: Setting[int | None] = Setting(
         "--ultrapar-max-workers N",
-        "Maximum number of requests in flight over the whole pool",
+        "Maximum number of requests in flight across the whole pool",
         kind=int,
         by_default="as in the pool",
         between=WORKERS,
@@ -398,9 +399,9 @@ class Options:
     )
     budget: Setting[float | None] = Setting(
         "--ultrapar-budget AMOUNT",
-        "Maximum cost of the run, including all its resumed parts, in the pool's currency. "
+        "Maximum cost of the run, including all sessions that resume it, in the pool's currency. "
         "The run reserves the cost before it sends a request, so every model needs a price. Cases "
-        "that exceed the budget are 'infra' with kind 'budget'",
+        "that exceed the budget get the outcome 'infra' with kind 'budget'",
         kind=float,
         by_default="as in the pool",
         between=MONEY,
@@ -408,10 +409,10 @@ class Options:
     )
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
-        "How many times to attempt a request before its case is 'infra'. A request is retried at "
-        "most once after a time-out or an unreadable answer; 429 and dead keys do not count. With "
-        "1, the run repeats no request, not even after a 429. The only exception: if one key may "
-        "have caused a refusal, the run tries another key",
+        "How many times to attempt a request before its case gets the outcome 'infra'. A request "
+        "is retried at most once after a time-out or an unreadable answer; 429 and dead keys do "
+        "not count. With 1, the run repeats no request, not even after a 429. The only exception: "
+        "if the key may have caused a refusal, the run tries another key",
         default=3,
         between=Bounds(at_least=1, at_most=100),
         is_recorded=True,
@@ -453,13 +454,13 @@ class Options:
         "--ultrapar-gate RULE",
         "Rule that the run must meet, such as 'throughput>=-10%%' or "
         "'solved_rate[model=m]>=0.7'. If the run does not meet it, the exit code is 1. May be "
-        "repeated ('ultrapar gate --help' explains rules)",
+        "repeated ('ultrapar gate --help' explains the rules)",
         default=(),
     )
     gate_baseline: Setting[str | None] = Setting(
         "--ultrapar-gate-baseline RUN",
-        "Earlier run that --ultrapar-gate compares with (its directory, its id, or 'latest'); "
-        "without a rule, the default rules apply",
+        "Earlier run with which the gate compares this run (its directory, its id, or 'latest'); "
+        "without --ultrapar-gate, the default rules apply",
     )
     gate_undecided: Setting[Undecided] = Setting(
         "--ultrapar-gate-undecided WORD",
@@ -479,8 +480,8 @@ class Options:
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
         "How much of each conversation to record. 'full': all requests and answers. 'text': "
-        "message roles, contents and tool calls. 'none': only the episodes' return values, enough "
-        "to resume and grade",
+        "message roles, contents and tool calls. 'none': only the episodes' return values. They "
+        "are enough to resume and grade",
         default="full",
         choices=get_args(Recording),
         file="record",
@@ -540,8 +541,8 @@ class Options:
     )
     replay_misses: Setting[ReplayMisses] = Setting(
         "--ultrapar-replay-misses WHAT",
-        "How to handle requests without a stored answer in the replayed run: 'fail' makes their "
-        "case an error, 'ask' sends them",
+        "How to handle requests without a stored answer in the replayed run: 'fail' ends their "
+        "case with the outcome 'error', 'ask' sends them",
         default="fail",
         choices=get_args(ReplayMisses),
     )
@@ -561,7 +562,7 @@ class Options:
         "--ultrapar-plan-from RUN",
         "Earlier run from which the plan takes turns, tokens and times: its directory, its id, "
         "'latest', or 'none'",
-        by_default="the newest run that covers the cases about as well as the best one",
+        by_default="the newest run that covers about as many of the cases as any other run",
     )
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
@@ -575,7 +576,7 @@ class Options:
     )
     simulator: Setting[str | None] = Setting(
         "--ultrapar-simulator URL",
-        "Use the simulated provider that 'ultrapar simulate' runs, instead of starting one",
+        "Use the simulated provider that 'ultrapar simulate' runs at URL, instead of starting one",
     )
     key_lock: Setting[KeyLock] = Setting(
         "--ultrapar-key-lock HOW",
@@ -606,7 +607,7 @@ class Options:
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
         "How long to wait if the server for --ultrapar-cluster-run does not answer, or does not "
-        "allow requests under a limit yet; meanwhile, no requests are sent",
+        "yet allow requests for one of the limits; meanwhile, no requests are sent",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
         is_recorded=True,

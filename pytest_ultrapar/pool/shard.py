@@ -76,7 +76,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} of {name} describe shard {k} of {n}; write K/N")
+        refuse(f"{origin}: {number} and {total} from {name} give shard {k} of {n}; write K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 

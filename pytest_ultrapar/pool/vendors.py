@@ -83,7 +83,7 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
     if vendor not in vendors() or not name:
         location.refuse(
             f"must be {_WAYS} (got {shown(word)})"
-            f"{did_you_mean(vendor, vendors()) if name else ''}; vendors are "
+            f"{did_you_mean(vendor, vendors()) if name else ''}; the vendors are "
             f"{', '.join(vendors())}; to use a pool, add --ultrapar-pool FILE"
         )
     _checked(location, name)
@@ -135,7 +135,7 @@ def _at_server(location: Location, word: str) -> Named:
     if not is_local(host_of(url)):
         location.refuse(
             f"must be a local server, which needs no key (got host "
-            f"{shown(host_of(url))}); for another server, set OPENAI_BASE_URL and OPENAI_API_KEY "
+            f"{shown(host_of(url))}); for a remote server, set OPENAI_BASE_URL and OPENAI_API_KEY "
             "and write openai/NAME, or write a pool file"
         )
     if url.count("/") == 2:  # noqa: PLR2004 - the slashes of http://
@@ -145,7 +145,7 @@ def _at_server(location: Location, word: str) -> Named:
     if not name:
         if not url.startswith("http:"):
             location.refuse(
-                "must end with #NAME, where NAME is its model: models are listed only over http://"
+                "must end with #NAME, the name of its model: models are listed only over http://"
             )
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
@@ -154,7 +154,7 @@ def _at_server(location: Location, word: str) -> Named:
 def _checked(location: Location, name: str) -> str:
     for part in (name := name.strip("/")).split("/"):
         if looks_like_secret(part):
-            location.refuse("must name a model (got what looks like a secret, which is not shown)")
+            location.refuse("must name a model (got a possible secret, which is not shown)")
         check_name(location, part)
     return name
 

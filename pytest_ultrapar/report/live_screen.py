@@ -96,7 +96,7 @@ class LiveScreen:
             spent = money(view.spent.amount, view.spent.currency)
             whole = money(view.spent.projected, view.spent.currency)
             here = " here" if state.whole is not None else ""
-            yield Text(f"{spent} spent{here}, about {whole} in total")
+            yield Text(f"{spent} spent{here}, about {whole} expected in total")
 
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
@@ -162,7 +162,7 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
-    yield Text("last failures", "dim")
+    yield Text("latest failures", "dim")
     # The first line of the screen already shows the number of failures.
     for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))

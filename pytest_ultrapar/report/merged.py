@@ -56,17 +56,17 @@ def merged_lines(merged: Merged) -> Iterator[str]:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
             f"the hosts' clocks were compared with the server's (error: at most {error_ms} ms): "
-            "limits are checked over all hosts, and an excess below the error is ignored"
+            "limits are checked over all hosts, but an excess within this error is ignored"
         )
     if merged.not_compared:
         yield (
             "the hosts' clocks could not be compared with the server's: "
-            f"{visible(merged.not_compared)}; limits are checked for each host alone. Over all "
-            "hosts, the check may be off by as much as the clocks differ"
+            f"{visible(merged.not_compared)}; limits are checked for each host alone, and for "
+            "all hosts together. The second check may be off by as much as the clocks differ"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
         yield (
-            f"times come from {merged.n_clocks} clocks that were not compared: the makespan and "
+            f"times come from {merged.n_clocks} clocks that were not compared: the run's time and "
             "the use of limits may be off by as much as these clocks differ"
         )
 

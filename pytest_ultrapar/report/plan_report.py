@@ -37,7 +37,7 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
         A heading and a line for each key, in the order of the pool; empty if no key has a process.
     """
     lines = [
-        "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
+        "load: for each key, the processes of the original scripts, at 1 QPS per worker and up to "
         f"{QPS_PER_PROCESS} QPS per process (in this run, limits apply to all processes together)"
     ]
     for load in loads:
@@ -93,10 +93,10 @@ def plan_lines(
 def _bases(plan: RunPlan) -> Iterator[str]:
     words = {
         "case": "the same case in the earlier run",
-        "test": "a case of the same test and model in the earlier run",
-        "suite": "a case of another test of the same suite and model in the earlier run",
-        "model": "a case of the same model in another suite of the earlier run",
-        "hint": "the pool's latencies and the suite's turns, not measured",
+        "test": "a case of the same test with the same model in the earlier run",
+        "suite": "a case of the same model in another test of the suite, in the earlier run",
+        "model": "a case of the same model in another suite, in the earlier run",
+        "hint": "declared, not measured: the pool's latencies and the suite's turns",
     }
     for basis, n in plan.bases.items():
         yield f"{words[basis]} (for {counted(n, 'case')})"
@@ -115,7 +115,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         ("calls", plan.calls, _whole),
         ("tokens in", plan.tokens_in, _whole),
         ("tokens out", plan.tokens_out, _whole),
-        ("service time, one after another", plan.service_s, duration),
+        ("service time, added up", plan.service_s, duration),
     ]
     if plan.cost is not None:
         ranges.append((f"cost, in {plan.currency}", plan.cost, _money))
@@ -127,7 +127,7 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
     )
     if plan.budget is not None:
         cost = "unknown" if plan.cost is None else money(plan.cost.value, plan.currency)
-        yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
+        yield f"the pool's budget: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
     yield (
         "from ... to: covers 95 % of new runs, given the spread of a test's cases with one model "
@@ -143,7 +143,7 @@ def short_of_money(plan: RunPlan) -> Iterator[str]:
     amount = plan.cost.value if is_short else plan.cost.high
     cost = money(amount, plan.currency)
     yield (
-        f"the run {'is expected to' if is_short else 'may'} cost {cost}, but the budget of pool "
+        f"the run {'is expected to' if is_short else 'may'} cost {cost}, but the pool's budget "
         f"is {money(plan.budget, plan.currency)}: cases that exceed the budget end as infra; "
         f"raise --ultrapar-budget to {money(max(amount, plan.cost.high), plan.currency)} or more"
     )
@@ -168,7 +168,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     loads = prediction.limits
     if not loads:
         if prediction.forecast is not None:
-            yield "no limit of the pool applies to any request"
+            yield "no limit in the pool applies to any request"
         return
     rows = [
         [
@@ -183,7 +183,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "time alone"]
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
-        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} that would need less time)"
+        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')}, which would need less time)"
 
 
 def _alone(load: LimitLoad) -> str:
@@ -215,7 +215,7 @@ def _processes(plan: RunPlan) -> Iterator[str]:
 
 def _modes(plan: RunPlan, width: int) -> Iterator[str]:
     bound = plan.bound
-    yield f"lower bound of the time: {duration(bound.seconds)}, {_bound_by(plan)}"
+    yield f"lower bound on the time: {duration(bound.seconds)}, {_bound_by(plan)}"
     serial = next((one for one in plan.predictions if one.way.mode == "serial"), None)
     serial_s = serial.forecast.makespan_s if serial is not None and serial.forecast else None
     rows, refused = [], []

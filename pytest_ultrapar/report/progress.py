@@ -105,7 +105,7 @@ def awaited(status: BrokerStatus) -> str:
     if said:
         return f"waiting: {said[0]}{more}"
     n = 0 if status.in_flight or status.waiting else status.trying
-    verb = "waits" if n == 1 else "wait"
+    verb = "is waiting" if n == 1 else "are waiting"
     return f"{counted(n, 'case')} {verb} for a retry after refusals or failures" if n else ""
 
 
@@ -210,7 +210,7 @@ def _said_of_whole(state: ProgressState, whole: ClusterProgress, now_s: float) -
         if n_done < whole.n_cases:
             left_s = whole_seconds_left(whole.n_cases - n_done, per_s, _paces(state, whole, now_s))
             facts["ETA"] = f"ETA {duration(left_s)}"
-    facts["here"] = f"here {state.graded:,} graded"
+    facts["here"] = f"{state.graded:,} graded here"
     for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
         if n := state.counts.get(outcome):
             facts[outcome] = f"{n:,} {outcome}"
@@ -281,7 +281,7 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
         if waited_s < before_s:
             parts.append((1, f"ETA {duration(before_s - waited_s)}"))
         cases = counted(n_cases, "case")
-        parts.append((2, f"the latest run took {duration(before_s)} for its {cases}"))
+        parts.append((2, f"the latest run collected its {cases} in {duration(before_s)}"))
     return _fitted(parts, width)
 
 

@@ -59,15 +59,15 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
-    yield from _first(lines, "on lanes; the manifest lists all lanes")
+    yield from _first(lines, "about lanes; manifest.json lists all lanes")
     limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
     shown = [one for one in limits.values() if one.n_cuts or not one.declared]
-    yield from _first([*map(_estimate_line, shown)], "on estimated limits; see table `limits`")
+    yield from _first([*map(_estimate_line, shown)], "about estimated limits; see table `limits`")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
             f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % further apart, "
-            "because some were refused at the declared rate. They may arrive closer together than "
-            "they were sent, or the provider may count shorter periods"
+            "because some were refused at the declared rate. Requests may arrive closer together "
+            "than they are sent, or the provider may count over shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -82,8 +82,8 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     }
     if unheard:
         yield (
-            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: it "
-            "returned no known metric (of vLLM, SGLang, TGI or llama.cpp)"
+            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: the URL "
+            "returned no known metric (from vLLM, SGLang, TGI or llama.cpp)"
         )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
@@ -93,7 +93,7 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
-            f"missing from the tables, but possibly billed: {counted(n_lost, 'request')} of "
+            f"missing from the tables, but possibly billed: {counted(n_lost, 'request')} from "
             "workers that died or hung"
         )
 
@@ -110,7 +110,7 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
     found = ", ".join(fields)
     cuts = f"refusals lowered the limit of {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(f"{cuts}, to below its declared value; {_allowed(estimate, found)}")
+        return visible(f"{cuts}, to less than its declared value; {_allowed(estimate, found)}")
     if not found:
         return visible(f"limit of {estimate.limit} not reached: at most {estimate.peak} in flight")
     said = f"estimated limit of {estimate.limit}: {found}"
@@ -120,12 +120,12 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
 def _allowed(estimate: EstimatedLimit, found: str) -> str:
     """Say how much the provider allows, after it refused requests below a declared limit."""
     if estimate.is_back:
-        return "it has recovered"
+        return "the limit is back at its declared value"
     if not found:
         return "too few requests were answered to estimate what the provider allows"
     return (
-        f"the provider seems to allow {found}: declare this, or let the run estimate it from the "
-        "start (--ultrapar-rate-mode adaptive)"
+        f"the provider seems to allow {found}: declare this limit, or let the run estimate it from "
+        "the start (--ultrapar-rate-mode adaptive)"
     )
 
 
@@ -164,8 +164,8 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     n_late = sum(lane.outcomes.get("timeout", 0) for lane in lanes if lane.is_whole)
     if n_late:
         yield (
-            f"{counted(n_late, 'request')} timed out: without `stream = true` a server may keep"
-            " computing abandoned answers"
+            f"{counted(n_late, 'request')} timed out: without `stream = true`, the server may"
+            " continue to compute their answers"
         )
     n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
     if n_pauses:
@@ -196,7 +196,7 @@ _MOST_STALLS = 3
 _WAITS = {
     "pause": "paused lanes",
     "home": "lanes kept for their home workers",
-    "group": "other cases of their group",
+    "group": "other cases in their group",
     "budget": "the budget",
     "retry budget": "the retry budget",
 }
@@ -205,7 +205,7 @@ PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
     "backoff_s": "back-off",
-    "rules_s": "rules of mode or policy",
+    "rules_s": "rules of the mode or policy",
     "client_s": "client",
     "startup_s": "start-up",
     "tail_s": "uneven end",
@@ -228,7 +228,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
-            f"{longer and f' at these response times, and {longer}'}"
+            f"{longer and f' at these response times, but {longer}'}"
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
@@ -249,7 +249,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     if summary.stalls and not any(at in bound for at in summary.stalls):
         calls = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
         yield (
-            f"BLOCKED: a call stopped all episodes of a process for {listed(calls, _MOST_STALLS)}:"
+            f"BLOCKED: a call stopped all episodes in a process for {listed(calls, _MOST_STALLS)}:"
             " await the slow call there, or run it in a thread: await llm.run(function)"
         )
     if summary.audit:
@@ -263,7 +263,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "after the last answer": "tests or graders still ran; use more workers (-n) or grader jobs",
+    "after the last answer": "tests or graders were still running; add workers (-n) or grader jobs",
     "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
 """For each part of the run after the last answer: the cause and the remedy if it takes too long."""
@@ -354,13 +354,13 @@ def _audit(summary: RunSummary) -> Iterator[str]:
         yield f"LIMIT EXCEEDED ({', '.join(one.passed)}): {_fall(one)}"
     fullest = sorted(summary.audit, key=_use, reverse=True)[:MOST_LIMITS]
     n_more = len(summary.audit) - len(fullest)
-    more = f"; {n_more} more in summary.json" if n_more > 0 else ""
+    more = f"; {counted(n_more, 'more limit')} in summary.json" if n_more > 0 else ""
     way = "the gateway" if summary.asked_by_others else "llm"
     held = "" if passed else f"; no request through {way} exceeded a limit"
     falls = "; ".join(map(_fall, fullest))
     yield (
         f"at most {counted(summary.peak_in_flight, 'request')}{summary.session} in flight{held};"
-        f" highest use in this run's records: {falls}{more}"
+        f" highest use of limits in this run's records: {falls}{more}"
     )
 
 
@@ -388,19 +388,20 @@ SIMULATED = (
 )
 _LEGEND = (
     "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson "
-    "interval of the solve rate. Dependent cases count as one cluster: the repetitions of a "
-    "cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the "
-    "mean over the cases with that score, and its 95 % interval. The row `all` has no interval, "
-    "because its cases may share tasks"
+    "interval of the solve rate. Dependent cases count as one cluster: the cases that the suite's "
+    "mark groups or, without such a mark, the repetitions of a cell. In a row with a single cell, "
+    "repetitions then count separately. Scores: the mean over the cases with that score, and "
+    "the mean's 95 % interval. The row `all` has no interval, because its cases may share tasks"
 )
 _REPETITIONS = (
     "a cell is left out if fewer than k of its repetitions were graded (for majority: half or "
-    "fewer). There is no interval if the suite's mark declares that each repetition draws new "
-    "random values and k is more than half the number of repetitions"
+    "fewer); k is the number in the figure's name. There is no interval if the suite's mark "
+    "declares that each repetition draws new random values and k is more than half the number of "
+    "repetitions"
 )
 _BASIS: dict[Basis, str] = {
     "at_most": "from response times, which did not rise with the number of requests in flight",
-    "estimated": "estimated, usually too high",
+    "estimated": "an estimate that is usually too high",
     "sampled": "from the serial sample",
     "full": "measured",
 }
@@ -427,7 +428,7 @@ def summary_sections(
     if summary.repetitions:
         yield _repetitions(summary)
     if summary.figures:
-        yield Section("Figures of the suite", notes=(*map(figure_line, summary.figures),))
+        yield Section("Figures from the suite", notes=(*map(figure_line, summary.figures),))
     waited = filter(None, [waits_line(lanes, summary.audit)])
     speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
@@ -534,7 +535,7 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
         # a success.
         if part is None:
             return "0 cases: nothing to run"
-        return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
+        return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} in run {part.run}"
     counts = statistics.counts | {
         "finished but not graded": summary.n_ungraded,
         "running" if goes_on else "interrupted": summary.n_interrupted,
@@ -588,7 +589,7 @@ def speedup_line(summary: RunSummary) -> str:
         return (
             f"speed-up at most {times(statistics.speedup)} over a serial run:"
             f" {statistics.speedup:,.1f} cases in progress on average"
-            f"{longer and f'; {longer}'}; measure it with"
+            f"{longer and f'; {longer}'}; measure the speed-up with"
             f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))}"
         )
     interval = ""
@@ -607,8 +608,8 @@ def stretch_words(summary: RunSummary) -> str:
     if found is None or not found.is_seen:
         return ""
     return (
-        f"answers took {times(found.factor)} as long with {found.many:,.0f} in flight as with"
-        f" {found.few:,.0f}"
+        f"answers took {times(found.factor)} as long with {found.many:,.0f} requests in flight"
+        f" as with {found.few:,.0f}"
     )
 
 
@@ -635,7 +636,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         yield from cost_lines(summary)
         if (first := summary.first_token) is not None:
             yield (
-                f"first token of {counted(first.n, 'stream')}: p50 {duration(first.p50_s)},"
+                f"time to first token of {counted(first.n, 'stream')}: p50 {duration(first.p50_s)},"
                 f" p95 {duration(first.p95_s)}, p99 {duration(first.p99_s)}"
             )
         in_roles = sum(use.n_attempts for use in summary.roles.values())
@@ -644,7 +645,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
             yield f"{counted(n_more, 'more request')} in episodes that are not (yet) counted"
         if summary.n_maybe_billed:
             n_lost = counted(summary.n_maybe_billed, "request")
-            yield f"{n_lost} got no answer and may have been billed"
+            yield f"{n_lost} got no answer but may have been billed"
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
@@ -653,7 +654,9 @@ def resumed_lines(summary: RunSummary) -> Iterator[str]:
     The others sent a request that differs from the stored one. Empty if both numbers are 0.
     """
     if summary.n_resumed or summary.n_strayed:
-        strayed = f"; {summary.n_strayed:,} sent a different request instead and got new answers"
+        strayed = (
+            f"; {counted(summary.n_strayed, 'other')} sent a different request and got new answers"
+        )
         yield (
             f"{counted(summary.n_resumed, 'conversation')} resumed from stored "
             f"answers{strayed if summary.n_strayed else ''}"
@@ -664,7 +667,7 @@ def replay_line(summary: RunSummary) -> str:
     """State how many answers were replayed, and in how many cases an answer was missing."""
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
-    missed = f", {counted(n_missed, 'case')} with a miss" if n_missed else ""
+    missed = f", {counted(n_missed, 'case')} lacked a stored answer" if n_missed else ""
     sender = "" if summary.regraded is None else f" by run {summary.regraded}"
     return (
         f"replay of run {summary.replayed}: {counted(summary.n_replayed, 'answer')} "
@@ -704,7 +707,7 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
         yield f"cost by label: {listed(each, _MOST_LABELS)}"
     if cost.n_unknown:
         named = ", ".join(map(visible, filter(None, cost.unpriced)))
-        why = f"no price for {named}" if named else "their answers do not report all tokens"
+        why = f"no price for {named}" if named else "their answers do not report all token counts"
         yield f"the cost of {counted(cost.n_unknown, 'more request')} is unknown: {why}"
 
 
@@ -728,7 +731,7 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_refused = sum(lane.n_rate_limited for lane in lanes)
         said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
-            "these are numbers of cases, not of requests; of "
+            "these numbers count cases, not requests; of "
             f"{counted(summary.n_requests, 'request')}, {said}"
         )
 

@@ -234,7 +234,7 @@ def _lines(
     n_shown = min(n_rows, most_rows)
     more = [counted(n_hidden, "more column")] if n_hidden else []
     more = ["intervals", *more] if _rates(tables[0]) else more
-    legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{', '.join(more)}"
+    legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{' and '.join(more)}"
     legend += "" if _rates(tables[0]) else "; means with 95 % intervals"
     if n_rows > n_shown:
         legend = f"+ {n_rows - n_shown:,} more rows in {where}; {legend}"

@@ -17,5 +17,5 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):
             raise pytest.UsageError(
-                f"{option} cannot be used with ultrapar bench (nor in addopts): {why}"
+                f"{option} cannot be used with ultrapar bench, not even in addopts: {why}"
             )

@@ -63,9 +63,9 @@ def find_peers(
             if len(own) < len(peers) or key(case) not in own:
                 faults.setdefault(
                     function,
-                    f"{case.nodeid} waits for {after.name!r}: exactly one selected case must have "
-                    f"the same {', '.join(names) or 'parameters'} (found {len(peers)}) and "
-                    f"{function.across} {key(case)!r}; give both tests the same parameters and "
+                    f"{case.nodeid} waits for {after.name!r}. Exactly one selected case with "
+                    f"the same {', '.join(names) or 'parameters'} (found {len(peers)}) must have "
+                    f"{function.across} {key(case)!r}. Give both tests the same parameters and "
                     f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )
             found[case.index] = own

@@ -120,8 +120,8 @@ def collect(
     plain = run_config.redactor(pool).text
     if collected.peers and (options.shard is not None or options.cluster_run is not None):
         collected.faults.append(
-            f"{items[min(collected.peers)].nodeid} waits for answers of other cases, which another "
-            "host may run: leave out --ultrapar-shard and --ultrapar-cluster-run"
+            f"{items[min(collected.peers)].nodeid} waits for answers from cases that may run on "
+            "another host: leave out --ultrapar-shard and --ultrapar-cluster-run"
         )
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     faults += active_faults() if collected.cases else ()
@@ -201,7 +201,7 @@ def collect_cases(
         model = parameter(item, "model")
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
-                f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a "
+                f"{item.nodeid}: the case has no model from the pool (model is {model!r}); the "
                 "prefetched function or its test must use `llm` or `model`; the pool's models are "
                 f"{', '.join(models)}"
             )
@@ -353,13 +353,13 @@ def case_seed(case_id: str, run_seed: int) -> int:
 def _same_id(one: pytest.Item, other: pytest.Item) -> str:
     if one.path == other.path:
         return (
-            f"{other.nodeid}: two items have the same case id (the other is {one.nodeid}); give "
-            "their parameters different ids"
+            f"{other.nodeid} has the same case id as {one.nodeid}; give their parameters "
+            "different ids"
         )
     return (
         f"{other.nodeid}: {one.path} and {other.path} get the same case ids, because their "
-        "paths below their configuration files are equal; put one pytest.ini above both, rename a "
-        "file, or run them separately"
+        "paths relative to their configuration files are the same. Put one pytest.ini into a "
+        "parent folder of both files, rename a file, or run the files separately"
     )
 
 
@@ -446,9 +446,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = (
-                f"has the name {name!r}; use a string that is not the name of a column or parameter"
-            )
+            why = f"sets {name!r}; use a string that is not the name of a column or parameter"
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}

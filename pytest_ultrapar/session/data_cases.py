@@ -64,7 +64,7 @@ def cases(
             if given is None or not (name := str(given)):
                 place.refuse(f"the id (column {id!r}) is empty")
             if (line := lines.setdefault(name, place.line)) != place.line:
-                how = f"both have the id {name!r}" if id else "give both an id (id=COLUMN)"
+                how = f"both lines have the id {name!r}" if id else "give both an id (id=COLUMN)"
                 place.refuse(f"this is the same case as line {line}; {how}")
             marked = [*map(mark, _names(row[marks]))] if marks else []
             if said:
@@ -120,13 +120,13 @@ def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
             header = next(reader, [])
             for fields in filter(None, reader):
                 if len(fields) != len({*header}):
-                    place.refuse(f"{len(fields)} fields, but the first line has {len({*header})}")
+                    place.refuse(f"has {len(fields)} fields; the first line has {len({*header})}")
                 yield dict(zip(header, fields, strict=True))
         elif suffix in {".jsonl", ".ndjson"}:
             decode = msgspec.json.Decoder(dict[str, Any]).decode
             yield from (decode(line) for line in _lines(place, file) if not line.isspace())
         else:
-            place.refuse("cases() reads .jsonl, .ndjson, .csv and .parquet")
+            place.refuse("cases() reads only .jsonl, .ndjson, .csv and .parquet")
 
 
 def _lines(place: _Place, file: Iterator[bytes]) -> Iterator[bytes]:

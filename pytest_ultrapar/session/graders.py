@@ -66,14 +66,14 @@ class GraderFunction:
             value = getattr(self, limit)
             is_kind = type(value) is int or (not kind and type(value) is float)
             if value is not None and not (is_kind and 0 < value < _MOST):
-                return f"{whose} has {limit}={value!r}; it must be a {kind}number above 0"
+                return f"{whose} has {limit}={value!r}; {limit} must be a {kind}number above 0"
         for name in self.arguments:
             definition = internals.fixture_definition(item, name)
             is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")
             if not is_given and name not in {one.name for one in found}:
                 return (
-                    f"{whose} has an argument {name!r}; allowed: the prefetched fixture of the "
-                    "test, parametrised values and model"
+                    f"{whose} has an argument {name!r}; allowed: the test's prefetched "
+                    "fixture, parametrised values and model"
                 )
         return None
 

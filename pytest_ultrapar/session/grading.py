@@ -85,7 +85,7 @@ class Grader:
                 "False, None, or an object with `outcome` and `scores`"
             )
         if word not in GRADES:
-            raise ValueError(f"grade() got outcome {word!r}; it must be one of {', '.join(GRADES)}")
+            raise ValueError(f"grade() got outcome {word!r}; allowed: {', '.join(GRADES)}")
         if not isinstance(why, str | None):
             raise TypeError(f"grade() got reason={why!r}; a reason must be a string")
         if not isinstance(texts, Mapping | None):
@@ -96,7 +96,8 @@ class Grader:
             is_plain = isinstance(value, str) or finite(value) is not None
             if not (isinstance(name, str) and is_plain):
                 raise TypeError(
-                    f"grade() got the label {name!r}: {value!r}; it must be a string or a number"
+                    f"grade() got the label {name!r}: {value!r}; its name must be a string, "
+                    "and its value a string or a number"
                 )
         plain = {}
         for name, value in numbers.items():

@@ -558,7 +558,7 @@ def _bound_differences(patch: pytest.MonkeyPatch) -> None:
     def compare_small(left: object, right: object, *how: Any, **more: Any) -> Any:  # noqa: ANN401
         if is_outside_episodes() or max(map(len, map(repr, (left, right)))) <= _MOST_COMPARED:
             return compare(left, right, *how, **more)
-        return ["", "Full diff is left out: it would delay all other episodes"]
+        return ["", "The full diff is left out: computing it would delay all other episodes"]
 
     patch.setattr(place, "_compare_eq_iterable", compare_small)
 

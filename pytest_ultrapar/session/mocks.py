@@ -21,8 +21,8 @@ _SETUPS = ("setup_module", "setup_class", "setup_function", "setup_method")
 _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
 _PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
-    "requests of llm bypass it: they are sent before their test begins. docs/how-to/mocks.md shows "
-    "what to use instead, and where you can mock other requests"
+    "requests from llm bypass it: they are sent before their test begins. docs/how-to/mocks.md "
+    "shows what to use instead, and where you can mock other requests"
 )
 
 
@@ -34,13 +34,13 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
     """
     where = item.nodeid.split("[")[0]
     for what in _uses(item, prefetched):
-        yield f"{where}: {what} is a mock of an HTTP client, and {_PAST}"
+        yield f"{where}: {what} mocks an HTTP client, but {_PAST}"
 
 
 def active_faults() -> Iterator[str]:
     """Yield an error if a mock is active during collection, and so belongs to no single test."""
     if (found := active_mock(surely=True)) is not None:
-        yield f"a mock is active when tests are collected ({found}), and {_PAST}"
+        yield f"a mock is active when tests are collected ({found}), but {_PAST}"
 
 
 def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:

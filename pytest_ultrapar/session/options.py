@@ -30,7 +30,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options and their ini settings. Called once by pytest at start-up."""
     every_day = parser.getgroup("ultrapar", "LLM evaluations (pytest-ultrapar)")
     limits = parser.getgroup("ultrapar-limits", "LLM evaluations: limits, keys and servers")
-    machines = parser.getgroup("ultrapar-machines", "LLM evaluations: many machines")
+    machines = parser.getgroup("ultrapar-machines", "LLM evaluations: several machines")
     for row in SETTINGS:
         group = limits if row in _LIMITS else machines if row in _MACHINES else every_day
         if row.option:
@@ -38,7 +38,7 @@ def add_options(parser: pytest.Parser) -> None:
                 row.option, dest=row.dest, default=None, help=row.help_text, **_facts(row)
             )
         if row.ini:
-            parser.addini(row.ini, f"Pool file to use without {row.option}.", default="")
+            parser.addini(row.ini, f"Pool file to use if {row.option} is not given.", default="")
 
 
 def _facts(row: Setting[Any]) -> dict[str, Any]:

@@ -76,6 +76,6 @@ def _modules(config: pytest.Config) -> set[str]:
 
 def _message(what: str) -> str:
     return (
-        f"{what} cannot be used together with --ultrapar-pool: a test that runs in a separate "
-        "process has no answer, and its grade is lost; leave it out"
+        f"{what} cannot be used together with --ultrapar-pool: it runs tests in separate "
+        "processes, where they have no answers and their grades are lost; leave it out"
     )

@@ -79,7 +79,7 @@ def decoded(
     except (msgspec.MsgspecError, RecursionError) as error:
         hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
         if prefetched.is_test:
-            hint = " (it was not an async test when its case ran)"
+            hint = " (the test was not async when its case ran)"
         raise EpisodeError(
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
             f"annotation: {error}{hint}"
@@ -163,7 +163,7 @@ class Prefetched:
             return (
                 f"{self.place}: @prefetch defines a fixture, but {self.name!r} is named like a "
                 "test. Leave out @prefetch (an async test with `llm` is prefetched anyway), or "
-                f"rename it to NAME and grade it in:\n    def {self.name}(NAME): ..."
+                f"rename it to NAME and grade its value in:\n    def {self.name}(NAME): ..."
             )
         if self.is_test:
             return None
@@ -171,7 +171,7 @@ class Prefetched:
             ANSWERS in self.arguments
         ):
             return (
-                f"{self.place}: write a case that waits for others as\n"
+                f"{self.place}: write a function whose cases wait for others as\n"
                 '    @prefetch(after=answer, across="model")\n'
                 f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
                 'where answer is a prefetched function, and across is "model" or "repeat"'
@@ -194,7 +194,7 @@ class Prefetched:
     def _annotation_fault(self) -> str | None:
         allowed = (
             "allowed: a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
-            "number; the type decides how the episode is stored and read back"
+            "number; the type determines how the episode is stored and read back"
         )
         try:
             annotation = self.return_type()

@@ -71,7 +71,7 @@ _GRADED_AT_ONCE = 64
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
-    "the regraded run has no episode of this case",
+    "the regraded run has no episode for this case",
 )
 
 

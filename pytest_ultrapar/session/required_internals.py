@@ -110,8 +110,8 @@ def look_up(*, workers: bool) -> None:
                 if not _is_there(module, name):
                     tested = " to ".join(TESTED[project])
                     raise pytest.UsageError(
-                        f"{project} {version(project)} has no {module}.{name}, which "
-                        f"pytest-ultrapar needs for a run with a pool; tested: {project} {tested}"
+                        f"{project} {version(project)} has no {module}.{name}, which pytest-"
+                        f"ultrapar needs for a run with a pool; tested with {project} {tested}"
                     )
 
 

@@ -144,8 +144,8 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
     """
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
     if strange:
-        takes = " and ".join(f"{name}=..." for name in _ARGUMENTS)
-        yield f"mark ultrapar(...) got {strange[0]}; it takes only keyword arguments: {takes}"
+        takes = ", ".join(f"{name}=..." for name in _ARGUMENTS)
+        yield f"mark ultrapar(...) got {strange[0]}; it takes only the keywords {takes}"
     for name, value in mark.kwargs.items():
         fault = _value_fault(name, value) if value is not None else None
         if fault is not None:
@@ -268,8 +268,8 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     if counted is None and repeats.n_first is not None:
         return (
             f"{where}: {repeats} ({options.origin['repeats']}) uses the first {repeats.n_first} "
-            f"values of a parameter, but the suite names none; add "
-            f'pytest.mark.ultrapar({REPEATS_OVER}="...") ({allowed}), or repeat {repeats.n} times'
+            f"values of a parameter, but the suite names none; name one in pytest.mark."
+            f'ultrapar({REPEATS_OVER}="...") ({allowed}), or repeat all values {repeats.n} times'
         )
     return None
 

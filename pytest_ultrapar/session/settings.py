@@ -85,7 +85,7 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
     if given["replay_misses"] is not None and options.replay is None:
         yield (
             f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: add "
-            "--ultrapar-replay RUN, or leave it out"
+            "--ultrapar-replay RUN, or leave this option out"
         )
     if given["gate_undecided"] is not None and not (options.gate or options.gate_baseline):
         yield (
@@ -114,19 +114,19 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
 
 
 def _of_shard(options: Options) -> Iterator[str]:
-    hint = f"leave it out with shard {options.shard} ({options.origin['shard']})"
+    hint = f"cannot be used with shard {options.shard} ({options.origin['shard']})"
     if options.sample is not None:
-        yield f"--ultrapar-sample {options.sample} is drawn from all cases; {hint}"
-    alone = "measures one machine that has the full limits"
+        yield f"--ultrapar-sample {options.sample} {hint}: a sample is drawn from all cases"
+    alone = f"{hint}: it measures one machine that has the full limits"
     if options.baseline is not None:
-        yield f"--ultrapar-baseline {options.baseline} {alone}; {hint}"
+        yield f"--ultrapar-baseline {options.baseline} {alone}"
     if options.mode == "serial":
-        yield f"mode serial ({options.origin['mode']}) {alone}; {hint}"
+        yield f"mode serial ({options.origin['mode']}) {alone}"
     if options.gate or options.gate_baseline is not None:
         given = "--ultrapar-gate" if options.gate else "--ultrapar-gate-baseline"
         yield (
-            f"{given} checks a whole run: merge the shards (ultrapar merge) and run ultrapar gate "
-            f"on the merged run; {hint}"
+            f"{given} {hint}: a gate checks a whole run; merge the shards (ultrapar merge) and run "
+            "ultrapar gate on the merged run"
         )
 
 
@@ -172,8 +172,8 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
             options.origin[name] = f"run {run.name}"
             continue
         refuse(
-            f"{given}: {run} has {name} {value}, and {options.origin[name]} says {own}; "
-            "leave it out"
+            f"{given}: {run} has {name} {value}, but {options.origin[name]} says {own}; "
+            "leave this setting out"
         )
 
 
@@ -189,8 +189,8 @@ def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str |
         options.origin["shard"] = f"run {run}"
     elif str(options.shard) != earlier:
         refuse(
-            f"{given}: run {run} is shard {earlier}, and {options.origin['shard']} says "
-            f"{options.shard}; leave it out"
+            f"{given}: run {run} is shard {earlier}, but {options.origin['shard']} says "
+            f"{options.shard}; leave this setting out"
         )
 
 
@@ -234,7 +234,7 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
         )
     if mode == PHASE and not offered:
         refuse(
-            "--ultrapar-mode phase: no conftest or plugin of this project defines phases (hook "
+            "--ultrapar-mode phase: no conftest or plugin in this project defines phases (hook "
             "pytest_ultrapar_policies); allowed: serial, rotate, ultra"
         )
     if given is None:
@@ -289,7 +289,7 @@ def selected_models(
             word = "URL" if "://" in pattern else repr(pattern)
             msg = f"{option} {word} matches no model {models_hint(pool, among)}"
             if is_address(pattern):
-                msg += "; to use it as an address, run without a pool (-o ultrapar_pool=)"
+                msg += "; to name a model in this form, run without a pool (-o ultrapar_pool=)"
             raise ConfigError(msg)
     if not patterns:
         return tuple(among)
@@ -299,4 +299,4 @@ def selected_models(
 def models_hint(pool: Pool, among: Sequence[str]) -> str:
     """The end of a message about a name that is not among these models."""
     cases = " that gets cases" if len(among) < len(pool.models) else ""
-    return f"in {pool.path}{cases}; it has {', '.join(among)}"
+    return f"in {pool.path}{cases}; allowed: {', '.join(among)}"

@@ -58,8 +58,8 @@ def no_regrade(test: Prefetched) -> str:
     """The reason why an async test cannot be graded again, and what to do instead."""
     return (
         f"{test.place}: {test.title} sends and grades in one function, so --ultrapar-regrade "
-        "cannot grade it again: use --ultrapar-replay, which sends no requests; or write, for "
-        f"later runs, an episode and its test:\n{_long_form(test)}"
+        "cannot grade it again: use --ultrapar-replay, which sends no requests; or, for later "
+        f"runs, write an episode and its test:\n{_long_form(test)}"
     )
 
 
@@ -136,11 +136,11 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
         how = "a parametrised fixture"
         if definition.params is None:
             how = "parametrised through a fixture (indirect)"
-        return f"it is {how}: parametrise the test, and create the object from the value"
+        return f"it is {how}: parametrise the test itself, and create the object from the value"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
         return (
-            "it is a prefetched fixture itself: call a plain `async def` from both, or wait for "
-            f"its answers with @prefetch(after={name})"
+            "it is a prefetched fixture itself: call a plain `async def` from both functions, or "
+            f"wait for its answers with @prefetch(after={name})"
         )
     if definition.scope != "session":
         return _narrow(definition)

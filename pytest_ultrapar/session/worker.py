@@ -61,7 +61,7 @@ class WorkerSession:
         config, given = self._config, self._given
         _, pool = run_config.settings(config)
         if pool.digest != given["pool_digest"]:
-            refuse(f"{pool.path} changed while the run was starting; start it again")
+            refuse(f"{pool.path} changed while the run was starting; start the run again")
         directory = Path(given["directory"])
         collected = selection.collect_run(config, items, directory)
         interactor = _interactor(config)
@@ -193,7 +193,7 @@ def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no 
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:
         refuse(
-            "pytest-ultrapar does not know the queue of this release of pytest-xdist; "
-            "tested: pytest-xdist 3.8"
+            "pytest-ultrapar cannot find the test queue in this release of pytest-xdist; "
+            "tested with pytest-xdist 3.8"
         )
     return found[0]

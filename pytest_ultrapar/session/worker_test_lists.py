@@ -36,7 +36,7 @@ def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
         # If only the ids differ, show also the parameters that are not plain values.
         for name in [*names, *pair[0].content][: pair[0].test == pair[1].test]:
             mine, theirs = (_shown(case, name) for case in pair)
-            refuse(_sentence(f"parameter {name!r} is {mine} in one and {theirs} in another"))
+            refuse(_sentence(f"parameter {name!r} is {mine} in one process, {theirs} in another"))
 
 
 def tests_differ(one: Sequence[str], other: Sequence[str]) -> str | None:
@@ -49,7 +49,7 @@ def tests_differ(one: Sequence[str], other: Sequence[str]) -> str | None:
     for mine, theirs in zip_longest(one, other, fillvalue="no test"):
         if mine != theirs:
             names = [shortened(name, _LONGEST) for name in (mine, theirs)]
-            return _sentence(f"one collected {names[0]} and another {names[1]}")
+            return _sentence(f"one process collected {names[0]}, another {names[1]}")
     return None
 
 

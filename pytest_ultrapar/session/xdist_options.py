@@ -38,7 +38,7 @@ def refuse(config: pytest.Config) -> None:
         if not str(spec).split("*")[-1].startswith("popen"):
             raise ConfigError(
                 f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits apply to "
-                "one machine; use popen"
+                "one machine; use --tx popen"
             )
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):

@@ -56,7 +56,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         socket.create_connection((parts.hostname or "", port), _REACH_S).close()
     except OSError as error:
         raise ConfigError(
-            f"{option}: no server answers at {root} ({error.strerror or error}); start it with "
-            "ultrapar simulate"
+            f"{option}: no server answers at {root} ({error.strerror or error}); start a server "
+            "with ultrapar simulate"
         ) from error
     return {name: f"{root}/{name}/v1" for name in providers}

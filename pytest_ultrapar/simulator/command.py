@@ -33,11 +33,11 @@ async def until_interrupted(announce: Callable[[], None]) -> None:
 
 
 NAME = "simulate"
-SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
+SUMMARY = "simulate a pool's providers and models on 127.0.0.1"
 DESCRIPTION = """\
-Serve every provider in a pool with simulated models, until Ctrl-C. They answer the clients of
-OpenAI, Azure, Anthropic, Google and Mistral over HTTP, with and without streaming, and enforce the
-pool's limits (429 with Retry-After). The same request always gets the same answer.
+Simulate all providers and models in a pool until Ctrl-C. The server answers the clients of OpenAI,
+Azure, Anthropic, Google and Mistral over HTTP, with and without streaming, and enforces the pool's
+limits (429 with Retry-After). The same request always gets the same answer.
 
     ultrapar simulate --pool pool.toml
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log",
         type=Path,
         metavar="FILE",
-        help="write a line of JSON when a request arrives and when it ends (default: no log)",
+        help="log file: a JSON line when a request arrives, and one when it ends (default: no log)",
     )
     parser.add_argument(
         "--refuse",
@@ -163,7 +163,7 @@ def banner(
         yield f"faults: {script.path}"
     if log_path is not None:
         yield f"log: {log_path}"
-    yield "press Ctrl-C to stop it"
+    yield "press Ctrl-C to stop the server"
 
 
 def _origin(provider: Provider, key: Key, environ: Mapping[str, str]) -> str:

@@ -45,7 +45,7 @@ class _Maker:
         """The value for a part of the schema. `within` contains the references that led there."""
         self._n_values += 1
         if self._n_values > _MOST:
-            _refuse("its smallest value is too large")
+            _refuse("the smallest value that matches it is too large")
         if schema is True:
             return {}
         if not isinstance(schema, Mapping):
@@ -87,7 +87,7 @@ class _Maker:
             case "null":
                 return None
             case _:
-                raise ValueError(f"`type` must be a type of JSON (got {kind!r:.40})")
+                raise ValueError(f"`type` must be a JSON type (got {kind!r:.40})")
 
     def _object(self, schema: Mapping[str, Any], within: _Within) -> dict[str, object]:
         """The required properties in the order of the schema, as in the answers of real models."""
@@ -107,7 +107,7 @@ class _Maker:
         for step in unquote(reference[1:]).split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
             if not isinstance(found, Mapping) or name not in found:
-                _refuse(f"`$ref` {reference!r:.40} does not point to a place in the schema")
+                _refuse(f"`$ref` {reference!r:.40} does not point to anything in the schema")
             found = found[name]
         return found
 
@@ -119,7 +119,7 @@ def _leads_back(schema: object, within: _Within) -> bool:
 def _list(schema: Mapping[str, Any], word: str) -> list[Any]:
     found = schema[word]
     if not isinstance(found, list) or not found:
-        _refuse(f"`{word}` must be a list that is not empty")
+        _refuse(f"`{word}` must be a non-empty list")
     return found
 
 

@@ -31,7 +31,7 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
     """
     for name, status in status_of.items():
         if not _LOWEST <= status <= _HIGHEST:
-            refuse(f"--refuse {name}={status}: the status must be {_LOWEST} to {_HIGHEST}")
+            refuse(f"--refuse {name}={status}: the status must be from {_LOWEST} to {_HIGHEST}")
         where = _where(name)
         if not any(where.holds(lane) for lane in pool.lanes):
             known = sorted(
@@ -41,7 +41,7 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
                 f"--refuse {name}={status}: no such key or instance; "
                 f"the pool has {', '.join(known)}"
             )
-        error = ApiError.of_status(status, f"Refused as requested by {name}={status}")
+        error = ApiError.of_status(status, f"Refused as requested by --refuse {name}={status}")
         yield Fault(f"refuse {name}={status}", where, When(), Error(error))
 
 

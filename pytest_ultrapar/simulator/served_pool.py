@@ -209,7 +209,7 @@ def _api_names(provider: Provider) -> dict[str, str]:
                 refuse(
                     f"two instances of provider {provider.name!r} have the api_name "
                     f"{instance.api_name!r}; the simulator serves a provider at one base URL and "
-                    "identifies its instances by api_name, so each instance needs its own"
+                    "identifies its instances by api_name, so their api_names must differ"
                 )
             api_names[instance.name] = instance.api_name
     return api_names
@@ -223,7 +223,7 @@ def encode_metrics(provider: ServedProvider) -> bytes:
     lines = []
     for name, says in (
         ("running", "Number of requests in progress."),
-        ("waiting", "Number of requests that wait for processing."),
+        ("waiting", "Number of requests waiting to be processed."),
     ):
         gauge = f"vllm:num_requests_{name}"
         lines += [f"# HELP {gauge} {says}", f"# TYPE {gauge} gauge"]

@@ -163,7 +163,7 @@ def _listen(port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = error.strerror if isinstance(error, OSError) else "not 0 to 65535"
+        reason = error.strerror if isinstance(error, OSError) else "a port must be from 0 to 65535"
         refuse(
             f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free port"
         )

@@ -137,12 +137,12 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     changed = [(case, name) for case, name in found if name is not None]
     if not changed:
         return None
-    more = f" (the first of {len(changed):,} such cases)" if len(changed) > 1 else ""
-    case, name = changed[0]
+    which = f" (the first of {len(changed):,} cases)" if len(changed) > 1 else ""
+    (case, name), code = changed[0], ""
     pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
     if all(pythons) and pythons[0] != pythons[1]:
-        more = f" contains code, which {' and '.join(pythons)} represent differently{more}"
-    return f"the data of {_shortened(case.nodeid)} have changed: parameter {name!r}{more}"
+        code = f" contains code, which {' and '.join(pythons)} represent differently"
+    return f"the data of {_shortened(case.nodeid)}{which} have changed: parameter {name!r}{code}"
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
@@ -180,7 +180,7 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: the name, a parameter or the reason of this test "
+            f"{without_surrogates(name)}: the name, a parameter or the skip reason of this test "
             "contains half a surrogate pair, which result files cannot contain; use whole "
             "characters"
         ) from error
@@ -409,7 +409,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
     if named and named != digest.hexdigest():
         raise ResultsError(
             f"{directory / CASES_NAME} does not match the digest in {MANIFEST_NAME}: the file was "
-            "changed, or one of the two is from another run; restore the right one"
+            "changed, or one of the two files is from another run; restore the right file"
         )
     yield from last
 

@@ -309,7 +309,7 @@ class JournalReader:
         if fd is None:
             # Positions come from files, and must not refer to files outside the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
-                raise ResultsError(f"{segment!r} is not a journal segment's name")
+                raise ResultsError(f"{segment!r} is not the name of a journal segment")
             # Do not wait for a pipe: reading from a position in a pipe fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
             if len(self._fds) >= _MOST_OPEN:

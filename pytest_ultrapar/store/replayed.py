@@ -66,8 +66,8 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     manifest = read_manifest(run)
     if manifest.record != "full":
         refuse(
-            f"{option}: {run} does not contain whole requests and answers (its --ultrapar-record "
-            f"is {manifest.record}); only a run with --ultrapar-record full can be replayed"
+            f"{option}: {run} does not contain whole requests and answers (recorded with "
+            f"--ultrapar-record {manifest.record}); a replay needs --ultrapar-record full"
         )
     history = read_history(run / JOURNAL_NAME)
     origins = []
@@ -116,8 +116,8 @@ class Origins:
             return alike[0]
         if alike:
             return (
-                f"{len(alike)} of its cases have this function, these parameters, this model and "
-                "this repetition"
+                f"{len(alike)} cases of the run have this function, these parameters, this model "
+                "and this repetition"
             )
         return "the run has no such case"
 
@@ -143,7 +143,7 @@ class ReplayedEpisodes:
     def read(self, origin: Origin) -> EpisodeEnded | str:
         """The episode of a case, or the reason for a miss as a sentence without a full stop."""
         if origin.position is None:
-            return "this case has no finished episode there"
+            return "the run has no finished episode of this case"
         try:
             record = self._reader.read(origin.position)
         except ResultsError as error:

@@ -217,7 +217,7 @@ def held(run: Path, option: str) -> Iterator[None]:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                refuse(f"{option}: {run} is in use; wait until it ends")
+                refuse(f"{option}: {run} is in use; wait until the run ends")
             except OSError:
                 pass  # a file system without locks: no other process has a lock there either
         yield
@@ -262,7 +262,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                refuse(f"{run} was used in the meantime; it was not removed")
+                refuse(f"{run} was used after it was selected for removal; it was not removed")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
                 refuse(f"{run} was not removed: it contains another run, {below[0]}")
@@ -318,9 +318,7 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(
-                    f"{candidate} is a folder of runs ({len(below)}); specify one of them: {named}"
-                )
+                refuse(f"{candidate} is a folder with runs ({len(below)}); specify one: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
@@ -371,7 +369,7 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
         os.close(lock_fd)
         holder = read_holder(path)
         who = "another process" if holder is None else f"the run with process id {holder.pid}"
-        refuse(f"{path} is in use by {who}; wait until it ends or use another {option}")
+        refuse(f"{path} is in use by {who}; wait until it ends or change {option}")
     return lock_fd
 
 

@@ -85,7 +85,7 @@ class PartWriter:
             for path in (*paths, self._directory):
                 sync_path(path)
         except OSError as error:
-            self._failure = f"cannot sync the parts in {self._directory}: {error.strerror}"
+            self._failure = f"cannot sync the files in {self._directory}: {error.strerror}"
             raise ResultsError(self._failure) from error
 
 

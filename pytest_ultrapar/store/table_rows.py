@@ -113,7 +113,7 @@ def _refuse_another(path: Path) -> None:
     if named is not None and named != digest_of(path):
         raise ValueError(
             f"{path.name} does not match the digest in {SUMMARY_FILE}: it was changed, or the run "
-            "was killed as it ended; rebuild both (--ultrapar-resume)"
+            "was killed as it ended; rebuild both files (--ultrapar-resume)"
         )
 
 

@@ -449,4 +449,4 @@ class _JsonLinesTable(Table):
         with open_file(self._temporary) as file:
             n_found = sum(bool(decode(line)) for line in file)
         if n_found != self._n_rows:
-            raise ResultsError(f"{self._temporary} has {n_found} of {self._n_rows} written rows")
+            raise ResultsError(f"{self._temporary} has {n_found} rows, not {self._n_rows}")

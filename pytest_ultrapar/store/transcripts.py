@@ -69,7 +69,7 @@ def _shown_part(run_dir: Path, name: str) -> bytes:
     try:
         content = read_part(run_dir, name)
     except ResultsError:
-        return f"({PARTS_NAME}/{name} cannot be read any more)".encode()
+        return f"({PARTS_NAME}/{name} can no longer be read)".encode()
     begin = content[:_LOOKED_AT]
     if begin.isascii() and b" " not in begin and b"\\" not in begin:
         return f"{PARTS_NAME}/{name}".encode()

@@ -209,7 +209,7 @@ def check_private(directory: Path) -> None:
     found = directory.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if not is_ours or found.st_mode & 0o077:
-        why = "it must be a directory that you own, with mode 0700, and not a link"
+        why = "it must be a directory (not a link) that you own, with mode 0700"
         raise OSError(errno.EACCES, why, str(directory))
 
 

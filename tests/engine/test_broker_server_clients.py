@@ -191,7 +191,7 @@ def test_deleted_socket_does_not_affect_connected_clients(broker):
         client = await connect_broker(broker.path, broker.token, "gw0")
         broker.path.unlink()
         assert await client.acquire(LeaseRequest(1, "m"))
-        with pytest.raises(ConnectionError, match="no broker listens"):
+        with pytest.raises(ConnectionError, match="no broker is listening"):
             await connect_broker(broker.path, broker.token, "gw1")
         await client.close()
 

@@ -65,8 +65,9 @@ def test_damaged_memory_of_a_day_is_refused_in_one_sentence(tmp_path):
     day.memory.path.write_text("nothing of ours")
     with pytest.raises(ConfigError) as refused:
         BrokerProcess.start(BrokerSettings(limited, days=(day,)), BrokerDirectory.make(tmp_path))
-    assert str(refused.value).startswith(f"{day.memory.path}, which counts requests per day of k0,")
-    assert "\n" not in str(refused.value)
+    said = str(refused.value)
+    assert said.startswith(f"{day.memory.path}, which counts requests per day for k0,")
+    assert "\n" not in said
     assert [path.name for path in tmp_path.iterdir()] == [day.memory.path.name]
 
 
@@ -163,5 +164,5 @@ def test_blocking_client_raises_when_its_broker_is_gone(tmp_path):
     broker.stop()
     with pytest.raises(ConnectionError, match="the broker is gone"):
         client.status()
-    with pytest.raises(ConnectionError, match="no broker listens"):
+    with pytest.raises(ConnectionError, match="no broker is listening"):
         BlockingBrokerClient(broker.path, broker.token)

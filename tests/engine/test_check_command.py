@@ -155,7 +155,7 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         server = stack.enter_context(serving(tmp_path, text, faults, refusals=refusals))
         code, lines = check("--wait-for-servers", "0")
     assert code == 1
-    assert lines[0].endswith("10 lanes of 6 models: one chat completion of 1 token each")
+    assert lines[0].endswith("10 lanes of 6 models: one chat completion of 1 token per lane")
     assert lines[1] == "ultrapar check: lab sends CHECK_KEY_0, CHECK_KEY_1 to 127.0.0.1"
     assert said_of(lines, "lab/fine/key0") == ("ok", "")
     url = f"{server.base_url('lab')}/chat/completions"
@@ -225,12 +225,12 @@ def test_option_model_limits_the_checked_lanes_and_the_needed_keys(tmp_path, che
     with serving(tmp_path, text):
         code, lines = check("--model", "o*")
         assert code == 0
-        assert lines[0].endswith("1 lane of 1 model: one chat completion of 1 token each")
+        assert lines[0].endswith("1 lane of 1 model: one chat completion of 1 token per lane")
         code, lines = check("--model", "nothing")
         assert (code, lines) == (
             4,
             [
-                "ultrapar check: error: --model 'nothing' matches no model in pool.toml; it has "
+                "ultrapar check: error: --model 'nothing' matches no model in pool.toml; allowed: "
                 "one, two"
             ],
         )
@@ -313,7 +313,7 @@ def test_message_names_the_awaited_server_and_the_longest_wait(tmp_path, check, 
     assert code == 1
     assert (
         "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1): cannot connect: nothing "
-        f"listens on 127.0.0.1:{port}; giving up after 1 s (--wait-for-servers)"
+        f"is listening on 127.0.0.1:{port}; giving up after 1 s (--wait-for-servers)"
     ) in lines
 
 
@@ -419,7 +419,7 @@ def test_interrupt_before_the_first_answer_ends_the_check_immediately(tmp_path):
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[0]
         assert process.returncode == 2
-    assert said.endswith("ultrapar check: interrupted; no lane has a result\n")
+    assert said.endswith("ultrapar check: interrupted before any lane had a result\n")
     assert "Traceback" not in said
 
 

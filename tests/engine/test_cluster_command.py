@@ -133,7 +133,12 @@ def two_hosts(server, **facts):
     numbers = {name: join(server, name) for name in ("one", "two")}
     claim(server, "one", numbers["one"], open=3, done=[], wants=[(0, 4)], said="2 in flight")
     claim(server, "one", numbers["one"], seq=1, done=[0, 1], failed=[2], open=1, said="2 in flight")
-    claim(server, "two", numbers["two"], said="waits: other hosts have all of lab/key0's qps = 2")
+    claim(
+        server,
+        "two",
+        numbers["two"],
+        said="waits: other hosts have all of the limit lab/key0 (qps = 2)",
+    )
     names = {SEATS.name: ("lab/key0", "workers"), QPS.name: ("lab/key0", "qps")}
     server.name_rows("night", names)
     one, two = Sharing(server, "one", (5, 2)), Sharing(server, "two", (5, 2))
@@ -149,7 +154,7 @@ def test_status_shows_hosts_cases_limits_and_waiting_hosts(server, capsys):
     assert ", pytest-ultrapar 9.8.7\n" in text
     assert "3 of 50 cases done (1 without an answer), 1 in progress, 46 not begun, " in text
     assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
-    waits = r"^  two +0 +0 +- +waits: other hosts have all of lab/key0's qps = 2$"
+    waits = r"^  two +0 +0 +- +waits: other hosts have all of the limit lab/key0 \(qps = 2\)$"
     assert re.search(waits, text, re.MULTILINE)
     # Waiting hosts come first.
     assert text.index("\n  two ") < text.index("\n  one ")
@@ -299,7 +304,7 @@ def test_a_drained_host_begins_no_more_cases(server, capsys):
     numbers = {name: join(server, name) for name in ("one", "two")}
     assert shown(capsys, "drain", "night", "one") == (
         0,
-        "host one starts no more cases of run night\n",
+        "host one will start no more cases of run night\n",
     )
     assert claim(server, "one", numbers["one"], wants=[(0, 4)]).given == []
     assert claim(server, "two", numbers["two"], wants=[(0, 4)]).given == [0, 1, 2, 3]

@@ -92,7 +92,7 @@ def test_token_is_invalid_elsewhere_and_after_its_case(tmp_path):
         await told.llm.close()
         late = await client.ask()
         assert late.status_code == 401
-        assert "the key of a case is valid until the case ends" in said(late)
+        assert "llm.api_key, which is valid until the case ends" in said(late)
         assert told.server.requests == []
 
     play(tmp_path, saying(), scene)
@@ -117,7 +117,7 @@ def test_a_forbidden_request_gets_one_sentence_and_the_episode_decides(tmp_path,
         answer = await client.ask(model="other")
         assert answer.status_code == 400
         assert says in said(answer)
-        assert "client of llm" not in said(answer)
+        assert "client made with llm" not in said(answer)
         assert "key0" not in said(answer)
         assert told.llm.conversation.failure is None
         assert says in str(told.llm.refused)
@@ -310,7 +310,7 @@ def test_client_that_waits_too_long_is_sent_away_and_keeps_its_place(tmp_path):
         away = await client.ask(user="second")
         assert away.status_code == 429
         assert away.headers["retry-after"] == "1"
-        assert "to keep its place" in said(away)
+        assert "send it again unchanged, with the same key, to keep its place" in said(away)
         # Another request of the same case has another place.
         third = asyncio.create_task(client.ask(user="third"))
         may.set()
@@ -344,7 +344,7 @@ def test_waiting_client_is_held_until_just_before_its_timeout(tmp_path, headers)
         client.headers |= headers
         away = await client.ask(user="second")
         assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-        assert "to keep its place" in said(away)
+        assert "send it again unchanged, with the same key, to keep its place" in said(away)
         may.set()
         assert (await first).status_code == 200
         await until(lambda: len(told.server.requests) > 1)

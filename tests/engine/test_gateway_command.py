@@ -232,7 +232,7 @@ def test_error_about_a_directory_in_use_names_the_given_option(tmp_path, monkeyp
         assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
         said = capsys.readouterr().err
         assert "run is in use by the run with process id " in said
-        assert "wait until it ends or use another --out\n" in said
+        assert "wait until it ends or change --out\n" in said
         served.end()
 
 

@@ -410,12 +410,12 @@ def there(timeout_s: float = 60.0) -> _Address:
         (
             aiohttp.ClientConnectorError,
             OSError(errno.ECONNREFUSED, "x"),
-            "nothing listens on h.example:443",
+            "nothing is listening on h.example:443",
         ),
         (
             aiohttp.ClientProxyConnectionError,
             OSError(errno.ECONNREFUSED, "x"),
-            "nothing listens on h.example:443 (the proxy)",
+            "nothing is listening on h.example:443 (the proxy)",
         ),
         (
             aiohttp.ClientConnectorError,

@@ -70,7 +70,7 @@ def test_pool_has_the_providers_of_the_keys_in_the_environment(init, monkeypatch
         f"pool.toml lists {', '.join(pool.models)}",
         "anthropic sends ANTHROPIC_API_KEY to api.anthropic.com",
         "google sends GEMINI_API_KEY to generativelanguage.googleapis.com",
-        "check it: ultrapar check --pool pool.toml; use it: pytest --ultrapar-pool pool.toml",
+        "to check it: ultrapar check --pool pool.toml; to use it: pytest --ultrapar-pool pool.toml",
     ]
     assert CANARY not in (tmp_path / "pool.toml").read_text()
 
@@ -95,13 +95,13 @@ def test_existing_file_is_not_changed(init, tmp_path):
     (tmp_path / "pool.toml").write_text("mine")
     code, said = init("--model", "openai/m")
     assert (code, (tmp_path / "pool.toml").read_text()) == (4, "mine")
-    assert "pool.toml: exists and was not changed; choose another" in said
+    assert "pool.toml: exists and was not changed; choose another name" in said
 
 
 def test_error_without_any_key_says_what_to_do(init, tmp_path):
     code, said = init()
     assert code == 4
-    assert "--model: is required, such as openai/gpt-5-mini: no key of a known vendor" in said
+    assert "--model: is required (for example openai/gpt-5-mini): no key for a known vendor" in said
     code, said = init("--model", f"openai/{CANARY}")
     assert code == 4
     assert list(tmp_path.iterdir()) == []

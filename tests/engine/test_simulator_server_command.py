@@ -98,7 +98,7 @@ def test_missing_pool_gives_one_line_and_exit_code_4(tmp_path, capsys):
         (["--refuse", "i=1"], "400 to 599"),
         (["--refuse", "i=404"], "no such key or instance"),
         (["--faults", "none.toml"], "none.toml: there is no such file"),
-        (["--port", "99999"], "not 0 to 65535"),
+        (["--port", "99999"], "a port must be from 0 to 65535"),
     ],
 )
 def test_settings_that_do_not_fit_the_pool_give_one_line_and_exit_code_4(

@@ -99,7 +99,10 @@ def test_whole_run_is_not_resumed_with_selected_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the resumed run was started without this option; leave it out" in said
+    assert (
+        "--ultrapar-only: leave out this option, because the resumed run was started without it"
+        in said
+    )
 
 
 def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys):
@@ -107,7 +110,7 @@ def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys)
     asked(project, "--ultrapar-out=whole")
     asked(project, "--ultrapar-out=again", "--ultrapar-only=unsolved,partial",
           "--ultrapar-only-of=whole")  # fmt: skip
-    note = "the new run contains only cases that ended unsolved,partial in an earlier run"
+    note = "the new run contains only cases that ended as unsolved,partial in an earlier run"
     for command in (["compare", "whole", "again"], ["gate", "again", "--baseline", "whole"]):
         capsys.readouterr()
         main(command)
@@ -129,8 +132,8 @@ def test_comparison_reports_that_a_run_has_only_last_failed_cases(project, capsy
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ultrapar-only=wrong"], "--ultrapar-only takes a list of unsolved, partial, infra, "
-         "error, failed, separated by commas (got 'wrong')"),
+        (["--ultrapar-only=wrong"], "--ultrapar-only takes one or more of unsolved, partial, "
+         "infra, error, failed, separated by commas (got 'wrong')"),
         (["--ultrapar-only=infra"], "--ultrapar-only: no run found at .ultrapar/latest"),
         (["--ultrapar-only-of=latest"], "--ultrapar-only-of latest needs --ultrapar-only"),
     ],

@@ -48,6 +48,8 @@ def test_metrics_url_without_a_known_metric_is_reported_once(project):
     project.suite(cases(3))
     assert project.run("-n0").ret == 0
     assert (
-        project.report.str().count("metrics_url of p/m had no effect: it returned no known metric")
+        project.report.str().count(
+            "metrics_url of p/m had no effect: the URL returned no known metric"
+        )
         == 1
     )

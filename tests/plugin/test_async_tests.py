@@ -626,4 +626,9 @@ async def test_it(llm, form):
     monkeypatch.setenv("CI", "1")  # if pytest shows whole differences
     said = project.run("-n0", "-vv").stdout.str()
     assert "At index 91 diff: '1 of what yes said' != '1 in what yes said'" in said
-    assert said.count("E         Full diff is left out: it would delay all other episodes") == 2
+    assert (
+        said.count(
+            "E         The full diff is left out: computing it would delay all other episodes"
+        )
+        == 2
+    )

@@ -118,8 +118,8 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply': exactly one selected case must have the "
-            "same parameters (found 0) and model 'm0'; give both tests the same parameters",
+            "test_better[m0-ant-r0] waits for 'reply'. Exactly one selected case with the "
+            "same parameters (found 0) must have model 'm0'. Give both tests the same parameters",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (
@@ -131,7 +131,7 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         (("question, answers", "question"), [], 'after=answer, across="model"'),
         (('across="model"', 'across="question"'), [], 'across is "model" or "repeat"'),
         (("after=reply", "after=len"), [], "where answer is a prefetched function"),
-        (("(reply, question): assert", "(reply, question, style): assert"), [], "give both tests"),
+        (("(reply, question): assert", "(reply, question, style): assert"), [], "Give both tests"),
     ],
 )
 def test_impossible_wait_is_refused_in_one_sentence(project, changes, options, said):

@@ -23,7 +23,7 @@ def refusal(project, *options, in_process=True):
 
 
 POOLS = {
-    "name = ": "pool.toml: line 5 is not TOML: Invalid value",
+    "name = ": "pool.toml: line 5 is not valid TOML: Invalid value",
     "worker = 3": "provider[0].per_key.worker is not a known field; did you mean workers?",
     f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: the pool file must",
 }
@@ -167,5 +167,5 @@ def test_files_of_the_same_name_outside_the_project_are_both_named(project, tmp_
     said = refusal(project, *map(str, folders), "--import-mode=importlib")
     for folder in folders:
         assert str(folder / "test_same.py") in said
-    assert "rename a file, or run them separately" in said
+    assert "rename a file, or run the files separately" in said
     assert "different ids" not in said

@@ -132,7 +132,7 @@ def test_forbidden_options_are_refused_on_the_command_line_and_in_addopts(
     done = bench(folder, "--modes", modes, *more)
     said = done.stdout + done.stderr
     assert done.returncode == 4, said
-    assert f"{option} cannot be used with ultrapar bench (nor in addopts): " in said
+    assert f"{option} cannot be used with ultrapar bench, not even in addopts: " in said
     assert "Traceback" not in said
     assert not [*folder.glob(".ultrapar/bench-*")]
 

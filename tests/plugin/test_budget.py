@@ -122,7 +122,7 @@ def test_budget_holds_for_any_prices_and_usage(project, seed):
         (
             "price_per_mtok_in = 3\n",
             ["--ultrapar-budget", "5"],
-            '*the budget of pool needs the price of the model "m" of provider "p": '
+            '*the budget of pool requires a price for model "m" at provider "p": '
             "write price_per_mtok_out in its *",
         ),
         (PRICES, ["--ultrapar-budget=-1"], "*--ultrapar-budget must be >= 1e-06 (got -1.0)*"),
@@ -152,7 +152,7 @@ def test_unbounded_request_is_only_reported_if_the_suite_sends_one(project, boun
     write_suite(project, ["use 5 20"], bound)
     run = project.run("-n0", "--ultrapar-budget", "0.01")
     said = " ".join(run.stdout.str().split())
-    assert said.count("does not cover a request without max_tokens, which may cost") == (
+    assert said.count("that a request without max_tokens may cost; limit its answer with") == (
         not is_sent
     )
     assert "WARNING: a request" not in said
@@ -211,7 +211,8 @@ def test_changed_spending_counts_in_full_and_a_missing_file_stops_the_run(projec
     spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
     again = project.run(*resume)
     assert again.ret == 1
-    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: unreadable entries count as*"])
+    said = "*WARNING: *spending.log is damaged: the full amounts of unreadable entries count as*"
+    again.stdout.fnmatch_lines([said])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 8
     assert sum(read_spending(spending).values()) == spent
@@ -378,7 +379,7 @@ def test_blocks_of_the_documentation_run_unchanged(project):
     project.pytester.path.joinpath("pool.toml").write_text(pool)
     project.suite(suite)
     planned = project.run_here("--ultrapar-budget", "0.001", "--ultrapar-plan")
-    planned.stdout.fnmatch_lines(["budget of pool: 0.00100 USD; expected cost: *"])
+    planned.stdout.fnmatch_lines(["the pool's budget: 0.00100 USD; expected cost: *"])
     stopped = project.run("-n0", "--ultrapar-budget", "0.003")
     assert stopped.ret == 1
     stopped.stdout.fnmatch_lines(

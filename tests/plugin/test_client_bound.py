@@ -23,7 +23,7 @@ def burn(cpu_s):
     while time.thread_time() < until:
         pass
 """
-ALL = "; it serves all workers: use more hosts or shards (--ultrapar-shard), each with its own"
+ALL = "; all workers share it: use more hosts or shards (--ultrapar-shard), as each has its own"
 
 
 def client_bound(project, *options):

@@ -111,7 +111,8 @@ def test_daily_limit_that_the_server_forgot_is_closed_until_a_user_opens_it(
         kv.run()
         # The run does not wait forever for a user to open it.
         output = hosts[2].end(2)
-        assert "under lab/key0's rpd: the server lost count of what was spent" in output
+        lost = "the server lost count of what was spent"
+        assert f"lab/key0's rpd allows no more requests: {lost}" in output
         closed = "lab/key0's rpd and 1 more limit are closed"
         assert f"{closed}; gave up after 15 s" in output
         assert main(["cluster", "status"]) == 0

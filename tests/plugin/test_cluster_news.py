@@ -83,9 +83,9 @@ def test_two_runs_with_one_key_get_equal_shares_of_the_smallest_limit(project, h
         outputs = [one.end(), two.end()]
     log = read_server_log(log_path)
     assert [one.code, two.code] == [0, 0], outputs
-    lower = "limit lab/key0: qps = 20 in this pool and 8 on other hosts that share it"
+    lower = "limit lab/key0: qps = 20 in this pool, but 8 on other hosts that share this limit"
     assert lower in outputs[0]
-    assert "that share it" not in outputs[1]
+    assert "that share this limit" not in outputs[1]
     sent_s = [[row.t_arrival_s for row in log.requests if row.model == name] for name in "mn"]
     begin_s, end_s = max(one[0] for one in sent_s), min(one[-1] for one in sent_s)
     assert end_s - begin_s > 5, "they hardly ran at the same time"

@@ -241,7 +241,8 @@ def test_conversation_that_sends_a_different_request_continues_live_and_is_count
     found = summary(talks)
     assert found["n_resumed"] + found["n_strayed"] <= n_open
     assert found["n_strayed"] > 0
-    assert f"; {found['n_strayed']} sent a different request instead and got new answers" in said
+    others = "1 other" if found["n_strayed"] == 1 else f"{found['n_strayed']} others"
+    assert f"; {others} sent a different request and got new answers" in said
     # The first two requests are the same each time, and as many of them as usual are sent twice.
     same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
     assert sum(n - 1 for n in same.values()) <= SEATS

@@ -204,7 +204,7 @@ def test_run_whose_broker_dies_before_the_first_case_ends_with_one_sentence(fold
     _write(folder, n=4)
     code, output = Running(folder, "-n2").wait()
     assert code == 4, output
-    assert "ERROR: no broker listens at " in output
+    assert "ERROR: no broker is listening at " in output
     assert "INTERNALERROR" not in output
     assert "Traceback" not in output
 

@@ -79,7 +79,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
     with days.provider(limits) as server:
         project.suite(cases(60))
         first = project.run_apart("-n0", asking(server))
-        first.stdout.fnmatch_lines(["*requests per day of sim/key0: 200 of 200 left*"])
+        first.stdout.fnmatch_lines(["*requests per day for sim/key0: 200 of 200 left*"])
         assert first.ret == 0
         assert days.served() == 60
 
@@ -126,9 +126,9 @@ def test_check_counts_its_own_requests(days):
             text=True,
             check=False,
         )
-        assert "requests per day of sim/key0: 0 of 5 left" in checked.stdout
+        assert "requests per day for sim/key0: 0 of 5 left" in checked.stdout
         (said,) = [one for one in checked.stdout.splitlines() if one.startswith("limited  sim")]
-        used_up = "the daily limit of sim/key0 (rpd = 5) is used up; more units are available at 20"
+        used_up = "the daily limit of sim/key0 (rpd = 5) is used up; more quota becomes free at 20"
         assert f"  {used_up}" in said
         assert "failed" not in checked.stdout
         assert checked.returncode == 1, "no lane is ok"
@@ -139,7 +139,7 @@ def test_plan_shows_the_rest_of_the_day_and_the_missing_requests(project):
     project.write_pool(key=", rpd = 3")
     project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
-    result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
+    result.stdout.fnmatch_lines(["*requests per day for p/key0: 3 of 3 left*"])
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
     result.stdout.fnmatch_lines(
         ["WARNING: m needs about 4 requests, but daily limits leave only 3*"]
@@ -193,7 +193,9 @@ def test_new_state_directory_is_named(project, tmp_path, monkeypatch):
     monkeypatch.setenv("ULTRAPAR_STATE_DIR", str(tmp_path / "state"))
     project.write_pool(key=", rpd = 9")
     project.suite(cases(list("ab")))
-    said = f"*counts of daily limits that are not yet saved in {tmp_path / 'state'} start at 0*"
+    said = (
+        f"*some daily limits have no saved count in {tmp_path / 'state'} yet, so they count from 0*"
+    )
     project.run("-n0", "-q").stdout.fnmatch_lines([f"*WARNING: {said[1:]}"])
     project.run("-n0").stdout.no_fnmatch_line(said)
     (counted,) = (tmp_path / "state").glob("*.day")

@@ -28,7 +28,7 @@ def test_hanging(answer): pass
     result = project.run("-n0", "--ultrapar-episode-timeout", "0.5", "--ultrapar-coverage", "0")
     assert result.ret == 0
     assert [(row["outcome"], row["kind"]) for row in project.rows()] == [("infra", "timeout")] * 2
-    assert "1 request timed out: without `stream = true` a server may" in project.report.str()
+    assert "1 request timed out: without `stream = true`, the server may" in project.report.str()
 
 
 @pytest.mark.slow

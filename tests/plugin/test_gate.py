@@ -195,7 +195,7 @@ def test_more_repetitions_than_planned_are_refused_before_any_request(project):
 BAD_RULES = {
     "--ultrapar-gate=solvedrate>=0.5": "did you mean solved_rate?",
     "--ultrapar-gate=solved_rate[model=n]>=0.5": "no case has model 'n'",
-    "--ultrapar-gate=solved_rate[promt=a]>=0.5": "promt is not a parameter of a case; did you mean",
+    "--ultrapar-gate=solved_rate[promt=a]>=0.5": "promt is not a parameter of any case; did you",
     "--ultrapar-gate-undecided=fail": "--ultrapar-gate-undecided fail has no effect without rules",
     "--ultrapar-gate=throughput>=-10%": "it needs a baseline: specify one",
     "--ultrapar-gate-baseline=nowhere": "--ultrapar-gate-baseline: no run found at nowhere",

@@ -72,7 +72,7 @@ def test_interrupted_run_keeps_finished_episodes(project, start, workers, whom):
     assert len(graded) >= n_reported
     begun = {record.case_id for record in [*finished, *interrupted]}
     n_open = len(begun - {record.case_id for record in finished})
-    assert f"; {n_open} interrupted and will be sent again; continue with" in output
+    assert f"; {n_open} interrupted cases will be sent again; continue with" in output
     assert ("finished and will be graded on resume" in output) == (len(graded) < len(finished))
     solved = [row for row in project.rows() if row["outcome"] == "solved"]
     assert {row["case_id"] for row in solved} == graded
@@ -84,7 +84,7 @@ def test_interrupted_run_keeps_finished_episodes(project, start, workers, whom):
 def test_run_stopped_by_failures_prints_the_command_that_finishes_it(project):
     project.suite(cases(20, 'assert answer == "another"'))
     # A stored answer fails again: with -x the run would never end.
-    same = "the same command without -x or --maxfail"
+    same = "the same command (without -x or --maxfail)"
     stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
     stopped.stdout.fnmatch_lines(
         [f"*continue with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]

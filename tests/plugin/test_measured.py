@@ -105,7 +105,7 @@ def test_the_bound_can_be_computed_from_the_manifest_and_the_table_of_attempts(
 def test_a_client_that_cannot_keep_up_is_reported(project):
     project.suite(BUSY)
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was spent in the client: *"])
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was spent in the client. *"])
     summary = json.loads((project.directory / "summary.json").read_text())
     parts = summary["attribution"]["run"]
     assert parts["client_s"] > 0.1 * summary["attribution"]["makespan_s"]
@@ -151,7 +151,7 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     project.report.fnmatch_lines(
         [
             "* no request through llm exceeded a limit; "
-            "highest use in this run's records: p/key0 *",
+            "highest use of limits in this run's records: p/key0 *",
             "3 of 6 graded cases sent no request through llm; *",
         ]
     )

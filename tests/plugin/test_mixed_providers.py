@@ -135,7 +135,7 @@ def test_transcripts_have_the_same_form_for_all_apis(project, providers, streams
     assert asked == ({*SECRETS} - {"gemini"} if streams else set())
     timed = {row["provider"] for row in attempts if row["t_first_token_s"] is not None}
     assert timed == asked
-    assert ("first token of " in project.report.str()) == streams
+    assert ("time to first token of " in project.report.str()) == streams
     assert f"{CANARY}-0" not in result.stdout.str() + result.stderr.str()
 
 

@@ -68,7 +68,9 @@ def test_unknown_model_name_is_refused(here):
     said = here.refusal(run(here, "-n0", "--ultrapar-model=gpt-5-mini"))
     assert said.startswith("ERROR: --ultrapar-model: must be VENDOR/NAME such as ")
     said = here.refusal(run(here, "-n0", "--ultrapar-model=opnai/gpt-5-mini"))
-    assert '(got "opnai/gpt-5-mini"); did you mean openai?; vendors are openai, anthropic' in said
+    assert (
+        '(got "opnai/gpt-5-mini"); did you mean openai?; the vendors are openai, anthropic' in said
+    )
     said = here.refusal(run(here, "-n0", f"--ultrapar-model=http://u:{CANARY}@localhost:1/v1"))
     assert "must not contain a user name or password" in said
 
@@ -91,11 +93,11 @@ def test_server_without_exactly_one_model_is_refused(here):
     url = here.server.base_url
     here.server.served = ["a", "b"]
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
-    named = f"name the model: {url}#NAME, or api_name in the"
-    assert f"{url}/models: has 2 models (a, b); {named}" in said
+    named = f"name the model (as {url}#NAME, or as api_name in the"
+    assert f"{url}/models: lists 2 models (a, b); {named}" in said
     here.server.served = []
     said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
-    assert "has 0 models (none)" in said
+    assert "lists 0 models (none)" in said
 
 
 def test_missing_server_is_reported_in_one_sentence(here, workers):
@@ -103,7 +105,7 @@ def test_missing_server_is_reported_in_one_sentence(here, workers):
     said = here.refusal(run(here, workers, *given))
     assert said.strip() == (
         "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start the "
-        "server, or name the model: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
+        "server, or name the model (as http://127.0.0.1:1/v1#NAME, or as api_name in the pool)"
     )
 
 
@@ -119,8 +121,8 @@ def test_pool_in_the_ini_takes_precedence_and_the_error_names_a_remedy(here, wor
     here.pytester.makeini("[pytest]\nultrapar_pool = pool.toml\n")
     said = here.refusal(run(here, "-n0", GPT))
     assert (
-        "--ultrapar-model 'openai/gpt-5-mini' matches no model in pool.toml; it has m; to use it "
-        "as an address, run without a pool (-o ultrapar_pool=)"
+        "--ultrapar-model 'openai/gpt-5-mini' matches no model in pool.toml; allowed: m; to name a "
+        "model in this form, run without a pool (-o ultrapar_pool=)"
     ) in said.replace(f"{here.pytester.path}/", "")
     url = f"http://u:{CANARY}@localhost:1/v1"
     assert "--ultrapar-model URL matches no" in here.refusal(

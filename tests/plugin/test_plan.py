@@ -64,7 +64,9 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert "no request was sent" in said
     assert "ceilings" not in said
     assert ("; for 15 workers; " in said) == (workers == "-n15")
-    assert "the pool's latencies and the suite's turns, not measured (for 20 cases)" in said
+    assert (
+        "declared, not measured: the pool's latencies and the suite's turns (for 20 cases)" in said
+    )
     assert "bringing up nodes" not in said
     assert "created: " not in said
     assert " gw0" not in said
@@ -105,7 +107,7 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n0")
     assert "the same case in the earlier run (for 3 cases)" in said
-    assert "a case of the same test and model in the earlier run (for 17 cases)" in said
+    assert "a case of the same test with the same model in the earlier run (for 17 cases)" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # The earlier run shows one request for each case; the mark assumes two.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
@@ -295,7 +297,10 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     # Ten episodes of 4 s one after another, the others at the same time.
     assert rows(said)["phase"][0] == "halves"
     assert rows(said)["phase"][1].startswith("40.0 s")
-    assert "mode phase, policy halves: load: processes of the original scripts" in said
+    assert (
+        "mode phase, policy halves: load: for each key, the processes of the original scripts"
+        in said
+    )
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
     assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
 
@@ -304,4 +309,4 @@ def test_collect_only_lists_cases_and_plans(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n2", "--collect-only", "-q")
     assert "test_suite.py::test_it[m-say 0-r0]" in said
-    assert "lower bound of the time" in said
+    assert "lower bound on the time" in said

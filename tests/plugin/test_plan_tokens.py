@@ -40,12 +40,16 @@ def test_plan_simulates_the_limit_on_tokens(plan):
 def test_plan_warns_of_unknown_tokens(plan):
     result = plan(30_000, {"turns": 1})
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["WARNING: tokens of 20 of 20 cases are unknown and count as 0; *"])
+    said = "WARNING: the tokens of 20 of 20 cases are unknown and count as 0; *"
+    result.stdout.fnmatch_lines([said])
 
 
 def test_plan_refuses_requests_that_never_fit(plan):
     result = plan(1499, KNOWN)
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        ["ERROR: --ultrapar-plan: m: requests of 1,500 tokens *never fit into p/key0, *1,499"]
+        [
+            "ERROR: --ultrapar-plan: m: requests have 1,500 tokens on average, but p/key0 allows "
+            "no request with more than 1,499 (tpm)"
+        ]
     )

@@ -72,7 +72,7 @@ def test_conftest_can_refuse_the_argument_of_its_policy(project):
 def test_mode_phase_needs_a_conftest_or_plugin_that_defines_phases(project, workers):
     project.suite(CASES)
     said = project.refusal(project.run_here(workers, "--ultrapar-mode", "phase"))
-    assert "--ultrapar-mode phase: no conftest or plugin of this project defines" in said
+    assert "--ultrapar-mode phase: no conftest or plugin in this project defines" in said
 
 
 def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project):

@@ -88,7 +88,7 @@ def many(request): return request.param
 @prefetch
 async def made(llm, many) -> str: ...
 """,
-        "it is a parametrised fixture: parametrise the test, and create the object from the "
+        "it is a parametrised fixture: parametrise the test itself, and create the object from the "
         "value; ",
     ),
     "asynchronous fixture": (
@@ -146,8 +146,8 @@ async def made(llm) -> dict[str, list[Own]]: ...
 @prefetch
 async def made(case) -> str: ...
 """,
-        "the case has no model of the pool (model is None); a prefetched function or its test must "
-        "use `llm` or `model`; the pool's models are m",
+        "the case has no model from the pool (model is None); the prefetched function or its "
+        "test must use `llm` or `model`; the pool's models are m",
     ),
 }
 
@@ -280,11 +280,11 @@ def test_it(answer): pass
 MARKS = {
     "mark": (
         'models=["m", "gpt"]',
-        "mark ultrapar(...) names 'gpt', which matches no model in pool.toml; it has m",
+        "mark ultrapar(...) names 'gpt', which matches no model in pool.toml; allowed: m",
     ),
     "mark by position": (
         '"m"',
-        "mark ultrapar(...) got 'm'; it takes only keyword arguments: cluster=... and expect=",
+        "mark ultrapar(...) got 'm'; it takes only the keywords cluster=..., expect=",
     ),
     "mark with an unknown name": (
         'summary=("model", "pormpt")',
@@ -319,7 +319,7 @@ MARKS = {
     ),
     "mark with a misspelt keyword": (
         'model="m"',
-        "mark ultrapar(...) got model; it takes only keyword arguments: cluster=... and expect=",
+        "mark ultrapar(...) got model; it takes only the keywords cluster=..., expect=",
     ),
 }
 ALL = {name: (body + "\ndef test_it(made): pass\n", said) for name, (body, said) in FAULTS.items()}
@@ -386,7 +386,7 @@ def test_model(model): pass
     )
     result = project.run_here()
     result.assert_outcomes(failed=1, errors=1)
-    words = "*name a prefetched fixture as an argument of the test or of its fixtures instead of *"
+    words = "*prefetched fixture. Name one as an argument of the test or its fixtures instead of *"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
 

@@ -142,5 +142,5 @@ def test_it(answer, model): ...
     refused = project.run_here("--collect-only")
     project.refusal(refused)
     refused.stderr.fnmatch_lines(
-        ["*has no model of the pool (model is 'gpt')*the pool's models are m, n"]
+        ["*has no model from the pool (model is 'gpt')*the pool's models are m, n"]
     )

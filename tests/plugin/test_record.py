@@ -218,7 +218,7 @@ def test_image_is_stored_once_per_run_and_named_in_transcripts(project):
     part.unlink()
     compact(project.directory)
     first = json.loads(project.rows("transcripts")[0]["content"])
-    assert first[0]["image_url"]["url"] == f"(parts/{part.name} cannot be read any more)"
+    assert first[0]["image_url"]["url"] == f"(parts/{part.name} can no longer be read)"
 
 
 NATIVE = """

@@ -122,13 +122,15 @@ def test_changed_prompt_misses_only_in_its_cases(project, gone):
     }
     done.stdout.fnmatch_lines(
         [
-            "*has no answer to this request; compared with the most similar stored request of "
-            "this case:*",
+            "*has no answer to this request; difference from the most similar stored request "
+            "in this case:*",
             '- * "content": "say c!",',
             '+ * "content": "say more",',
         ]
     )
-    project.report.fnmatch_lines(["*6 answers replayed, 0 requests sent, 1 case with a miss*"])
+    project.report.fnmatch_lines(
+        ["*6 answers replayed, 0 requests sent, 1 case lacked a stored answer*"]
+    )
 
 
 ROLES = """
@@ -268,7 +270,9 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     project.server.reset()
     done = replay(project, run, how)
     project.refusal(done)
-    done.stderr.fnmatch_lines(["*does not contain whole requests and answers*record is text*"])
+    done.stderr.fnmatch_lines(
+        ["*does not contain whole requests and answers(recorded with --ultrapar-record text)*"]
+    )
     run = first_run(project)
     project.server.reset()
     with (run / "run.lock").open() as lock:

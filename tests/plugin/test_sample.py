@@ -102,7 +102,8 @@ def test_percentage_applies_to_each_test_and_model_and_cells_keep_their_repetiti
         (("--ultrapar-sample=101%",), "--ultrapar-sample must be <= 100 (got 101.0)"),
         (
             ("--ultrapar-sample=5%", "--ultrapar-shard=1/2"),
-            "--ultrapar-sample 5% is drawn from all cases; leave it out with shard 1/2",
+            "--ultrapar-sample 5% cannot be used with shard 1/2 (command line --ultrapar-shard): a "
+            "sample is drawn from all cases",
         ),
     ],
 )
@@ -138,7 +139,10 @@ def test_sample_is_marked_everywhere_and_can_be_finished_as_the_whole_run(projec
     again = ("--ultrapar-resume=latest", f"--ultrapar-report={page}")
     resumed = said_by(project.run(workers, *again), 0)
     assert project.directory.resolve() == sample
-    assert "the run was a sample of 20 cases; without --ultrapar-sample all of them are" in resumed
+    assert (
+        "the run was a sample drawn from 20 cases; without --ultrapar-sample, all of these are"
+        in resumed
+    )
     assert "20 cases: 20 solved" in resumed
     assert len(project.server.prompts) == 20
     assert len({*project.server.prompts}) == 12
@@ -157,7 +161,7 @@ def test_sample_is_compared_on_common_cases_and_never_treated_as_the_whole_run(p
     said = capsys.readouterr().out
     assert "left out: the new run is a sample: 5 of 20 cases" in said
     assert "left out: 15 cases only in the baseline run" in said
-    assert "5 of 5 cases of the baseline in the sample retained" in said
+    assert "5 of 5 baseline cases in the sample retained" in said
 
 
 @pytest.mark.slow
@@ -188,7 +192,7 @@ def test_replay_of_a_sample_has_the_same_sample(project):
     assert "fixed limits, seed 0, sample 5" in said
     assert len(project.server.prompts) == n_sent
     other = project.run("-n0", "--ultrapar-replay=sample", "--ultrapar-sample=7")
-    assert "has sample 5, and command line --ultrapar-sample says 7" in refused(other)
+    assert "has sample 5, but command line --ultrapar-sample says 7" in refused(other)
 
 
 def test_suites_that_share_answers_draw_the_same_cases(project):

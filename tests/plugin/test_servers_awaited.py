@@ -89,7 +89,7 @@ def test_run_waits_for_a_port_that_opens_later(project, workers, check):
     where = f"127.0.0.1:{port}"
     if check:
         assert (
-            f"nothing listens on {where}; giving up after 120 s (--ultrapar-wait-for-servers)"
+            f"nothing is listening on {where}; giving up after 120 s (--ultrapar-wait-for-servers)"
             in said
         )
     else:

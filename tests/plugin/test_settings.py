@@ -65,7 +65,7 @@ def test_every_variable_has_an_effect_and_is_shown(project, monkeypatch):
     said = "\n".join(first_lines(result))
     assert first_lines(result)[0].startswith("ultrapar: the environment changes this run: ")
     assert "(environment MAX_WORKERS)" in first_lines(result)[0]
-    assert first_lines(result)[0].endswith("; variables ULTRAPAR_... take precedence")
+    assert first_lines(result)[0].endswith("; ULTRAPAR_... variables take precedence over these")
     # The pool itself names this variable.
     assert "VLLM_PORTS" not in first_lines(result)[0]
     for part in (

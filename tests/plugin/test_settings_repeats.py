@@ -127,10 +127,10 @@ def test_suite_that_names_no_parameter_is_refused(project, monkeypatch):
         said = refusal(project, workers, "--ultrapar-repeats=20x3", in_process=workers == "-n0")
         assert said == (
             "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) uses the first 3 "
-            "values of a parameter, but the suite names none; add "
+            "values of a parameter, but the suite names none; name one in "
             'pytest.mark.ultrapar(repeats_over="...") ('
-            "the parameters are prompt), or repeat "
-            "20 times"
+            "the parameters are prompt), or repeat all "
+            "values 20 times"
         )
     monkeypatch.setenv("NUM_INSTANCES", "20x3")
     assert "20x3 (environment NUM_INSTANCES)" in refusal(project)

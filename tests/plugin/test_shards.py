@@ -182,7 +182,7 @@ ONE = cases(list("abcdefgh"))
             ["--ultrapar-shard=1/5"],
             "workers = 4 of p/key0 divided by 5 shards leaves none for shard 5/5",
         ),
-        (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
+        (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 cannot"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"],
@@ -191,7 +191,7 @@ ONE = cases(list("abcdefgh"))
         (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "ultrapar gate on the merged run"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
-            "policy exclusive of mode ultra makes",
+            "policy exclusive in mode ultra makes",
         ),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive", "--ultrapar-plan"],
@@ -257,7 +257,9 @@ def test_gate_of_a_shard_is_refused(project, capsys):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run = str(project.directory.resolve())
     assert main(["gate", run, "--rule", "solved_rate>=0"]) == 4
-    said = "is shard 1/2 of a run, but a gate checks whole runs: merge its parts (ultrapar merge)"
+    said = (
+        "is from shard 1/2 of a run, but a gate checks whole runs: merge the run's parts (ultrapar"
+    )
     assert said in capsys.readouterr().err
 
 

@@ -61,7 +61,9 @@ def test_common_cells_are_sent_once(two):
 
 @pytest.mark.slow
 def test_plan_reports_shared_cases_in_the_same_way_as_the_run(two):
-    said = "second: 2 cases not sent, because answers are shared with other suites of this run"
+    said = (
+        "second: 2 cases not sent, because their answers are shared with other suites of this run"
+    )
     assert said in two.run("-n0", "--ultrapar-repeats=2", "--ultrapar-plan").stdout.str()
     assert f"ultrapar: {said}" in two.run("-n0", "--ultrapar-repeats=2").stdout.str()
 

@@ -81,7 +81,7 @@ def pytest_collection_modifyitems():
 )
 def test_cases_of_a_stopped_worker_run_on_other_workers(project, where):
     output = run(project, "--ultrapar-coverage=1", **where)
-    assert output.count("was killed: it was silent for 8 s") == len(where)
+    assert output.count("was killed: it had been silent for 8 s") == len(where)
     assert "(--ultrapar-episode-timeout plus 4 s)" in output
 
 

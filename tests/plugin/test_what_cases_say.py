@@ -175,7 +175,7 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     assert cli.main(("gate", str(base), "--rule", wrong[0], "--rule", wrong[1])) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "no case has label.first 'lat'; did you mean late? allowed: early, late" in said
-    assert "label.frist is not a label of a case; did you mean label.first? allowed:" in said
+    assert "label.frist is not a label of any case; did you mean label.first? allowed:" in said
     assert cli.main(("gate", str(base), "--rule", "score.rank[meta.kind=fins]>=0")) == 4
     said = capsys.readouterr().err
     assert "no case has meta.kind 'fins'; did you mean wings? allowed: legs, wings" in said
@@ -233,9 +233,9 @@ def test_it(answer, prompt, grade): grade({arguments})
     [
         (
             'True, labels={"parts": ["a"]}',
-            "grade() got the label 'parts': ['a']; it must be a string",
+            "grade() got the label 'parts': ['a']; its name must be a string",
         ),
-        ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a string or a number"),
+        ('True, labels={3: "a"}', "grade() got the label 3: 'a'; its name must be a string"),
         (
             'True, labels="B"',
             "grade() got labels='B'; labels must be a dict such as {'answer': 'B'}",
@@ -261,9 +261,9 @@ def test_it(answer, prompt): pass
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ('{"prompt": 1}', "has the name 'prompt'; use a string that is not the name of a column"),
-        ('{"model": "x"}', "has the name 'model'; use a string that is not the name of a column"),
-        ("{1: 2}", "has the name 1; use a string that is not the name of a column or parameter"),
+        ('{"prompt": 1}', "sets 'prompt'; use a string that is not the name of a column"),
+        ('{"model": "x"}', "sets 'model'; use a string that is not the name of a column"),
+        ("{1: 2}", "sets 1; use a string that is not the name of a column or parameter"),
         ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
         ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
     ],

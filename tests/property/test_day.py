@@ -146,7 +146,7 @@ class DayMachine(RuleBasedStateMachine):
             self.world,
             self.world.true_s,
             zone=self.zone,
-            memory=DayMemory(self.directory / "state", "count", "requests per day of k"),
+            memory=DayMemory(self.directory / "state", "count", "requests per day for k"),
             late_s=LATE_S,
         )
         self.call(partial(self.ledgers[process].claim, self.world.true_s), process)

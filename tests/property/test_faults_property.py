@@ -71,7 +71,7 @@ def test_entries_of_any_fields_are_a_script_or_refused(tmp_path_factory, fault, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind_without_fields_is_refused_only_if_a_required_field_is_missing(tmp_path, kind):
-    needs = {"error": "is missing error or status"}
+    needs = {"error": "requires error or status"}
     text = f'[[fault]]\nkind = "{kind}"\n'
     if kind in needs:
         with pytest.raises(ConfigError, match=needs[kind]):

@@ -237,7 +237,7 @@ def test_check_that_holds_a_key_is_named_as_a_check(directory, keys, tmp_path):
     time = VirtualTime()
     checking = keep_keys(keys, None, "wait", WaitingLine(None), clock=time, pause=time.pause)
     with pytest.raises(
-        ConfigError, match=r"key a/k1 is in use by a check of lanes with process id \d+ \(since 2"
+        ConfigError, match=r"key a/k1 is in use by a lane check with process id \d+ \(since 2"
     ):
         keep(keys, tmp_path, "fail")
     checking.give_back(time)

@@ -298,7 +298,7 @@ def test_error_in_the_answer_is_classified_like_an_http_error(name, error, outco
     ):
         assert isinstance(found, Failure)
         assert (found.outcome, found.maybe_billed) == (outcome, True)
-        assert "the answer reports an error like HTTP " in found.message
+        assert "the answer contains an error, treated as HTTP " in found.message
 
 
 @over_apis

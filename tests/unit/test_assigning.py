@@ -39,7 +39,7 @@ def test_valid_assignment_is_returned(lanes):
             Assignment(groups=(Group("a", ("case0",), after=("c",)), Group("b", ()))),
             "group 'a' waits for 'c', which does not exist; the groups are a, b",
         ),
-        (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that do not run"),
+        (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that are not in the run"),
         (Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))), "'b' has cases that"),
         (Assignment(groups=(Group("a", (), after=("a",)),)), "wait for each other"),
     ],

@@ -75,7 +75,7 @@ def test_without_a_serial_run_speedups_are_relative_to_rotate(tmp_path):
     assert entries["phase53[rotate]"]["extra_info"]["speedup_interval"] is None
     text = "\n".join(report_lines(runs, width=140))
     assert "3.75x" in text
-    assert "over rotate, which also runs one case at a time: measured" in text
+    assert "over rotate, which runs one case at a time, like serial: measured" in text
     assert "estimated" not in text
 
 

@@ -37,10 +37,10 @@ def test_invalid_modes_are_refused(text, message):
         (["suite", "--ultrapar-out", "x"], "specify the directory with --out DIR"),
         (["suite", "--ultrapar-pool=x"], "--pool is given"),
         *(
-            (["suite", f"--{name}"], "it makes pytest run no cases")
+            (["suite", f"--{name}"], "pytest runs no cases with it")
             for name in ("co", "collectonly", "fixtures")
         ),
-        *((["suite", f"--{name}"], "run no cases") for name in ("funcargs", "help", "version")),
+        *((["suite", f"--{name}"], "runs no cases") for name in ("funcargs", "help", "version")),
     ],
 )
 def test_conflicting_options_are_refused(passed_on, message):

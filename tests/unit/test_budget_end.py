@@ -96,8 +96,9 @@ def test_case_that_cannot_finish_does_not_begin_and_a_cheaper_one_does():
     costly, cheap = play.begin("e"), play.begin("f", "c")
     assert play.kinds == {BUDGET}
     assert play.refused[costly].startswith(
-        "the budget of pool (0.000210 USD, 0.0000890 USD left) does not cover a case of s, "
-        "which may need 0.0000900 USD, including the amount that its costliest request reserves; "
+        "the budget of pool (0.000210 USD, 0.0000890 USD left) does not cover "
+        "the 0.0000900 USD that a new case of s may need, including the reservation for its "
+        "costliest request; "
     )
     assert play.lane(cheap) == "c/i/k"
 
@@ -127,7 +128,8 @@ def test_refusal_names_a_missing_max_tokens():
     bounded = play.ask(model="s", opens=False, most_out=300)
     unbounded = play.ask(model="s", opens=False, most_out=0, n_guessed=1)
     assert "max_tokens" not in play.refused[bounded]
-    assert "does not cover a request without max_tokens, which may cost" in play.refused[unbounded]
+    said = " that a request without max_tokens may cost; limit its answer with max_tokens"
+    assert said in play.refused[unbounded]
 
 
 class Run(Play):

@@ -23,8 +23,12 @@ from pytest_ultrapar.records import Case
 @pytest.mark.parametrize(
     ("name", "n", "words"),
     [
-        ("ci-3", 1, "host ci-3 has been silent for 15 s; other hosts run its unfinished cases"),
-        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; live hosts run their"),
+        (
+            "ci-3",
+            1,
+            "host ci-3 has been silent for 15 s; other hosts take over its unfinished cases",
+        ),
+        ("ci-3", 2, "host ci-3 and 1 other host have been silent for 15 s; live hosts take over"),
         ("\x1b[2J\n", 3, "host \\x1b[2J\\n and 2 other hosts have been silent"),
         ("x" * 99, 1, "xx..xx"),
     ],
@@ -244,6 +248,6 @@ def test_hosts_with_other_groups_have_the_same_order_but_other_numbers():
 
 @pytest.mark.parametrize("theirs", ["", "{}", "\x00", "[1]", '{"version": 1}'])
 def test_record_of_another_program_is_refused(theirs):
-    assert "is from another version or another program" in str(
+    assert "is from another version of pytest-ultrapar, or from another program" in str(
         refuse_other("night", identity(), theirs)
     )

@@ -150,7 +150,7 @@ def test_row_of_a_day_that_awaits_its_hosts_is_closed():
 @pytest.mark.parametrize("killed", [False, True])
 def test_units_spent_without_the_cluster_are_reported_once(tmp_path, killed):
     clock = PlayedDayClock(1e9)
-    files = DayFiles(str(tmp_path), "whole", "told", "requests per day of lab/key0")
+    files = DayFiles(str(tmp_path), "whole", "told", "requests per day for lab/key0")
 
     def spend(n, *names):
         ledgers = [

@@ -39,7 +39,7 @@ def test_subcommand_that_is_an_option_of_pytest_is_answered_with_the_option(caps
         cli.main([word, "--pool", "pool.toml"])
     assert ended.value.code == 4
     said = capsys.readouterr().err.splitlines()[-1]
-    expected = f"ultrapar: error: no subcommand {word}: use pytest ... --ultrapar-{word}"
+    expected = f"ultrapar: error: {word} is not a subcommand; use pytest ... --ultrapar-{word}"
     assert said.startswith(expected)
 
 

@@ -105,7 +105,7 @@ def test_steps_after_the_tables_do_not_delay_the_summary(run, tmp_path, monkeypa
         ("pass\nraise ImportError('no such library')", "ImportError: no such library"),
         (
             "(run / f'.page.{os.getpid()}.tmp').touch(); os.kill(os.getpid(), signal.SIGKILL)",
-            "process {pid} was ended by signal 9",
+            "process {pid} was killed by signal 9",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_second_process_makes_the_tables_if_the_first_is_killed(
 
     assert compaction.compact(meanwhile=end_it, said=told.append).run_id == run.run_id
     assert told == [
-        f"process {killed} was ended by signal 9 while it wrote the tables; it is being restarted"
+        f"process {killed} was killed by signal 9 while writing the tables; it is being restarted"
     ]
     assert compaction.rest() == "OSError: no room"
 

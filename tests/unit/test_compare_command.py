@@ -84,7 +84,7 @@ def test_compare_lists_differences_between_the_runs(ultrapar):
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the fault script of the simulated provider was none and is from a file (01234567)",
+        "the fault script of the simulated provider was none and is the file with digest 01234567",
     ):
         assert f"different: {sentence}" in said
 
@@ -104,19 +104,19 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}; the same case may send a"
+        sentence = f"different: {what} file in the suite: {name}; the same case may send a"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
     names = ", ".join(f"prompt{n}.txt" for n in range(4))
-    assert f"different: new files of the suite: {names} and 5 more; the same case" in said
+    assert f"different: new files in the suite: {names} and 5 more; the same case" in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
     assert "the same case may send" not in said
 
 
 def test_compare_leaves_out_cases_of_only_one_run_and_counts_them(ultrapar):
     _, said, _ = ultrapar("compare", "more", "base", "--full")
-    assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
+    assert "left out: 40 cases only in the baseline run (40 from phase53)" in said
     assert (
         "throughput is not compared, because only 67 % of the timed cases are in both runs" in said
     )
@@ -231,7 +231,7 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
     assert code == 1
     assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
-    assert "Run both with the same cases, repetitions and --ultrapar-baseline" in said
+    assert "Use the same cases, repetitions and --ultrapar-baseline in both runs" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
 
@@ -293,11 +293,11 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
         (
             "summary.json",
             None,
-            "has no summary.json; to rebuild it from the journal: "
+            "has no summary.json; to rebuild summary.json and the tables from the journal: "
             "python -m pytest_ultrapar.analysis.compact",
         ),
         ("summary.json", b"{}", "summary.json is not a summary of this version"),
-        ("summary.json", "slow", "contains files of different runs"),
+        ("summary.json", "slow", "contains files from different runs"),
         (
             "manifest.json",
             b'{"schema": 2}',
@@ -332,7 +332,7 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
         (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no wildcards); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),
-        (("--rule", f"{SOLVED}[flaws=order]>=0"), "flaws is not a parameter of a case; did you"),
+        (("--rule", f"{SOLVED}[flaws=order]>=0"), "flaws is not a parameter of any case; did you"),
         (("--rule", f"{SOLVED}[flaw=odrer]>=0"), "no case has flaw 'odrer'; did you mean order"),
         (("--rule", f"{SOLVED}[level=7]>=0"), "no case has level '7'"),
         (("--rule", "score.workflw>=0.5"), "has no score workflw; did you mean workflow?"),

@@ -46,9 +46,9 @@ def test_only_full_lists_scores_that_did_not_change_beyond_chance(compared):
     scores = [(model, "score.workflow") for model in ("alpha", "beta", "all")]
     assert sorted(figures(everything)) == sorted([*rates, *scores])
     assert compared("base", "worse", "--all") == everything
-    assert "did not change beyond chance" not in everything
+    assert "no more than chance explains; --full" not in everything
     said = compared("base", "worse", "--markdown")
-    assert "1 more figure did not change beyond chance; --full lists them" in said
+    assert "1 more figure changed no more than chance explains; --full lists them" in said
     assert said.count("score.workflow") == 2
 
 
@@ -85,6 +85,6 @@ def test_no_line_is_wider_than_the_terminal(folder):
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):
-    with pytest.raises(ConfigError, match=r"is a folder of runs \(2\); specify one") as refused:
+    with pytest.raises(ConfigError, match=r"is a folder with runs \(2\); specify one") as refused:
         find_measured_run(str(folder))
     assert str(folder / "worse") in str(refused.value)

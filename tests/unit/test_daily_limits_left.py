@@ -11,10 +11,10 @@ def test_key_on_several_servers_has_one_line_with_the_least_units_left():
     other = DailyLimit("lab/key1", "rpd", 60.0, "else", "/state")
     days = [DayLeft(counted[0], 200, 150), DayLeft(counted[1], 200, 90), DayLeft(other, 50, 50)]
     assert list(day_lines(days)) == [
-        "requests per day of lab/key0: 90 of 200 left",
-        "requests per day of lab/key1: 50 of 50 left",
+        "requests per day for lab/key0: 90 of 200 left",
+        "requests per day for lab/key1: 50 of 50 left",
     ]
     assert list(day_end_lines(days, (), "run")) == [
-        "requests per day of lab/key0: 90 of 200 left (0 sent by this run)",
-        "requests per day of lab/key1: 50 of 50 left (0 sent by this run)",
+        "requests per day for lab/key0: 90 of 200 left (0 sent by this run)",
+        "requests per day for lab/key1: 50 of 50 left (0 sent by this run)",
     ]

@@ -94,7 +94,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
     ("name", "text", "how", "said"),
     [
         ("none.jsonl", None, {}, ": No such file or directory"),
-        ("words.txt", "", {}, ": cases() reads .jsonl, .ndjson, .csv and .parquet"),
+        ("words.txt", "", {}, ": cases() reads only .jsonl, .ndjson, .csv and .parquet"),
         ("empty.csv", "a,b\n", {}, ":1: there are no rows"),
         ("broken.jsonl", '{"a": 1}\n{"a": \n', {}, ":2: Input data was truncated"),
         ("list.jsonl", "\n[1]\n", {}, ":2: Expected `object`, got `array`"),
@@ -102,8 +102,8 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         # The rest is the reader's message, which differs between releases.
         ("latin.jsonl", b'{"a": "\xe4"}', {}, ":1: "),
         ("latin.csv", b"a\n1\n\xe4\n", {}, ":3: 'utf-8' codec can't decode byte 0xe4"),
-        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, but the first line has 2"),
-        ("twice.csv", "a,a\n1,2\n", {}, ":2: 2 fields, but the first line has 1"),
+        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: has 1 fields; the first line has 2"),
+        ("twice.csv", "a,a\n1,2\n", {}, ":2: has 2 fields; the first line has 1"),
         ("quote.csv", 'a,b\n1,2\n"3,4\n', {}, ":3: unexpected end of data"),
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
         (
@@ -124,7 +124,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
             "ids.csv",
             "w\na\nb\na\n",
             {"id": "w"},
-            ":4: this is the same case as line 2; both have the id 'a'",
+            ":4: this is the same case as line 2; both lines have the id 'a'",
         ),
         (
             "same.jsonl",

@@ -155,7 +155,7 @@ def test_units_sent_before_midnight_count_for_the_old_day():
 @pytest.mark.parametrize("zone", [None, ZoneInfo("America/Los_Angeles")])
 def test_units_dated_far_ahead_by_a_wrong_clock_are_forgotten(tmp_path, zone):
     clocks = Clocks()
-    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    memory = DayMemory(tmp_path, "count", "requests per day for k")
     assert spend(ledger_of(10, clocks, zone, memory=memory), 10, clocks) == 10
     clocks.go(-12 * HOUR_S)
     assert ledger_of(10, clocks, memory=memory).left(clocks.now_s) == 0
@@ -165,7 +165,7 @@ def test_units_dated_far_ahead_by_a_wrong_clock_are_forgotten(tmp_path, zone):
 
 def test_amount_and_kind_of_day_may_change_between_runs(tmp_path):
     clocks = Clocks(wall("2026-05-01T20:00", LOS_ANGELES))
-    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    memory = DayMemory(tmp_path, "count", "requests per day for k")
     spend(ledger_of(10, clocks, memory=memory), 10, clocks)
     assert ledger_of(8, clocks, memory=memory).left(clocks.now_s) == 0
     assert ledger_of(15, clocks, memory=memory).left(clocks.now_s) == 5
@@ -176,7 +176,7 @@ def test_amount_and_kind_of_day_may_change_between_runs(tmp_path):
 
 def test_orderly_end_returns_units_that_were_reserved_ahead(tmp_path):
     clocks = Clocks()
-    memory = DayMemory(tmp_path, "count", "requests per day of k")
+    memory = DayMemory(tmp_path, "count", "requests per day for k")
     ledger = ledger_of(1000, clocks, memory=memory)
     spend(ledger, 1, clocks)
     assert ledger_of(1000, clocks, memory=memory).left(clocks.now_s) == 980

@@ -25,7 +25,7 @@ URL, SECRET = "https://api.example.com/v1", "sk-canary-4f9a1c77e2b05d"
 
 @pytest.fixture
 def memory(tmp_path):
-    return DayMemory(tmp_path / "state", "requests-1", "requests per day of lab/key0")
+    return DayMemory(tmp_path / "state", "requests-1", "requests per day for lab/key0")
 
 
 def ledger_of(memory, clock=CLOCK, amount=1000):
@@ -57,7 +57,7 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path):
     link.symlink_to(tmp_path)
     for place in (others, link, "/dev/null"):
         with pytest.raises(
-            ConfigError, match=r"cannot store daily limits in .* 0700, and not a link"
+            ConfigError, match=r"cannot store the counts of daily limits in .* own, with mode 0700"
         ):
             state_directory({"ULTRAPAR_STATE_DIR": str(place)})
 
@@ -85,7 +85,7 @@ def test_each_counted_limit_has_its_own_file_name():
 
 def test_file_is_private_and_contains_nothing_of_a_secret(tmp_path):
     name = file_name("requests", "key", "", key_identity(URL, SECRET))
-    memory = DayMemory(tmp_path / "a" / "state", name, "requests per day of lab/key0")
+    memory = DayMemory(tmp_path / "a" / "state", name, "requests per day for lab/key0")
     assert not memory.exists
     used(memory, 3)
     assert memory.exists
@@ -164,8 +164,8 @@ def test_damaged_file_is_refused(memory, damage):
         with pytest.raises(ConfigError) as refused:
             use(memory)
         said = str(refused.value)
-        assert said.startswith(f"{memory.path}, which counts requests per day of lab/key0, is dama")
-        assert "restore it, or delete it after 24 h without requests;" in said
+        assert said.startswith(f"{memory.path}, which counts requests per day for lab/key0, is dam")
+        assert "restore it, or delete the file after 24 h without requests;" in said
     assert memory.path.read_bytes() == damage(content)
 
 

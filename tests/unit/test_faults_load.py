@@ -165,7 +165,7 @@ REFUSED = [
     (entry("eror", "status = 500"), 'fault[0].kind must be "error" or "hang"'),
     (entry("hang", "form_s = 1"), "fault[0].form_s is not a known field; did you mean for"),
     (entry("hang", "body = ''"), 'fault[0].body requires kind = "error" or "malformed"'),
-    (entry("error"), "fault[0] is missing error or status"),
+    (entry("error"), "fault[0] requires error or status"),
     (entry("error", "status = 200"), "fault[0].status must be >= 300 (got 200)"),
     (entry("error", "error = 'insufficient_qouta'"), "did you mean insufficient_quota?"),
     (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is not a header name"),
@@ -186,7 +186,7 @@ REFUSED = [
     ("[[capacity]]\nlimit = 'lab/key0'", "capacity[0] has no effect"),
     ("[[capacity]]\nlimit = 'lab/key7'\nworkers = 1", "did you mean lab/key"),
     ("[[capacity]]\nlimit = 'lab/key0'\nkey = 'key0'\nqps = 1", "cannot be combined with limit"),
-    ("[[fault]\n", "line 1 is not TOML"),
+    ("[[fault]\n", "line 1 is not valid TOML"),
 ]
 
 

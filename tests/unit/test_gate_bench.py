@@ -113,10 +113,10 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
     file = tmp_path / "bench" / "benchmark.json"
     known = json.loads(file.read_text())
     for change, says in (
-        ({"n": 17, "n_serial": 2}, "no interval: only 2 cases in the serial sample (needs 3)"),
-        ({"n": 1, "n_serial": 8}, "no interval: only 1 case besides the serial sample (needs 3)"),
+        ({"n": 17, "n_serial": 2}, "no interval: only 2 cases in the serial sample (minimum 3)"),
+        ({"n": 1, "n_serial": 8}, "no interval: only 1 case besides the serial sample (minimum 3)"),
         # The file of an earlier version.
-        ({"n": 7, "n_serial": None}, "no interval: the benchmark file lacks it"),
+        ({"n": 7, "n_serial": None}, "no interval: the benchmark file lacks one"),
     ):
         for part in known["ultrapar"]["runs"][-1]["parts"]:
             part |= {"basis": "sampled", "speedup_interval": None, **change}
@@ -149,14 +149,14 @@ def test_bench_without_the_measured_speedup_is_refused_in_one_sentence(
 def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_if_it_is_named(gate):
     code, said, _ = gate("unmeasured/ultra", "--rule", "speedup>=3")
     assert code == 0
-    assert "is based on the sum of its own service times, so it is an upper bound" in said
+    assert "is based on the sum of its own service times and is therefore an upper bound" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
 
 
 def test_bench_whose_judged_run_is_missing_is_refused(refused, folder, tmp_path):
     shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
     said = refused("gate", str(tmp_path / "bench"), "--rule", "speedup>=3.8")
-    assert "the run that represents the bench, is missing" in said
+    assert "ultra is missing: the results of a bench are read from this run" in said
 
 
 def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):

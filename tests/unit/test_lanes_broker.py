@@ -97,7 +97,7 @@ def test_removal_of_the_last_lane_refuses_waiting_and_later_requests():
         "key p/k0 was refused (401, or a message that rejects the key): removed for the rest "
         "of the run"
     )
-    assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
+    assert set(play.refused.values()) == {f"no lane for the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0
 
 
@@ -107,7 +107,7 @@ def test_only_the_lane_known_to_be_dead_is_removed_from_the_start():
     play = Play(pool(lanes), known=[dead])
     refused = play.ask(model="m")
     assert play.refused[refused] == (
-        "no lane of the model 'm' is left: it does not answer: removed for the rest of the run"
+        "no lane for the model 'm' is left: it does not answer: removed for the rest of the run"
     )
     assert play.lane(play.ask(model="n")) == "p/b/k0"
 

@@ -96,7 +96,7 @@ def test_requests_of_a_group_that_waits_are_refused_when_its_lanes_are_removed()
 def test_group_without_a_lane_of_the_model_is_refused():
     play = play_with(Group("g", ("a",), lanes=()))
     request = play.ask(group="g", case_id="a")
-    assert play.refused[request] == "the case's group allows no lane of the model 'm'"
+    assert play.refused[request] == "the case's group allows no lane for the model 'm'"
 
 
 def test_unknown_group_waits_for_the_assignment_and_is_refused_after_it():
@@ -126,7 +126,7 @@ def test_second_assignment_keeps_open_and_ended_cases():
 @pytest.mark.parametrize(
     ("assignment", "says"),
     [
-        (Assignment(home={"gw0": ("p/x/k0",)}), "home of gw0 names the unknown lane 'p/x/k0'"),
+        (Assignment(home={"gw0": ("p/x/k0",)}), "the home of gw0 names the unknown lane 'p/x/k0'"),
         (Assignment(groups=(Group("g", (), lanes=("no",)),)), "unknown lane 'no'"),
         (Assignment(groups=(Group("g", ()), Group("g", ()))), "two groups are named 'g'"),
         (Assignment(groups=(Group("g", ("a",)), Group("h", ("a",)))), "case a is in the groups"),

@@ -35,5 +35,5 @@ def test_answer_has_a_head_and_shares_of_six_numbers():
     ],
 )
 def test_answer_with_other_fields_is_refused_as_another_version(strange):
-    with pytest.raises(ConfigError, match="from another version or program"):
+    with pytest.raises(ConfigError, match="not from this version of pytest-ultrapar"):
         answer_of(strange)

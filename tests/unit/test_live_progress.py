@@ -157,7 +157,7 @@ def test_no_eta_is_shown_while_cases_only_wait_to_retry(monkeypatch):
     assert "ETA 0.29 s, slowest: lab/key0 (workers)" in found.line(1000.0, 200)
     found.read_status(1000.1)
     line = found.line(1000.1, 200)
-    assert "1 case waits for a retry after refusals or failures" in line
+    assert "1 case is waiting for a retry after refusals or failures" in line
     assert "ETA" not in line
 
 

@@ -24,7 +24,7 @@ def lane(name, waits_for="", trouble="", *, is_removed=False):
 
 
 LANES = [
-    lane("lab/a/key0", trouble="lane lab/a/key0 was rate limited: paused 3.00 s"),
+    lane("lab/a/key0", trouble="lane lab/a/key0 was rate limited: paused for 3.00 s"),
     lane("lab/b/key0", trouble="key lab/key1 was refused: removed", is_removed=True),
     lane("lab/c/key2", waits_for="lab/key2 (qps)"),
     *(lane(f"lab/d{n}/key3") for n in range(297)),
@@ -49,8 +49,8 @@ def test_screen_of_80_columns_shows_every_part():
     assert lines[0].startswith("running: 22/100 graded, ETA 15.0 s (12.0 s to 2 min 10 s)  ██")
     assert lines[0].endswith("░  SIMULATED")
     assert lines[1] == "15 in flight, 41 waiting, 2 infra, 4.0/s, slowest: lab/key0 (qps)"
-    assert lines[2] == "0.500 USD spent, about 2.25 USD in total"
-    assert lines[4] == "lab/a/key0    was rate limited: paused 3.00 s"
+    assert lines[2] == "0.500 USD spent, about 2.25 USD expected in total"
+    assert lines[4] == "lab/a/key0    was rate limited: paused for 3.00 s"
     assert lines[5] == "lab/b/key0    key lab/key1 was refused: removed"
     assert re.fullmatch(r"lab/c/key2 +████████░░ +4/5 +9.8/10  lab/key2 \(qps\)", lines[6])
     assert "+ 296 more" in said
@@ -90,9 +90,9 @@ def test_screen_of_several_hosts_shows_all_hosts_and_the_share_of_this_one():
     shown = view(spent=Spent(0.5, 2.25, "USD"))._replace(progress=of_several(), eta_s=None)
     lines = PLAIN.lines(shown, 79, 16)
     assert lines[0].startswith("running on 3 hosts: 120/560 done, ETA 3 min 40 s  ██")
-    assert lines[1] == "15 in flight, 41 waiting, 2.0/s in total, here 32 graded, 2 infra"
+    assert lines[1] == "15 in flight, 41 waiting, 2.0/s in total, 32 graded here, 2 infra"
     assert lines[2] == "share 3 of 10 workers, 8 of 16 qps"
-    assert lines[3] == "0.500 USD spent here, about 2.25 USD in total"
+    assert lines[3] == "0.500 USD spent here, about 2.25 USD expected in total"
 
 
 def test_lane_without_a_share_of_this_host_is_not_drawn_as_full():

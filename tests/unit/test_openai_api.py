@@ -75,7 +75,7 @@ def test_empty_message_is_malformed_without_a_stop_of_the_model(message, finish)
     found = decode(message, finish=finish, usage={"completion_tokens": 3})
     assert isinstance(found, Failure)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)
-    assert found.message == "the answer's message has no content, not even an empty one"
+    assert found.message == "the answer's message has no content, not even empty content"
 
 
 @pytest.mark.parametrize("finish", ["stop", "eos_token"])

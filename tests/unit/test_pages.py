@@ -581,7 +581,7 @@ def test_scores_are_shown_at_the_top_and_by_model(run):
     scored = [row["score.workflow"] for row in rows if row["score.workflow"] is not None]
     page = render(run).decode()
     assert tiles(page)["workflow"] == (
-        f"{statistics.mean(scored):.3f}", f"mean of {len(scored)} graded cases",
+        f"{statistics.mean(scored):.3f}", f"mean over {len(scored)} graded cases",
     )  # fmt: skip
     assert page.index(">workflow<") < page.index('id="h-models"')
     by_model = defaultdict(list)

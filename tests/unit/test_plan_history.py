@@ -123,8 +123,8 @@ def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     (parent / "latest").symlink_to(tmp_path / "elsewhere")
     found = find_history(None, sim(), {}, cases)
     assert found.notes == (
-        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; it is the newest "
-        "that covers these cases about as well as the best of 6 runs",
+        f"the earlier run is {parent / 'bench-one' / 'ultra'}, mode ultra; among 6 runs, it is "
+        "the newest that covers these cases about as well as the best one",
     )
     assert len(found.run.episodes) == 8
     # If no run covers the cases, the latest run is used.

@@ -155,7 +155,7 @@ def test_cost_is_compared_with_the_budget(load, budget, shown):
     pool = load(POOL + f"\n[pool]\nbudget = {budget}\n")
     plan = planned(pool, *run(10))
     assert plan.budget == budget
-    assert f"budget of pool: {shown} USD; expected cost: 0.0300 USD" in "\n".join(text(plan))
+    assert f"the pool's budget: {shown} USD; expected cost: 0.0300 USD" in "\n".join(text(plan))
     warnings = list(short_of_money(plan))
     assert len(warnings) == (budget < 0.03)
     assert all("raise --ultrapar-budget to 0.0300 USD or more" in one for one in warnings)
@@ -194,7 +194,7 @@ def test_text_fits_a_narrow_terminal_and_counts_omitted_limits(load):
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
     assert lines[table + MOST_ROWS + 1].startswith("(")
-    assert lines[table + MOST_ROWS + 1].endswith("more limits that would need less time)")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits, which would need less time)")
     assert max(len(line) for line in lines if line.startswith(("model ", "limit,"))) <= 80
 
 

@@ -85,7 +85,7 @@ def test_batch_accepts_every_number_of_models(number):
 def test_mode_phase_accepts_only_offered_policies():
     with pytest.raises(ConfigError, match=r"unknown in mode phase; allowed: mine$"):
         settle_policy("exclusive", mode="phase", offered=["mine"])
-    with pytest.raises(ConfigError, match="no conftest or plugin of this project defines phases"):
+    with pytest.raises(ConfigError, match="no conftest or plugin in this project defines phases"):
         settle_policy(None, mode="phase", offered=[])
 
 

@@ -60,8 +60,8 @@ def test_family_belongs_to_one_provider(load):
                 top="[pool]\nprompt_types = 3",
             )
             + models(("b", FAMILY)),
-            'provider[0].model[1].family = "small" is shared with "echo": both must have the same'
-            " multiply_by_prompt_types",
+            'provider[0].model[1].family = "small" is shared with model "echo": models in '
+            "one family must have the same multiply_by_prompt_types",
         ),
     ],
 )

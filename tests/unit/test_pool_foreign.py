@@ -22,9 +22,9 @@ def keys(*names):
         (real(keys=keys("TWINE_PASSWORD"), url='base_url = "http://localhost:1"'), "keys[0].env"),
         (
             real(keys=keys("CI_JOB_TOKEN")),
-            "another tool, and its value would go to api.example.com; to use it on purpose",
+            "another tool and would be sent to api.example.com; to use it on purpose",
         ),
-        (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "go to models.github.ai.example.com"),
+        (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "to models.github.ai.example.com;"),
         (real('ca_file = "ca.pem"', keys=keys("GITHUB_TOKEN"), url=GITHUB), "keys[0].env"),
         (
             real(
@@ -32,12 +32,12 @@ def keys(*names):
                 url=GITHUB,
                 model='instances = [{ name = "a", base_url = "https://evil.example" }, "b"]',
             ),
-            "its value would go to evil.example, models.github.ai",
+            "would be sent to evil.example, models.github.ai",
         ),
         (real('proxy_env = "ULTRAPAR_CLUSTER"'), "provider[0].proxy_env names ULTRAPAR_CLUSTER"),
         (
             real(model='ports_env = "PGPASSWORD"'),
-            "model[0].ports_env names PGPASSWORD, which holds",
+            "model[0].ports_env names PGPASSWORD: its value",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_host_name_with_lookalike_letters_is_refused(load):
             ),
             [
                 "p sends KEY_0 to api.example.com, through the proxy http://proxy.example:3128, "
-                r"trusting /ca\x1b.pem, presenting /me.pem"
+                r"trusting the CAs in /ca\x1b.pem, presenting /me.pem"
             ],
         ),
         (simulated(keys=keys("KEY_0")), []),

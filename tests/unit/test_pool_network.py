@@ -89,16 +89,19 @@ def files(folder, leaf):
         ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
         ('ca_file = "text.pem"', "ca_file names a file that contains no certificate in PEM format"),
         ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is not a regular file)"),
-        ('client_cert = "cert.pem"', "contain no certificate with its key"),
+        ('client_cert = "cert.pem"', "do not contain a certificate and its key"),
         (
             'client_cert = "cert.pem"\nclient_key = "other.pem"',
-            "contain no certificate with its key",
+            "do not contain a certificate and its key",
         ),
         (
             'client_cert = "cert.pem"\nclient_key = "locked.pem"',
-            "contain no certificate with its key",
+            "do not contain a certificate and its key",
         ),
-        ('client_cert = "text.pem"\nclient_key = "key.pem"', "contain no certificate with its key"),
+        (
+            'client_cert = "text.pem"\nclient_key = "key.pem"',
+            "do not contain a certificate and its key",
+        ),
         ("trust_env = true", "environment: SSL_CERT_FILE names a file that cannot be read"),
         ('proxy_env = "UNSET"', "names the environment variable UNSET, which is unset or empty"),
         ('proxy_env = "BAD"', "environment: BAD must be a proxy's URL"),

@@ -79,7 +79,7 @@ def test_contradictory_limits_of_one_key_are_refused_with_both_places(
     load, provider, other_provider, message
 ):
     said = refusal(load, real(provider), other(other_provider))
-    why = 'of the same key "p/key0" (same secret, same host and port)'
+    why = 'for the same key "p/key0" (same secret, host and port)'
     assert said.startswith(f"pool.toml: provider[1].keys[0].{message} {why}")
     assert CANARY not in said
 
@@ -91,7 +91,7 @@ def test_key_listed_twice_in_a_provider_has_one_limit(load):
     assert pool.seats(pool.lanes) == 2
     assert len(read_secrets(pool, SAME)) == 2
     said = refusal(load, real(keys=TWICE.replace('"A"', '"A", workers = 1'), provider=bounds))
-    assert "provider[0].keys[1].workers = 5 contradicts 1 of the same key" in said
+    assert "provider[0].keys[1].workers = 5 contradicts 1 for the same key" in said
 
 
 def test_limits_of_key_and_model_stay_separate(load):

@@ -7,9 +7,15 @@ from tests.unit.pool_texts import real, simulated, without_schema
 
 REFUSED = [
     # Invalid TOML.
-    ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
-    ('schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n', "line 2 is not TOML"),
-    ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value"),
+    (
+        "schema = 1\n[pool\nworkers = 3\n",
+        "line 2 is not valid TOML: Expected ']' at the end of a table",
+    ),
+    (
+        'schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n',
+        "line 2 is not valid TOML",
+    ),
+    ("schema = 1\nschema = 1\n", "line 2 is not valid TOML: Cannot overwrite a value"),
     ("schema = 1\nx = " + "[" * 3000 + "]" * 3000, "is nested too deeply"),
     # Fields that are unknown, missing or of the wrong type.
     ("", "schema is missing; write schema = 1 at the top of the file"),
@@ -68,13 +74,13 @@ REFUSED = [
     (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
     (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] "key0" is also'),
-    (simulated(name="pool"), 'provider[0].name must not be "pool": the limit of the whole pool'),
+    (simulated(name="pool"), 'provider[0].name must not be "pool": the limit on the whole pool'),
     (simulated(name=""), "provider[0].name must not be empty"),
     (simulated(name="a/b"), "provider[0].name must consist of letters, digits and . _ : - (got"),
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
     (simulated(keys='[{ name = "sk-abcdef" }]'), "provider[0].keys[0].name looks like a secret"),
     (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
-    (simulated(keys="[]"), "provider[0].keys is empty: a provider needs at least one key, { name"),
+    (simulated(keys="[]"), "provider[0].keys is empty: a provider needs a key, such as { name"),
     (
         'schema = 1\n[[provider]]\nname = "p"\napi = "simulated"\nkeys = [{ name = "k" }]',
         "provider[0].model is empty: a provider needs at least one [[provider.model]]",
@@ -84,14 +90,17 @@ REFUSED = [
         "provider[0].model[0].api_name cannot be combined with instances",
     ),
     (real(model='api_name = "a b"'), "provider[0].model[0].api_name must consist of letters,"),
-    (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
+    (
+        real(model='keys = ["key1"]'),
+        "provider[0].model[0].keys[0] must be one of this provider's keys",
+    ),
     (real(model="keys = []"), "provider[0].model[0].keys must name at least one key (got none);"),
     (
         simulated(
             keys="[" + ",".join(f'{{name="k{i}"}}' for i in range(101)) + "]",
             model="instances = [" + ",".join(f'"i{i}"' for i in range(100)) + "]",
         ),
-        "provider[0] brings the pool above 10000 lanes (instances times keys)",
+        "provider[0] gives the pool more than 10000 lanes (instances x keys)",
     ),
     # Addresses, ports and settings of one API.
     (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" requires'),

@@ -10,7 +10,7 @@ from pytest_ultrapar.session.settings import selected_models
 
 JUDGE = '[role.judge]\nmodel = "j"\n'
 NAMES = ("m", "n", "j", "k")
-NAMED = "role.judge.model must name a model of the pool"
+NAMED = "role.judge.model must name a model in the pool"
 
 
 def text(roles="", *, subject=None, names=("m", "j")):
@@ -48,9 +48,9 @@ def test_model_of_two_providers_has_one_value_of_subject(load):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that plays"),
+        ("[role.judge]", "role.judge.model is missing; it names the model in the pool that has"),
         ('[role.judge]\nmodle = "j"', "role.judge.modle is not a known field; did you mean model?"),
-        ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model of the pool"),
+        ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model in the pool"),
         ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); it has m, j'),
         ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that gets cases:"),
     ],
@@ -67,7 +67,7 @@ def test_models_of_roles_cannot_be_selected(load):
     with pytest.raises(ConfigError) as refusal:
         selected_models(pool, ["j"], pool.subjects)
     assert str(refusal.value) == (
-        "--ultrapar-model 'j' matches no model in pool.toml that gets cases; it has m"
+        "--ultrapar-model 'j' matches no model in pool.toml that gets cases; allowed: m"
     )
 
 

@@ -125,7 +125,7 @@ def test_replay_miss_says_why():
     with pytest.raises(ReplayMissError, match="run1 has no answer to this request: no such case"):
         answer(replay(None, missing="no such case"), Chat(), Conversation())
     damaged = episode(Exchange(0, "openai", "", 200, "", base=3), attempts=[attempt()])
-    with pytest.raises(ReplayMissError, match="its requests cannot be read"):
+    with pytest.raises(ReplayMissError, match="the case's stored requests cannot be read"):
         answer(replay(damaged), Chat(), Conversation())
 
 

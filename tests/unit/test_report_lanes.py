@@ -26,8 +26,8 @@ def test_lane_with_timeouts_warns_if_its_server_keeps_computing():
     given_up = lane(outcomes={"ok": 40, "timeout": 5}, is_whole=True)
     (line,) = lines(given_up, lane(is_whole=True), lane(outcomes={"ok": 9}, is_whole=True))
     assert line == (
-        "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true` "
-        "a server may keep computing abandoned answers"
+        "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true`, "
+        "the server may continue to compute their answers"
     )
 
 
@@ -42,7 +42,7 @@ def test_lane_with_cut_answers_shows_their_share_and_max_tokens():
 
 
 def test_lane_paused_at_the_end_shows_its_total_pause():
-    reason = "lane p/a/k was rate limited and asked to wait 1 s: paused 1.04 s"
+    reason = "lane p/a/k was rate limited and asked to wait 1 s: paused for 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
     assert lines(paused) == [f"{reason}; paused twice, for 1.30 s in total"]
 
@@ -64,7 +64,7 @@ def test_lines_about_lanes_are_limited():
     many = [lane(f"p/i{n}/k", outcomes={"timeout": 1}) for n in range(MOST_LANES + 5)]
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
-    assert found[-1] == "... and 5 more lines on lanes; the manifest lists all lanes"
+    assert found[-1] == "... and 5 more lines about lanes; manifest.json lists all lanes"
 
 
 def test_ignored_fields_are_reported_once_per_instance():
@@ -81,8 +81,8 @@ def test_ignored_fields_are_reported_once_per_instance():
 def test_metrics_url_without_effect_is_reported_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
-        "metrics_url of p/a, p/b had no effect: it returned no known metric "
-        "(of vLLM, SGLang, TGI or llama.cpp)"
+        "metrics_url of p/a, p/b had no effect: the URL returned no known metric "
+        "(from vLLM, SGLang, TGI or llama.cpp)"
     ]
 
 

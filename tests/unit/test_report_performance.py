@@ -114,8 +114,8 @@ AUDITED = msgspec.structs.replace(
 def test_audit_shows_the_highest_use_of_limits():
     (line,) = lines(AUDITED)
     assert line == (
-        "at most 2 requests in flight; no request through llm exceeded a limit; highest use in"
-        " this run's records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+        "at most 2 requests in flight; no request through llm exceeded a limit; highest use of"
+        " limits in this run's records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 
 
@@ -138,7 +138,7 @@ def test_code_that_blocked_the_loop_is_named_with_its_time():
         line for line in lines(msgspec.structs.replace(SUMMARY, stalls=places)) if "BLO" in line
     ]
     assert line.startswith(
-        "BLOCKED: a call stopped all episodes of a process for 3.20 s in fetched (evals/a.py:3), "
+        "BLOCKED: a call stopped all episodes in a process for 3.20 s in fetched (evals/a.py:3), "
         "0.50 s in b (b.py:4), 0.20 s in c (c.py:1)"
     )
 
@@ -151,7 +151,7 @@ def test_code_that_made_the_run_client_bound_is_named_once():
     stood = msgspec.structs.replace(MEASURED, stalls=places, client_bound=said)
     (line,) = [one for one in lines(stood, lane()) if "fetched" in one]
     assert line.startswith(
-        "CLIENT-BOUND: code of the suite blocked the event loop of all episodes for 3"
+        "CLIENT-BOUND: code in the suite blocked the event loop of a worker's episodes for 3"
     )
     busy = msgspec.structs.replace(stood, client_bound="cores are short")
     told = [one.partition(":")[0] for one in lines(busy, lane())]

@@ -73,8 +73,8 @@ def test_reason_for_waiting_is_cut_and_not_omitted(width):
 @pytest.mark.parametrize(
     ("in_flight", "waiting", "trying", "said"),
     [
-        (0, 0, 1, "1 case waits for a retry after refusals or failures"),
-        (0, 0, 2, "2 cases wait for a retry after refusals or failures"),
+        (0, 0, 1, "1 case is waiting for a retry after refusals or failures"),
+        (0, 0, 2, "2 cases are waiting for a retry after refusals or failures"),
         (1, 0, 1, ""),
         (0, 1, 1, ""),
         (0, 0, 0, ""),
@@ -155,18 +155,19 @@ def of_several(waits="", n_before=100):
 
 def test_progress_of_a_cluster_covers_all_hosts():
     assert progress_line(of_several(), 10.0, 200) == (
-        "running on 3 hosts: 120/560 done, 2.0/s in total, ETA 3 min 40 s, here 32 graded, "
+        "running on 3 hosts: 120/560 done, 2.0/s in total, ETA 3 min 40 s, 32 graded here, "
         "30 solved, 2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
     )
     assert progress_line(of_several(), 10.0, 80) == (
-        "running on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
+        "running on 3 hosts: 120/560 done, ETA 3 min 40 s, 32 graded here"
     )
 
 
 def test_waiting_host_shows_its_reason_first():
-    state = of_several("waits: other hosts have all of key0's qps = 2", n_before=120)
-    line = progress_line(state, 10.0, 80)
-    assert line == "running on 3 hosts: 120/560 done, waits: other hosts have all of key0's qps = 2"
+    waits = "waits: other hosts have all of the limit key0 (qps = 2)"
+    state = of_several(waits, n_before=120)
+    line = progress_line(state, 10.0, 90)
+    assert line == f"running on 3 hosts: 120/560 done, {waits}"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 

@@ -143,7 +143,7 @@ def test_summary_shows_results_with_their_counts():
     )
     assert "mean scores: workflow 0.625 (n = 24)" in text
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
-    assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
+    assert "\nspeed-up 30.0x over a serial run (5 min 00 s, an estimate that is usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 more requests in episodes that are not (yet) counted\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
@@ -157,14 +157,14 @@ def of_own_times(interval, stretch=None):
 
 def test_speedup_without_a_sample_is_an_upper_bound():
     most = "speed-up at most 30.0x over a serial run: 30.0 cases in progress on average"
-    measures = "; measure it with --ultrapar-baseline=7"
+    measures = "; measure the speed-up with --ultrapar-baseline=7"
     for interval in (None, (0.0, 33.0)):
         assert f"{most}{measures}" in of_own_times(interval)
     slow = Slowdown(4.2, 39.6, 2.31, 2.1, 2.5, None)
-    took = "answers took 2.3x as long with 40 in flight as with 4"
+    took = "answers took 2.3x as long with 40 requests in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
-    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these response times, and {took}"
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these response times, but {took}"
     assert bound in told
 
 
@@ -185,7 +185,7 @@ def test_summary_counts_finished_and_interrupted_cases_without_a_grade():
     assert "never ran" not in text
     assert stopped_early(stopped) == (
         "stopped early: 25 of 30 cases have a result; 1 episode finished and will be graded on"
-        " resume; 1 interrupted and will be sent again"
+        " resume; 1 interrupted case will be sent again"
     )
     assert stopped_early(SUMMARY) == "stopped early: 25 of 30 cases have a result"
 
@@ -198,7 +198,7 @@ def test_summary_of_a_simulated_run_begins_with_a_mark():
 
 def test_summary_has_a_sentence_for_each_removed_or_paused_lane():
     removed = "key azure/key0 was refused (401\x07): removed for the rest of the run"
-    paused = "lane azure/dep0/key0 failed once (timeout): paused 1.00 s"
+    paused = "lane azure/dep0/key0 failed once (timeout): paused for 1.00 s"
     text = "\n".join(lines(lanes=[lane("out", removed), lane("paused", paused), lane()]))
     assert "\nkey azure/key0 was refused (401\\x07): removed for the rest of the run\n" in text
     assert f"\n{paused}\n" in text

@@ -204,13 +204,16 @@ def test_sentences_are_complete_if_they_fit():
     (line,) = [line for line in told if line.startswith("at most 31 requests in flight; no ")]
     at = told.index(line)
     whole = " ".join(each.strip() for each in told[at : at + 4])
-    assert "highest use in this run's records: provider/key0 2 of 5 in flight, 3 in 1 s; " in whole
-    assert "5 more in summary.json" in whole
+    assert (
+        "highest use of limits in this run's records: provider/key0 2 of 5 in flight, 3 in 1 s; "
+        in whole
+    )
+    assert "5 more limits in summary.json" in whole
 
 
 def test_servers_error_text_is_shown_once_and_completely():
     words = 'HTTP 404: {"error": {"message": "The model `gtp-4o` does not exist."}}'
-    front = "no lane of the model 'm' is left: key p/k may not: removed for the rest of the run"
+    front = "no lane for the model 'm' is left: key p/k may not: removed for the rest of the run"
     reasons = [front, f"{front}; the last try: {words}", f"{front}; the last try: {words}", front]
     notes = [
         CaseNote(f"t.py::test[{n}]", "infra", "no_lane", reason) for n, reason in enumerate(reasons)
@@ -218,9 +221,8 @@ def test_servers_error_text_is_shown_once_and_completely():
     told = " ".join(
         " ".join(brief(msgspec.structs.replace(SUMMARY, notes=notes), width=80)).split()
     )
-    assert (
-        f"t.py::test[0] and 3 more: no lane of the model 'm' is left; the last try: {words}" in told
-    )
+    left = "no lane for the model 'm' is left"
+    assert f"t.py::test[0] and 3 more: {left}; the last try: {words}" in told
     assert told.count("gtp-4o") == 1
     assert "may not" not in told
 
@@ -238,7 +240,7 @@ def test_host_without_cases_does_not_report_100_percent_coverage():
     nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
     summary = msgspec.structs.replace(SUMMARY, statistics=nothing)
     told = brief(summary, part=HostPart("ci-3", "nightly", 560))
-    assert "host ci-3 ran none of the 560 cases of run nightly" in told
+    assert "host ci-3 ran none of the 560 cases in run nightly" in told
     assert not any("coverage" in line for line in told)
     assert told[-1].startswith("results in out")
 
@@ -279,4 +281,4 @@ def test_omitted_columns_of_all_tables_are_counted():
     ]
     summary = of_cells(cell("a"), cell("b"), by=("model",))
     told = brief(msgspec.structs.replace(summary, tests=tests, n_tests=2), width=80)
-    assert any("report.md has intervals, 12 more columns" in line for line in told), told
+    assert any("report.md has intervals and 12 more columns" in line for line in told), told

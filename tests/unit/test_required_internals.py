@@ -95,7 +95,7 @@ def test_missing_name_is_reported_in_one_sentence(monkeypatch, module, name, mis
     tested = " to ".join(required_internals.TESTED[project])
     assert str(refused.value) == (
         f"{project} {version(project)} has no {missing}, which pytest-ultrapar needs for a run "
-        f"with a pool; tested: {project} {tested}"
+        f"with a pool; tested with {project} {tested}"
     )
 
 

@@ -121,7 +121,7 @@ def test_resume_refuses_another_model_in_a_role():
     assert resume_differences(with_judge("a"), with_judge("a")) == []
     assert resume_differences(MANIFEST, with_judge("a")) == []
     assert resume_differences(with_judge("a"), with_judge("b")) == [
-        "the model of role judge was a and is b now"
+        "the model for role judge was a and is now b"
     ]
 
 

@@ -82,7 +82,7 @@ def test_slow_client_that_costs_time_is_reported_as_the_bound():
     said = client_bound(with_client(3.0), [engine(), engine(late_s=0.02, cpu=0.97)], 0.07)
     assert said.startswith("30% of the makespan was spent in the client")
     assert "20.0 ms late" in said
-    assert "70 ms after their lease" in said
+    assert "70 ms after their lease was granted" in said
     assert said.endswith("(gw0) used 97% CPU; add workers (-n) to share its work")
 
 
@@ -96,7 +96,7 @@ def test_busy_process_that_serves_all_workers_is_named_with_a_remedy(name, cpu, 
     idle = engine(cpu=0.2, waited=0.9 * waited)
     spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
     bound = client_bound(with_client(3.0), spent, 0.001)
-    assert f"The busiest process ({name}) used {said}it serves all workers: " in bound
+    assert f"The busiest process ({name}) used {said}all workers share it: " in bound
     assert "--ultrapar-shard" in bound
 
 
@@ -143,9 +143,9 @@ def test_suite_code_that_blocks_the_loop_is_reported_as_the_bound():
     )
     said = client_bound(with_client(0.0), [engine(), stood], 0.001)
     assert said == (
-        "code of the suite blocked the event loop of all episodes for 1.1 s, "
-        "most of it in g (b.py:2): "
-        "await llm.run(function) instead"
+        "code in the suite blocked the event loop of a worker's episodes for 1.1 s, "
+        "mostly in g (b.py:2): "
+        "use await llm.run(function) there"
     )
     little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})
     assert client_bound(with_client(0.0), [engine(), little], 0.001) == ""

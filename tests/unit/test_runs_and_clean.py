@@ -133,7 +133,7 @@ def test_runs_of_benchmarks_are_listed_and_links_are_not(folder, runs):
 @pytest.mark.parametrize("command", [("runs",), ("clean", "--keep", "1")])
 def test_wrong_folder_is_refused_in_one_sentence(folder, ultrapar, command):
     name, *rest = command
-    said = f"ultrapar {name}: error: cannot list the runs of .ultrapar: No such file or directory\n"
+    said = f"ultrapar {name}: error: cannot list the runs in .ultrapar: No such file or directory\n"
     assert ultrapar(name, *rest) == (4, "", said)
     for run in ("whole", "latest"):
         (folder / "latest").unlink(missing_ok=True)
@@ -258,7 +258,9 @@ def test_run_that_contains_another_run_is_kept(folder, ultrapar, is_in_use):
 def test_run_used_after_the_search_is_kept(folder):
     seen_at = datetime.now(UTC)
     os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used in the meantime; it was not removed"):
+    with pytest.raises(
+        ConfigError, match="killed was used after it was selected for removal; it was not removed"
+    ):
         remove_run(folder / "killed", seen_at)
     assert (folder / "killed" / FILE_NAME).exists()
 

@@ -85,7 +85,7 @@ def test_help_has_three_groups():
     assert list(parser.groups) == [
         "LLM evaluations (pytest-ultrapar)",
         "LLM evaluations: limits, keys and servers",
-        "LLM evaluations: many machines",
+        "LLM evaluations: several machines",
     ]
     every_day, limits, machines = (group.declared for group in parser.groups.values())
     assert "--ultrapar-model" in every_day
@@ -155,7 +155,7 @@ def test_effective_value_is_recorded_with_its_origin():
         ({"default": False}, "yes", True, ("2", 'must be "true" or "false" (got "2")')),
         ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
         ({"default": WhichLog()}, "2", WhichLog(is_on=True, number=2), ("x", 'must be "all",')),
-        ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be one of 1/4")),
+        ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be between 1/4")),
         ({"default": None, "between": MINUTE}, "50", "50", ("x", "must be a number such as")),
         ({"default": None, "between": MINUTE}, "0.5%", "0.5%", ("101%", "must be <= 100")),
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),

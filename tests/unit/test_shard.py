@@ -91,7 +91,7 @@ def test_auto_reads_the_shard_from_the_ci_environment(environ, shard, variables)
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
         (
             GITLAB | {"CI_NODE_INDEX": "5"},
-            "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab describe shard 5 of 4",
+            "CI_NODE_INDEX and CI_NODE_TOTAL from GitLab give shard 5 of 4",
         ),
         (GITLAB | {"CI_NODE_INDEX": "x"}, "CI_NODE_INDEX: must be a whole number (got"),
         ({"CIRCLE_NODE_INDEX": "1"}, "CIRCLE_NODE_TOTAL: must be a whole number (got nothing)"),

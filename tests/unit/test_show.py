@@ -174,8 +174,8 @@ def test_earlier_episodes_of_a_case_are_shown_before_the_final_one(show, tmp_pat
     run_of_seven(tmp_path / "r")
     titles = re.findall(r"^== (attempts.*)$", show("r", "case2")[1], re.MULTILINE)
     assert titles == [
-        "attempts of earlier episode 1, which ended as infra",
-        "attempts of earlier episode 2, which ended as interrupted",
+        "attempts in earlier episode 1, which ended as infra",
+        "attempts in earlier episode 2, which ended as interrupted",
         "attempts",
     ]
 
@@ -231,11 +231,11 @@ def test_messages_cannot_control_the_terminal(show, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("r", "tset[6]"), "no case of {r} matches 'tset[6]'; did you mean test[6]?"),
+        (("r", "tset[6]"), "no case in {r} matches 'tset[6]'; did you mean test[6]?"),
         (("r", ""), "CASE is empty: pass a case's id or a part of its node id"),
         (
             ("r", "test_x"),
-            "'test_x' matches 7 cases of {r}: "
+            "'test_x' matches 7 cases in {r}: "
             + ", ".join(NODEID.format(index) for index in range(5))
             + " and 2 more",
         ),
@@ -304,7 +304,7 @@ def test_damaged_run_is_shown_with_its_readable_cases(show, tmp_path):
     assert "cannot read the run's manifest" in out
     assert "the journal has 1 gap; lost records are not shown:" in out
     assert ("solved", 0) in listed(out)
-    assert "cannot read its requests" in show("r", "case0")[1]
+    assert "cannot read this case's requests" in show("r", "case0")[1]
 
 
 def test_solved_case_with_a_failed_test_is_a_failure(show, tmp_path):

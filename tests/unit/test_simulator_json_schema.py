@@ -65,7 +65,7 @@ WIDE = {
         ({"anyOf": 1}, "`anyOf`"),
         ({"required": 1}, "`required`"),
         ({"$ref": "http://example.org/a"}, "within the schema"),
-        ({"$ref": "#/a/b"}, "does not point to a place"),
+        ({"$ref": "#/a/b"}, "does not point to anything"),
         ({"$ref": "#"}, "references form a loop"),
         ({"anyOf": [{"$ref": [1]}]}, "within the schema"),
         (ENDLESS, "references form a loop"),

@@ -248,7 +248,7 @@ def test_later_system_message_is_translated_or_refused():
         "content": [{"type": "text", "text": "Be brief."}],
     }
     assert sent("openai-responses", [USER, later])["input"][1] == later
-    assert "messages[1].role 'system' after the first turn" in refusal("gemini", [USER, later])
+    assert "messages[1].role 'system' (after the first turn)" in refusal("gemini", [USER, later])
 
 
 def test_several_system_messages_are_one_prompt():
@@ -286,7 +286,7 @@ def test_result_with_an_image_is_translated_or_refused():
     (block,) = sent("anthropic", messages)["messages"][2]["content"]
     assert block["content"][0]["source"]["data"] == "AA=="
     assert sent("openai-responses", messages)["input"][2]["output"][0]["type"] == "input_image"
-    assert "with a part that is not text" in refusal("gemini", messages)
+    assert "(a part is not text)" in refusal("gemini", messages)
 
 
 def test_gemini_finds_the_function_of_a_result_by_its_call():
@@ -295,7 +295,7 @@ def test_gemini_finds_the_function_of_a_result_by_its_call():
     turns = sent("gemini", [USER, asked, result])["contents"]
     assert turns[1]["parts"] == [{"functionCall": {"name": "g", "args": {}}}]
     assert turns[2]["parts"] == [{"functionResponse": {"name": "g", "response": {"output": "5"}}}]
-    assert "without an earlier call" in refusal("gemini", [USER, result])
+    assert "(no earlier call has this id)" in refusal("gemini", [USER, result])
 
 
 TURNS = {

@@ -108,21 +108,21 @@ def test_limits_are_adaptive_and_only_vendors_have_known_prices():
 
 
 REFUSED = {
-    "gpt-5-mini": '(got "gpt-5-mini"); vendors are openai, anthropic, google',
-    "openai": '(got "openai"); vendors are',
+    "gpt-5-mini": '(got "gpt-5-mini"); the vendors are openai, anthropic, google',
+    "openai": '(got "openai"); the vendors are',
     "openai/": "must be VENDOR/NAME",
     "opena/m": '(got "opena/m")',
     "openai/gpt-*": 'must consist of letters, digits and . _ : - (got "gpt-*")',
     "openai/a//m": "must not be empty",
-    f"openai/{CANARY}": "what looks like a secret, which is not shown",
+    f"openai/{CANARY}": "a possible secret, which is not shown",
     CANARY: '(got "***")',
     f"http://u:{CANARY}@localhost:1/v1": "must not contain a user name or password",
     f"http://localhost:1/v1?k={CANARY}": "must not contain a query or fragment",
-    "https://example.com/v1#m": 'needs no key (got host "example.com"); for another server, set',
+    "https://example.com/v1#m": 'needs no key (got host "example.com"); for a remote server, set',
     "ftp://localhost/v1": "must begin with https://",
-    f"http://localhost:1/{CANARY}": "what looks like a secret, which is not shown",
+    f"http://localhost:1/{CANARY}": "a possible secret, which is not shown",
     "http://localhost:1/<b>/v1": 'must consist of letters, digits and . _ : - (got "<b>")',
-    "https://localhost:1/v1": "must end with #NAME, where NAME is its model",
+    "https://localhost:1/v1": "must end with #NAME, the name of its model",
 }
 
 

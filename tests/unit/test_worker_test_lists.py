@@ -29,20 +29,22 @@ def test_values_in_another_order_are_named_with_their_parameter():
     a, b = (case(word, prompt=word, n=1) for word in "ab")
     said = refusal([a, b], [b, a])
     assert (
-        "parameter 'prompt' is 'a' for t.py::test_it[a] in one and 'b' for t.py::test_it[b] "
+        "parameter 'prompt' is 'a' for t.py::test_it[a] in one process, 'b' for t.py::test_it[b] "
         in said
     )
 
 
 def test_random_values_are_named():
     said = refusal([case("0.1", p=0.1)], [case("0.7", p=0.7)])
-    assert "parameter 'p' is 0.1 for t.py::test_it[0.1] in one and 0.7 for t.py" in said
+    assert "parameter 'p' is 0.1 for t.py::test_it[0.1] in one process, 0.7 for t.py" in said
 
 
 def test_ids_with_addresses_are_shown_with_their_parameter():
     one, other = (case(f"<K at {at}>", {"k": "aa"}, k="K") for at in ("0x1", "0x2"))
     said = refusal([one], [other])
-    assert "parameter 'k' is 'K' (content aa) for t.py::test_it[<K at 0x1>] in one and " in said
+    assert (
+        "parameter 'k' is 'K' (content aa) for t.py::test_it[<K at 0x1>] in one process, " in said
+    )
     assert "t.py::test_it[<K at 0x2>] in another" in said
 
 
@@ -50,7 +52,7 @@ def test_swapped_objects_under_the_same_ids_are_found():
     one = [case("k0", {"k": "aa"}, k="K"), case("k1", {"k": "bb"}, k="K")]
     other = [case("k0", {"k": "bb"}, k="K"), case("k1", {"k": "aa"}, k="K")]
     said = refusal(one, other)
-    assert "'K' (content aa) for t.py::test_it[k0] in one and 'K' (content bb) for " in said
+    assert "'K' (content aa) for t.py::test_it[k0] in one process, 'K' (content bb) for " in said
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,6 @@ def test_tests_of_only_one_worker_are_found_after_collection():
     ids = [one.nodeid for one in (a, b)]
     assert worker_test_lists.tests_differ(ids, ids) is None
     said = worker_test_lists.tests_differ(ids, [a.nodeid])
-    assert "one collected t.py::test_it[b] and another no test; " in said
+    assert "one process collected t.py::test_it[b], another no test; " in said
     said = worker_test_lists.tests_differ(ids, [a.nodeid, "t.py::test_" + "x" * 900])
     assert len(said) < 600

@@ -234,8 +234,8 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
         mean = sum(own) / len(own)
         if mean > most:
             yield (
-                f"{model}: requests of {mean:,.0f} tokens on average never fit into {name}, whose "
-                f"{word} is {most:,.0f}"
+                f"{model}: requests have {mean:,.0f} tokens on average, but {name} allows no "
+                f"request with more than {most:,.0f} ({word})"
             )
 
 
@@ -261,14 +261,14 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
         f"the lower bound ignores token limits ({metered[0]}{more}); the times of the modes "
-        "include them, and assume that each request has the mean number of tokens of its episode"
+        "include these limits, and assume the same number of tokens for all requests in an episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
         n_cases = len(without_roles(expected))
         cases = "case" if n_cases == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
+            f"the tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
             "tokens_in and tokens_out in the mark ultrapar(expect=...), or pass an earlier run "
             "with --ultrapar-plan-from"
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
-_NOTHING_RUNS = "it makes pytest run no cases; pass it to pytest directly"
+_NOTHING_RUNS = "pytest runs no cases with it; to use it, run pytest directly"
 _ONE_FILE = "each mode would overwrite the previous mode's file"
 _ONE_RUN = "a gate checks a single run; run ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
@@ -86,7 +86,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
             option.
     """
     if not passed_on or passed_on[0].startswith("-"):
-        found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
+        found = f"found {passed_on[0]!r} first" if passed_on else "no argument is given"
         refuse(
             f"put the suite before pytest's options ({found}), for example: ultrapar bench "
             "bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"

@@ -264,7 +264,7 @@ def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
             refuse(
                 f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
-                f"different ones ({len(run.cases)}), so they cannot be compared: select "
+                f"different ones ({len(run.cases)}), so the modes cannot be compared: select "
                 f"the same cases in every mode; the runs are in {directory}"
             )
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 NAME = "bench"
 SUMMARY = "run a suite in several modes and compare how long they take"
 DESCRIPTION = """\
-Run a suite once in each mode, on the same cases with the same seed. Compare the makespan, cases
-per second, speed-up over serial with its interval, and whether the answers are the same.
+Run a suite once in each mode, on the same cases with the same seed. The report shows makespans,
+cases per second, speed-ups over serial with intervals, and whether the answers are the same.
 
     ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra
     ultrapar bench tests/words --pool pool.toml --modes serial,rotate,ultra -n 2 -k apple

@@ -88,10 +88,10 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
     if base is None:
         yield (
             "speed-up over serial: an upper bound, from the sum of each run's own service times; to"
-            " measure it, add serial to --modes"
+            " measure the speed-up, add serial to --modes"
         )
     elif len(runs) > 1:
-        like_serial = ", which also runs one case at a time"
+        like_serial = ", which runs one case at a time, like serial"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
             " the same cases; interval from a bootstrap over cases; for 3 to 7 cases, from "

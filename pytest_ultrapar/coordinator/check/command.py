@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 NAME = "check"
 SUMMARY = (
-    "send one request to each lane of a pool to see which keys, deployments and servers answer"
+    "send one request to each lane in a pool to see which keys, deployments and servers answer"
 )
 DESCRIPTION = """\
-Send the smallest possible request to each lane of a pool (each key on each deployment or server).
+Send the smallest possible request to each lane in a pool (each key on each deployment or server).
 Print which lanes answer, how fast they are, and what failed and why.
 
     ultrapar check --pool pool.toml
     ultrapar check --pool pool.toml --model 'qwen*' --timeout 20
 
-Requests stay within all limits of the pool. A request is repeated only if its server is
+Requests stay within all limits in the pool. A request is repeated only if its server is
 unavailable. Each lane's line begins with one of these words.
 
     ok:        the lane answers
@@ -32,7 +32,7 @@ unavailable. Each lane's line begins with one of these words.
     failed:    it gives no valid answer; the line names the cause
 
 Exit codes: 0, a lane is ok and no lane failed; 1, a lane failed or no lane is ok; 2, interrupted.
-Exit code 4: the pool or an option cannot be used, or a key is not set. Nothing was sent.
+Exit code 4: nothing was sent, because the pool or an option cannot be used or a key is not set.
 
 pytest --ultrapar-check does the same before a run, for the lanes that the selected cases need.
 """
@@ -43,23 +43,23 @@ _OK, _FAILED, _INTERRUPTED = 0, 1, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar check`."""
     parser.add_argument(
-        "--pool", metavar="FILE", help="the pool to check (default: the models of --model)"
+        "--pool", metavar="FILE", help="the pool to check (default: check the models in --model)"
     )
     parser.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="check only lanes of models whose names match, such as 'qwen*'; may be repeated "
-        "(default: all models of the pool). Without a pool, specify a model, such as "
+        help="check only lanes of models whose names match PATTERN, such as 'qwen*'; may be "
+        "repeated (default: all models in the pool). Without a pool, specify a model, such as "
         "openai/gpt-5-mini",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="maximum time to wait for an answer, if it is less than the pool's timeout_s "
-        "(default: the pool's timeout_s)",
+        help="maximum time to wait for an answer (default: the pool's timeout_s, which also "
+        "applies if it is shorter)",
     )
     parser.add_argument(
         "--wait-for-servers",
@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulator",
         metavar="URL",
-        help="use a simulated provider that 'ultrapar simulate' already runs (default: start one "
-        'for providers with api = "simulated")',
+        help="use the simulated provider that 'ultrapar simulate' is already running at this URL "
+        '(default: start one for providers with api = "simulated")',
     )
     add_key_lock(parser)
 
@@ -84,7 +84,7 @@ def add_key_lock(parser: argparse.ArgumentParser) -> None:
         "--key-lock",
         choices=Options.key_lock.choices,
         default=Options.key_lock.default,
-        help="if a run on this machine uses one of the keys: wait until it ends, "
+        help="if a run on this machine is using one of the keys: wait until that run ends, "
         "or fail with exit code 4 (default: %(default)s)",
     )
 

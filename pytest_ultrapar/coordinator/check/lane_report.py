@@ -126,7 +126,7 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
         return f" (the request for {what} went to {asked}; check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
-        return " (check the name of max_tokens in the pool's `parameters`)"
+        return " (check the name under which the pool's `parameters` send max_tokens)"
     return ""
 
 
@@ -139,7 +139,7 @@ def first_line(pool: Pool) -> str:
     simulated = " SIMULATED," if pool.is_simulated else ""
     return (
         f"pool {pool.path},{simulated} {counted(len(pool.lanes), 'lane')} of "
-        f"{counted(len(models), 'model')}: one chat completion of 1 token each"
+        f"{counted(len(models), 'model')}: one chat completion of 1 token per lane"
     )
 
 

@@ -189,7 +189,7 @@ def _check_alone(
     except KeyboardInterrupt:
         line.end()
         # The terminal has just printed ^C.
-        known = "" if found else "; no lane has a result"
+        known = "" if found else " before any lane had a result"
         write_line(f"\nultrapar check: interrupted{known}")
         raise
     finally:

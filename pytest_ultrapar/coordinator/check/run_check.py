@@ -104,9 +104,9 @@ def check_lanes(
         said = "\n".join(f"  {text}" for text in failures(found))
         refuse(
             f"--ultrapar-check: the selected cases need {counted(len(found), 'lane')}, of which "
-            f"{n_failed} failed; no case was sent:\n{said}\n"
-            "fix that, choose other models (--ultrapar-model), or remove dead lanes from the pool; "
-            "--ultrapar-check=warn continues without them"
+            f"{n_failed} failed, so no case was sent:\n{said}\n"
+            "fix the cause, choose other models (--ultrapar-model), remove failed lanes from the "
+            "pool, or continue without them (--ultrapar-check=warn)"
         )
     yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))

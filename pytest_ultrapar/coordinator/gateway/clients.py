@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "the client disconnected, or was turned away, before the answer arrived"
+_LEFT = "the client disconnected, or was told to try again later, before the answer arrived"
 _MOST = 80
 """The maximum number of characters to store of a client's text."""
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gateway"
-SUMMARY = "serve a pool at one address, within its limits, to tools other than pytest"
+SUMMARY = "serve a pool to tools other than pytest, at one address and within the pool's limits"
 DESCRIPTION = """\
-Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
-(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it. Each request names a model.
+Serve all models in a pool at one address, until Ctrl-C. Any client that takes an address and a key
+(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use the gateway. Each request names a model.
 The gateway chooses keys and instances, stays within all limits, and repeats failed requests if
 that may help. It records each request as a case of a run, and writes tables and a summary when
 it ends.
@@ -24,12 +24,12 @@ it ends.
     export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
     export OPENAI_API_KEY=...            # the token that the gateway prints when it starts
 
-The gateway can also set these and similar variables and run a command. It ends when the command
-ends:
+The gateway can also run a command with these and similar variables set. The gateway then ends
+when the command ends:
 
     ultrapar gateway --pool pool.toml -- inspect eval task.py --model openai/m
 
-If the limits do not allow a request yet, it waits as long as its client does. After the first
+A request that the limits do not allow yet waits as long as its client does. After the first
 Ctrl-C, the gateway waits for requests in flight, and answers waiting requests with 503.
 
 The exit code is 0, or the exit code of the command (127: not found; 126: cannot be run; 128 plus
@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=86_400.0,
         metavar="SECONDS",
-        help="maximum time for a request, from when it may first be sent (default: %(default)s)",
+        help="maximum time for a request with its retries, counted from when the limits first "
+        "allow it (default: %(default)s)",
     )
     parser.add_argument(
         "--token-env",
@@ -96,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster-run",
         metavar="NAME",
-        help="also share the limits of the pool and of its providers with the hosts of this run",
+        help="also share the pool's and its providers' limits with the hosts of this cluster run",
     )
     add_key_lock(parser)
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="command to run, after --")

@@ -378,7 +378,7 @@ class Serving:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
                 f"the gateway received no request: {command[0]} and its processes do not read "
-                f"{names}; set the address and the key in the configuration of its clients"
+                f"{names}; set the gateway's address and key in the configuration of its clients"
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:

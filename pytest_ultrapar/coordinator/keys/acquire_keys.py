@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _EARLIER = "an earlier run's requests"
-_STILL_COUNT = "they used the same keys and still count against the limits"
+_STILL_COUNT = "to stop counting against the limits of the same keys"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
 """Even with `fail`, wait this long. Two runs that start together may collide for an instant, and
@@ -213,7 +213,7 @@ def wait_until_free(
     total_s = free_at_s - clock.now_s()
     while (left_s := free_at_s - clock.now_s()) > 0:
         if total_s > _SAID_S:
-            more = f", {duration(total_s)}: {_STILL_COUNT}"
+            more = f" {_STILL_COUNT} ({duration(total_s)})"
             line.say(whose, more, clock.now_s() - since_s)
         pause(min(left_s, _LOOK_S))
 
@@ -275,6 +275,6 @@ def _who(taken: KeyInUse) -> str:
     holder = taken.holder
     since = f"since {holder.since:%Y-%m-%d %H:%M:%S} UTC"
     if not holder.run:
-        return f"a check of lanes with process id {holder.pid} ({since})"
+        return f"a lane check with process id {holder.pid} ({since})"
     who = holder.member or "the run"
     return f"{who} with process id {holder.pid} (results in {visible(holder.run)}, {since})"

@@ -180,7 +180,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         )
     for number, each in enumerate(reader.earlier(one), start=1):
         yield from _attempt_lines(
-            f"attempts of earlier episode {number}, which ended as {each.ending}", each, width
+            f"attempts in earlier episode {number}, which ended as {each.ending}", each, width
         )
     if episode is None:
         yield ""
@@ -203,8 +203,9 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "the case's requests appear here after its next request, or when it ends"
-    return "cannot read its requests" if one.history.had_episode else "this case sent no request"
+        return "requests appear here after the case sends the next one, or when the case ends"
+    sent = one.history.had_episode
+    return "cannot read this case's requests" if sent else "this case sent no request"
 
 
 def _case_facts(one: RunCase) -> list[tuple[str, str]]:

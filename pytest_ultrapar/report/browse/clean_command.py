@@ -24,9 +24,9 @@ _LONGEST = timedelta(days=36_500)
 NAME = "clean"
 SUMMARY = "list runs that are old, interrupted or surplus, and remove them if you add --yes"
 DESCRIPTION = """\
-Show the runs of a folder that match all given rules, and their size; --yes removes them. This
+Show the runs in a folder that match all given rules, and their size; --yes removes them. This
 command never removes runs in use, benches in the folder, other files, runs that contain other runs,
-or targets of symbolic links. To remove runs of a bench, pass the bench as the folder.
+or targets of symbolic links. To remove runs in a bench, pass the bench as the folder.
 
     ultrapar clean --keep 10
     ultrapar clean --older-than 30d --keep 3 --yes

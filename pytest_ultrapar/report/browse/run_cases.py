@@ -126,7 +126,7 @@ class RunCases(NamedTuple):
             refuse(self._unknown(name))
         if len(found) > 1:
             named = listed([one_line(one.case.nodeid) for one in found], _MOST_NAMED)
-            refuse(f"{name!r} matches {counted(len(found), 'case')} of {self.directory}: {named}")
+            refuse(f"{name!r} matches {counted(len(found), 'case')} in {self.directory}: {named}")
         return found[0]
 
     def _unknown(self, name: str) -> str:
@@ -135,7 +135,7 @@ class RunCases(NamedTuple):
         # id.
         names = [*nodeids, *(nodeid.partition("::")[2] for nodeid in nodeids)]
         near = did_you_mean(name, dict.fromkeys(filter(None, names)), cutoff=0.3)
-        return f"no case of {self.directory} matches {name!r}{one_line(near)}"
+        return f"no case in {self.directory} matches {name!r}{one_line(near)}"
 
 
 def read_run_cases(directory: Path) -> RunCases:

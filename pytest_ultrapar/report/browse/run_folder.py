@@ -116,7 +116,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
         refuse(f"{folder} is a run; pass the folder that contains it")
-    with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
+    with cannot(f"list the runs in {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "show"
-SUMMARY = "list the cases of a run, or show one case with its conversation"
+SUMMARY = "list the cases in a run, or show one case with its conversation"
 DESCRIPTION = """\
-List the cases of a run, failures first, or show one case: its grade, its requests and its
+List the cases in a run, failures first, or show one case: its grade, its requests and its
 conversation. If a run is in progress, interrupted or damaged, you see everything that can be read.
 Specify a run by its directory, by its id, or as latest. Specify a case by its id, its node id, or a
-part of its node id that matches no other case. In the list, the reason for an outcome is below its
-case, if the test or its error gave one. With --failed, the list leaves out cases that are solved,
+part of its node id that matches no other case. If a test or an error gave a reason for an outcome,
+the list shows the reason below the case. With --failed, the list leaves out cases that are solved,
 scored, skipped, running or waiting, unless their test failed.
 
     ultrapar show

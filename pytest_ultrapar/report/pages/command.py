@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write (default: report.html in the run's directory)",
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="print Markdown that fits a pull-request comment"
+        "--markdown", action="store_true", help="print Markdown that fits in a GitHub comment"
     )
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.models import ComparedWithBest
     from pytest_ultrapar.store.manifest import Manifest
 
-_ANSWERS = "The time that all answers of a graded case took together, excluding waits."
+_ANSWERS = "The time that all answers in a graded case took together, excluding waits."
 _STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
 """How many scores get a tile. A table shows all scores."""
@@ -143,7 +143,7 @@ def _tiles(
         note += "; may change, because slow cases finish last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
-        note = f"mean of {counted(score.n, 'graded case')}"
+        note = f"mean over {counted(score.n, 'graded case')}"
         yield Tile(name, f"{score.mean:.3f}", note, f"results: score.{name}")
     yield Tile(
         "coverage",
@@ -156,7 +156,7 @@ def _tiles(
         notes = [f"lower bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
         if _is_of_one_piece(manifest):
             notes.append(
-                f"twice the repetitions take at most {duration(2 * statistics.makespan_s)}"
+                f"twice as many repetitions take at most {duration(2 * statistics.makespan_s)}"
             )
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
@@ -175,7 +175,7 @@ def _tiles(
             notes.append(f"{money(summary.cost.total / solved, currency)} per solved case")
         if _is_of_one_piece(manifest):
             notes.append(
-                f"twice the repetitions cost about {money(2 * summary.cost.total, currency)}"
+                f"twice as many repetitions cost about {money(2 * summary.cost.total, currency)}"
             )
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
@@ -212,14 +212,14 @@ def _compared_with_best(figures: Figures) -> Section | None:
                 "model": one.model,
                 "common cases": f"{one.n:,}",
                 "solved only by this model": f"{one.n_gained:,}",
-                "solved only by the best": f"{one.n_lost:,}",
+                "solved only by the best model": f"{one.n_lost:,}",
                 "difference": f"{100 * one.difference:+.0f}",
                 "95 % interval": (
                     "-"
                     if one.low is None or one.high is None
                     else f"{100 * one.low:+.0f} to {100 * one.high:+.0f}"
                 ),
-                "is the best better?": _verdict(one),
+                "is the best model better?": _verdict(one),
             }
             for one in figures.compared_with_best
         ]

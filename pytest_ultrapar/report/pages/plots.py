@@ -85,9 +85,9 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     return plot_of(
         "lanes",
         "Lanes over time",
-        "Requests in flight on each lane, as a share of its seats if the seats of all lanes are "
-        "known. Red marks are refusals. The line below a lane is grey while the lane was paused, "
-        "and red while its circuit breaker was open.",
+        "Requests in flight on each lane, as a share of its seats or, if the seats of any lane are "
+        "unknown, of the highest number on any lane. Red marks are refusals. The line below a lane "
+        "is grey while the lane was paused, and red while its circuit breaker was open.",
         rows,
     )
 
@@ -180,7 +180,7 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
     return plot_of(
         "limits",
         "Estimated limits over time",
-        f"How many requests in flight each limit allowed (0 to {most}). Tooltips show the reasons.",
+        f"How many requests in flight each limit allowed (0 to {most}). Tooltips explain changes.",
         rows,
     )
 
@@ -227,7 +227,7 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     return plot_of(
         "costs",
         "Cost per solved case",
-        "The cost of all cases of a model, divided by the number of its solved cases. The costs "
+        "The cost of all of a model's cases, divided by the number of its solved cases. The costs "
         "of roles, and of requests that got no answer, are excluded.",
         rows,
     )
@@ -244,10 +244,10 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
     return plot_of(
         "passes",
         "Solved in at least one of k repetitions",
-        "The probability that at least one of k repetitions of a cell is solved, as the mean "
-        "over cells with its 95 % interval, from 0 to 100 %. At k = 1, all cells have the same "
-        "weight, but in the solve rate above, all cases have the same weight. So the two may "
-        "differ slightly.",
+        "The probability that at least one of k repetitions of a cell is solved: the mean over "
+        "cells, with its 95 % interval, on a scale from 0 to 100 %. At k = 1, all cells have the "
+        "same weight. In the solve rate above, all cases have the same weight, so these two "
+        "figures may differ slightly.",
         rows,
     )
 

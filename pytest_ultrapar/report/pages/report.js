@@ -10,7 +10,7 @@
     const params = entries(row(data.params, line.number)).map(([name, value]) => `${name} = ${value}`);
     const parts = entries(row(data.parts, line.number)).filter(([, s]) => s).map(([name, s]) => `${name} ${duration(s)}`);
     const began = line.duration_s == null ? [] : [
-      `${duration(line.line_s)} in the queue before it began`,
+      `${duration(line.line_s)} in the queue before the case began`,
       `${duration(line.duration_s)} from its first lease to its end${parts.length ? `: ${parts.join(", ")}` : ""}`,
     ];
     const facts = [

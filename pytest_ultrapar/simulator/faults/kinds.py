@@ -126,7 +126,7 @@ class Error(Effect, frozen=True, tag="error"):
             text = f"Answered with {status} as requested in the faults file"
             known = ApiError.of_status(status, text)
         else:
-            location.refuse('is missing error or status: kind = "error" requires one of them')
+            location.refuse('requires error or status, because kind = "error"')
         message = known.message if table.message is None else table.message
         said = replace(known, status=status or known.status, message=message)
         headers = None
@@ -218,7 +218,7 @@ KNOWN_ERRORS: dict[str, ApiError] = {
     ),
     "insufficient_quota": ApiError(
         429,
-        "The quota of this key is used up; see its plan and billing",
+        "The quota of this key is used up; see the key's plan and billing",
         "insufficient_quota",
         kind="insufficient_quota",
     ),
@@ -265,7 +265,7 @@ def check_headers(
             where.refuse("cannot be set: the server itself sets the framing of the answer")
         for value in [values] if isinstance(values, str) else values:
             if not _VALUE.fullmatch(value):
-                where.refuse("must be one line of at most 200,000 characters, all up to U+00FF")
+                where.refuse("must be one line of at most 200,000 characters, none above U+00FF")
             found.append((name.lower(), value))
     return tuple(found)
 
@@ -278,5 +278,5 @@ def refuse_unknown(location: Location, name: str, known: Collection[str], what: 
     """
     location.refuse(
         f"is an unknown {what}{did_you_mean(name, known)} "
-        f"(got {shown(name)}; allowed: {', '.join(known) or 'no name'})"
+        f"(got {shown(name)}; allowed: {', '.join(known) or 'none'})"
     )

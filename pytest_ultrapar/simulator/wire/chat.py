@@ -88,7 +88,7 @@ class Chat(openai.OpenAi):
         """Read a request, which must contain a message."""
         wire = _decoder.decode(body)
         if not wire.messages:
-            refuse("`messages` is empty; at least one is needed", param="messages")
+            refuse("`messages` is empty; at least one message is needed", param="messages")
         api_name = name or wire.model
         if not api_name:
             refuse("`model` is missing", param="model")

@@ -87,5 +87,5 @@ def chosen(offered: Iterable[OfferedFunction], named: str | None) -> OfferedFunc
     """
     found = next((one for one in offered if named is None or one.name == named), None)
     if found is None:
-        refuse("the request forces a function that `tools` does not have", param="tool_choice")
+        refuse("the request forces a function that `tools` does not contain", param="tool_choice")
     return found
