@@ -112,7 +112,7 @@ ASKED = (
         (
             answered(400, "'max_tokens'"),
             "failed",
-            "instance lab/a refuses even the shortest request for m (check the name of max_to",
+            "instance lab/a refuses even the shortest request for m (check the name under which",
         ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),

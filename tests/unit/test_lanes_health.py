@@ -103,7 +103,7 @@ def test_burst_of_rate_refusals_counts_once():
     first = one.decide("rate", None, 0.0, 1.0)
     assert all(one.decide("rate", None, 0.5, 1.0 + n / 100) is None for n in range(50))
     later = one.decide("rate", None, first.until_s, first.until_s)
-    assert "2 in a row" in later.reason
+    assert "in a row: 2)" in later.reason
 
 
 @pytest.mark.parametrize("answer", ["ok", "refused", "too_large", "bad_request"])
@@ -112,7 +112,7 @@ def test_answer_resets_the_back_off(answer):
     for _ in range(5):
         now_s = one.decide("rate", None, now_s, now_s).until_s
     one.decide(answer, None, now_s, now_s)
-    assert "1 in a row" in one.decide("rate", None, now_s, now_s).reason
+    assert "in a row: 1)" in one.decide("rate", None, now_s, now_s).reason
 
 
 @pytest.mark.parametrize(
