@@ -64,7 +64,7 @@ class Case(msgspec.Struct, frozen=True):
         index: The position of the case in pytest's collection, which is the same in every worker.
         case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
             models and seed.
-        nodeid: pytest's id of the item.
+        nodeid: pytest's node id for the item.
         suite: The name of the test module's folder, such as `phase53`.
         model: The model's name in the pool.
         repeat: The number of the repetition, counted from 0.
@@ -182,7 +182,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tokens_in: The number of tokens in the prompt.
         tokens_out: The number of tokens in the answer.
         in_flight_at_send: How many requests were in flight on this lane when this request was sent,
-            including itself.
+            including this request.
         maybe_billed: Whether the provider may have charged for the request although no answer
             arrived.
         seat_wait_s: How long it waited for a seat before it got the lease.
@@ -190,11 +190,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             lease.
         cached_tokens: How many tokens of the prompt the provider had cached.
         cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
-        replayed: None if the request was sent. `match`: the request got the only matching answer of
-            the replayed run. `ambiguous`: it got the first of several. In both cases, provider,
-            instance, key, status and tokens are from that run, but the times are from this run.
-            `resumed`: after a crash, the request got its stored answer from this run again. The
-            request that was sent has its own row, which contains the cost.
+        replayed: Null if the request was sent. `match`: the request got the only matching answer in
+            the replayed run. `ambiguous`: it got the first of several different answers that match.
+            In both cases, provider, instance, key, status and tokens are from that run, but the
+            times are from this run. `resumed`: after an interruption, the request got the answer
+            that this run had already stored. The request that was originally sent has its own row,
+            which contains the cost.
         role: The role to which the request was sent, such as `judge`; empty for the case's own
             model.
     """
@@ -231,18 +232,18 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         turn: The number of the request in the episode, counted from 0.
         role: `system`, `user`, `assistant`, `tool`, or another role that the suite uses.
-        content: The text. Other content is shown as JSON.
-        tool_calls: The names and arguments of the calls in an answer, as JSON.
-        name: The name of the author or of the tool, if the message contains one.
-        tool_call_id: For a message from a tool: the id of the call that it answers.
+        content: The text of the message. Content that is not plain text is shown as JSON.
+        tool_calls: For an answer: the names and arguments of its tool calls, as JSON.
+        name: The name of the author or the tool, if the message contains a name.
+        tool_call_id: For a message from a tool: the id of the tool call that it answers.
         tool_call_ids: The ids of the calls in `tool_calls`, in the same order, as JSON.
-        choice: For an answer: the number of the choice, counted from 0.
+        choice: For an answer: the number of this choice, counted from 0.
         finish_reason: For an answer: why it ended, in the API's wording.
         reasoning: For an answer: its reasoning, if the API sends it separately.
         refusal: For an answer: the model's refusal, if the API sends it separately.
         other: All other fields of the message, as JSON; for a streamed answer, they are only in the
             journal.
-        parameters: For an answer: the request without its messages and model, as JSON.
+        parameters: For an answer: its request without messages and model, as JSON.
         answer_id: For an answer: the id that the provider gave it.
         served_model: For an answer: the model that answered, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
@@ -429,13 +430,13 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 
     Attributes:
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
-        outcome: The outcome of the case as a measurement.
-        test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: A word that is more exact than the outcome: why the case is `infra`, why the provider
-            refused it, what ended its grader, or which exception caused the `error`.
+        outcome: The measured outcome of the case.
+        test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed` or `xpassed`.
+        kind: A word that adds detail to the outcome: why the case is `infra`, why the provider
+            refused the prompt, what ended the grader, or which exception caused the `error`.
         scores: The scores by name. A bool counts as a number. No score is NaN or infinite.
-        error: The error message, or the beginning of a traceback. Journals of earlier versions
-            contain the reason here.
+        error: The error message, or the beginning of a traceback. Journals from earlier versions
+            contain the `reason` here.
         host: As in `EpisodeEnded`.
         reason: The `reason` argument of `grade`.
         labels: The `labels` argument of `grade`, which maps names to texts.

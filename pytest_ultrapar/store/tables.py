@@ -123,19 +123,21 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         n_attempts: How many requests were sent to the case's own model, including failed requests,
             but excluding replayed requests. For a resumed episode, the earlier requests whose
             answers it used are included.
-        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent instead.
+        n_turns: How many requests the episode made to the case's own model: calls of `llm.chat`,
+            and requests from SDKs. Further attempts at a request are not counted.
         tokens_in: The number of tokens in all prompts; null if the provider does not report them.
         tokens_out: The number of tokens in all answers; null if the provider does not report them.
         queue_wait_s: The total time spent waiting for seats, including the time before
             `started_at`.
         rate_wait_s: The total time spent waiting for rates and pauses, including the time before
             `started_at`.
-        backoff_s: The total time spent waiting before further attempts.
-        service_s: `duration_s` excluding waiting, back-off and refused requests.
-        duration_s: The time from the episode's first lease to its end; for a resumed episode, from
-            its continuation. The latencies in the summary are these times.
-        started_at_us: When the episode got its first lease, UTC; for a resumed episode, the first
-            lease of its first try. Without a lease, when the case was given up or skipped.
+        backoff_s: The total time spent waiting before failed requests were tried again.
+        service_s: `duration_s` minus the time for waiting, back-off and refused requests.
+        duration_s: The time from the episode's first lease to its end. For a resumed episode, it is
+            counted from the continuation. The latencies in the summary are these times.
+        started_at_us: When the episode got its first lease, UTC; for a resumed episode, when its
+            first try got its first lease. If there was no lease: when the case was given up or
+            skipped.
         ended_at_us: When the episode ended, UTC.
         provider: The provider of the last request to the case's own model; may be empty.
         instance: The instance of the last request to the case's own model.
@@ -173,8 +175,9 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
-            `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
+        cost: The cost in the `currency` of `manifest.json`. It excludes requests that got no answer
+            and, in `results`, requests to roles. Null if a price or the number of tokens in an
+            answer is unknown.
         units: The same cost in units (`pool.money`).
     """
 
@@ -186,8 +189,7 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: The name of the host, in a run on several hosts or in several shards; null in other
-            runs.
+        host: The name of the host, if the run has several hosts or shards; otherwise null.
     """
 
     host: str | None = None
