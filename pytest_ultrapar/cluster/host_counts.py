@@ -1,10 +1,10 @@
 """Count how many cases a host has claimed, begun and ended in each line, without I/O.
 
 A line consists of the cases of one model that are in the same group, or in no group (free cases).
-The counts come from the broker, which reports when an episode has ended, and from pytest. pytest
-reports the case much later, because an xdist worker keeps its last item until it gets another one.
-If the broker does not learn that an episode has ended, for example because an engine failed,
-pytest's report is used.
+The counts come from reports by the broker and by pytest. The broker reports when an episode has
+ended. pytest reports the case much later, because an xdist worker keeps its last item until it gets
+another one. If the broker does not learn that an episode has ended, for example because an engine
+failed, pytest's report is used.
 """
 
 from __future__ import annotations

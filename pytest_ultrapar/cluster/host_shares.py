@@ -58,7 +58,7 @@ or the broker has news for other hosts."""
 LOOK_S = 0.1
 """Seconds between two checks for news from the broker."""
 NAMED_S = 86_400.0
-"""Seconds between two calls that send the names of rows. The server keeps these names for a week."""
+"""Seconds between two calls that send the names of rows. The server keeps the names for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -69,8 +69,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""How long any counted row may be closed at the start of an epoch, in milliseconds. Later, a counted
-row is closed only if the server has lost its spent amount."""
+"""How long any counted row may be closed at the start of an epoch, in milliseconds. Later, a row is
+closed only if the server has lost its spent amount."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class HostShares:
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Stop renewing shares, and tell the server if it can be reached. Idempotent."""
+        """Stop renewing shares, and tell the server so if it can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""The protocol between hosts and the ledger, which decides how many units of a limit a host may use.
+"""The protocol between hosts and the ledger, which decides how much of a limit each host may use.
 
 The ledger is `division.lua`, a single script that runs on Redis or Valkey. `ledger_script.py`
 prepares the calls. The script stores the hosts of one installation, and a row for each limit that
@@ -48,7 +48,7 @@ STOP_MS = 2_000
 """A host stops sending when this much time has passed on its boot clock since the *start* of its
 last answered call."""
 EXPIRE_MS = 5_000
-"""A host that makes no call for this long is treated as dead. The time is more than twice `STOP_MS`,
+"""A host that makes no call for this long is treated as dead. This is more than twice `STOP_MS`,
 because a host's clock may run at half speed."""
 UNHEARD_S = (EXPIRE_MS - STOP_MS) / 1000
 """If the provider's machine does not acknowledge data within this time, the data is never
@@ -90,7 +90,8 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
             in use. The number falls only when units become free. For seats, the units in use are
             the requests in flight. For paced rows, they are the largest share under which the host
             sent anything within the last `window_ms`. Requests that use more than they reserved
-            extend this time. For counted rows, `held` is the number of granted units that the host has not spent.
+            extend this time. For counted rows, `held` is the number of granted units that the host
+            has not spent.
         want: The units that it could use, including `held`, >= 0. For counted rows: how many units
             it could spend within the next few seconds.
         unit: The smallest useful share, >= 1. The next grant is either 0 or at least this many
@@ -157,13 +158,14 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
         peers: `Answer.peers` from that answer; 0 before the first answer.
         news: The notices since the last call that was answered. After an answer with a different
             epoch: all notices that still apply.
-        news_seen: `Answer.news_seen` from the last answer in the same epoch; 0 if there is none.
+        news_seen: `Answer.news_seen` from the last answer in the same epoch; 0 before the first
+            such answer.
         leaving: Whether the host holds nothing and will not come back.
         fresh: Whether an operator confirms that the API keys of these rows were not used recently.
             The rows of a new ledger then open immediately.
         open_days: Whether an operator wants the counted rows in this call to open with the known
-            amounts, even if hosts that may have spent units are missing. Used only together with
-            `leaving`.
+            spent amounts, even if hosts that may have spent more are missing. Used only together
+            with `leaving`.
     """
 
     host: str

@@ -36,8 +36,8 @@ below 2^53 units, the largest number that a script on the server represents exac
 BUDGET_UNITS = 10**12 // MONEY
 """How many of the ledger's units of money equal 1 in the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
-"""`_DAY_MS` is a day plus a margin for clocks that drift. `_CALENDAR_MS` is the longest day in a time
-zone plus a margin. `_spec` adds the delay of a request to both."""
+"""`_DAY_MS` is a day plus a margin for clocks that drift. `_CALENDAR_MS` is the longest day in a
+time zone plus a margin. `_spec` adds the delay of a request to both."""
 _FOR_GOOD_MS = 3650 * 86_400_000
 """The window of a budget. The server forgets a run long before this time has passed, so the spent
 part of a budget is never released."""
@@ -49,7 +49,7 @@ class SharedRows(msgspec.Struct, frozen=True):
     Attributes:
         specs: The rows of the ledger, from the widest to the narrowest.
         limits: The pool's row for each row of the ledger.
-        lanes: For each distinct set of limits on a lane, the positions of the set's rows in `specs`.
+        lanes: For each distinct set of limits on a lane, the positions of their rows in `specs`.
         counted: The rules of each counted row; None for other rows.
     """
 

@@ -21,7 +21,7 @@ class NoticeText(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
-    """Make a notice from a host's news. It is for all hosts in the run, which have the same lanes."""
+    """Make a notice from a host's news, for all hosts in the run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),

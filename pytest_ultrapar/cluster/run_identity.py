@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""The maximum delay before a group starts, in seconds. A longer delay, which exceeds the duration of
-any run, is cut to this value, so that the server can count it in milliseconds."""
+"""The maximum delay before a group starts, in seconds. A longer delay, which no run would
+reach, is cut to this value, so that the server can count it in milliseconds."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
         models: The models that have cases.
         n_cases: The number of cases.
         suite: A digest of the cases' ids that does not depend on the order.
-        order: A digest of the cases' ids: model by model, in the order in which they were collected.
+        order: A digest of the cases' ids: model by model, in the order of collection.
         numbers: A digest of the cases' ids, in the order of the cases' numbers.
         data: The descriptions that suites give of their data, by name.
     """
@@ -86,8 +86,8 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""For some fields, the other fields that they depend on. If one of those differs, the dependent field
-is not reported."""
+"""For some fields, the other fields that they depend on. If one of those differs, the dependent
+field is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):

@@ -42,8 +42,8 @@ ANSWER_S = 2.0
 """A call that takes longer than this (in seconds) is repeated. The slowest script takes a few
 milliseconds."""
 ROW_NAMES = "names"
-"""The suffix of the Redis key under which a run stores its names for the limits that hosts share. No
-script uses this key."""
+"""The suffix of the Redis key under which a run stores its names for the limits that hosts share.
+No script uses this key."""
 _FINISHER = b"finisher:"
 """In a run's Redis hash, the prefix of the fields that name hosts that finished a case."""
 _AT_ONCE = 200
@@ -56,7 +56,7 @@ _TAKES_NO_CALLS = re.compile(
 """The errors of a server that accepts no calls at present, including errors from commands in
 scripts.
 
-The texts are those of Redis 6.2 to Valkey 9, without the words that redis-py removes."""
+The texts come from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"

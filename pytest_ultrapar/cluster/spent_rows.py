@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
-"""A provider's midnight may differ from the host's by half of this time (in seconds). The other half
-is a margin for the duration of calls."""
+"""A provider's midnight may differ from the host's by half of this time (in seconds). The other
+half is a margin for the duration of calls."""
 
 
 class CountedRow(msgspec.Struct, frozen=True, kw_only=True):

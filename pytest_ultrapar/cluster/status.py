@@ -32,8 +32,8 @@ MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
 """The maximum numbers of lines about hosts, limits and notices."""
 _SHARES = 6
 _SILENT_S = 3.0
-"""A host whose last call is at least this many seconds ago is shown as silent. Hosts call about once
-a second."""
+"""A host whose last call is at least this many seconds ago is shown as silent. Hosts call about
+once a second."""
 _LONGEST = 100
 _NAME = 30
 

@@ -145,7 +145,7 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The run, and the shard if there is one: each shard counts its own done and claimed cases."""
+        """The run, with its shard if any: each shard counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property

@@ -1,4 +1,4 @@
-"""What the coordinating process does before and after the tests run, with or without xdist."""
+"""The coordinating process before and after the tests run, with or without xdist."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """Record cases that did not succeed, for --lf and --ff; called after pytest's own plugin."""
+        """Record cases that did not succeed, for --lf and --ff. Called after pytest's own hook."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
@@ -214,7 +214,7 @@ class Coordinator:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        """Use pytest's words for outcomes. pytest-json-report calls this before it writes its file."""
+        """Use pytest's words for outcomes. Called before pytest-json-report writes its file."""
         use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -232,7 +232,7 @@ class Coordinator:
         internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
-        """End this process without writing the remaining results. The run's other processes follow."""
+        """End without writing the remaining results. The run's other processes then end as well."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:

@@ -37,7 +37,7 @@ class DispatchItem:
         index: Position in pytest's collection.
         model: Name of its model; None for an item that is not a case.
         rank: Position of its group in the assignment; items with lower ranks are dispatched first.
-        group: Name of its group; empty if it has none.
+        group: Name of its group; empty if it is in no group.
     """
 
     index: int

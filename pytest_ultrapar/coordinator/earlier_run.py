@@ -205,7 +205,7 @@ def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models whose answers now come from a different server or simulator than in the earlier run."""
+    """Models that have a different server or simulator now than in the earlier run."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }

@@ -72,7 +72,7 @@ def lines(run: Run) -> Iterator[str]:
 
 
 def _begun(run: Run) -> str:
-    """A phrase that says how interrupted conversations continue; empty if there are none."""
+    """A phrase that says how interrupted conversations continue; empty if no conversation does."""
     cut_off, earlier = run.cut_off, run.resumed
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
@@ -352,7 +352,7 @@ def most_in_flight(seats: int | None, n_cases: int) -> int:
 def pool_hints(pool: Pool) -> dict[str, Hint]:
     """Return the duration of a request to each model as the pool states it, or an assumed one.
 
-    If several providers serve a model, the duration is that of the slowest of them.
+    If several providers serve a model, the slowest of them counts.
     """
     found: dict[str, Hint] = {}
     for provider in pool.providers:
@@ -372,7 +372,7 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
 
 
 def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
-    """Return the expected duration of a request to each model, or the hint's if none is expected."""
+    """Return the expected duration of a request to each model, or else the hint's duration."""
     sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     seen = {one.model for one in expected if one.basis != "hint"}
     return {

@@ -2,8 +2,8 @@
 
 Hosts do not tell each other their paths, because the same path may be a different directory on
 another machine. Instead, the last host reads the manifests next to its own directory and in the
-default directory for runs: each manifest contains the name of its host. The server knows which hosts
-took part.
+default directory for runs: each manifest contains the name of its host. The server knows which
+hosts took part.
 """
 
 from __future__ import annotations

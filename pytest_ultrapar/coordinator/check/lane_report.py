@@ -44,7 +44,8 @@ class LaneAnswer:
         cause: The description of the failure, without the server's message; empty for `ok`. If a
             request was sent, it is mostly from `CLASSES`.
         said: The message from the server or the network, without secrets; may be empty.
-        known: Facts about the lane that a run should know before it starts; None if there are none.
+        known: Facts about the lane that a run should know before it starts; None if there is no
+            such fact.
         allowance: The provider's own limits, read from the headers of the answer.
     """
 
@@ -109,7 +110,7 @@ def in_short(redacted: str) -> str:
 def _word(failure: Failure) -> Word:
     """Choose the word for a failure.
 
-    If no connection to a lane can be made, the lane is `failed`, because a run would soon remove it.
+    If no connection to a lane can be made, the lane is `failed`: a run would soon remove it.
     """
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
@@ -246,7 +247,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models whose lanes were all checked, none of them ok; empty if this is true of all models."""
+    """Models for which every lane was checked and no lane is ok; empty if that is every model."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

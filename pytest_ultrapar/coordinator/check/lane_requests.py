@@ -185,10 +185,10 @@ class LaneRequests:
 def _each_lane_alone(pool: Pool) -> Pool:
     """Return a copy of a pool in which lanes do not affect each other. All limits still apply.
 
-    In a run, the failure of one lane affects other lanes: for example, if its key is removed, all
-    lanes with that key are. In a check this must not happen, because the results would depend on
-    the order of answers. A request must not move to another lane either. Limits keep their names,
-    so they still apply to all lanes together.
+    In a run, the failure of one lane affects other lanes: for example, the key that they share may
+    be removed. In a check this must not happen, because the results would depend on the order of
+    answers. A request must not move to another lane either. Limits keep their names, so they still
+    apply to all lanes together.
     """
     lanes = tuple(
         replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)

@@ -111,7 +111,7 @@ class ChildCommand:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Pass a signal on to the command, unless the terminal has already sent it to the command."""
+        """Pass a signal on to the command, unless the terminal has already done so."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 
