@@ -3,8 +3,8 @@
 A column is a field of a record, with its name and type. The fields come from `Attempt` for
 `attempts`, from `TurnMessage` for `transcripts`, from `LimitChange` for `limits`, and from
 `LanePause` for `pauses`. Each table also has a few columns that name the run and case of a row.
-`results` joins the case, its grade and its episode. A new field of `Attempt` is a new column. The
-order of existing columns is part of the format and does not change.
+A row of `results` combines a case with its grade and its episode. A field added to `Attempt` adds a
+column. The order of existing columns is part of the format and does not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
 """`timestamp` is microseconds since the epoch, UTC."""
 SIMULATED_KEY = "ultrapar.simulated"
-"""Key in the tables' own metadata with the value `true` or `false`."""
+"""The key, in a table's metadata, that tells whether the run was simulated (`true` or `false`)."""
 TABLES = ("results", "attempts", "transcripts", "limits", "pauses")
 _INT64_BOUND = 2**63
 _KINDS: dict[object, Kind] = {
@@ -107,7 +107,7 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
 
 
 def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column, ...]:
-    """Insert columns of another record where they were in earlier versions."""
+    """Insert columns of another record after the column `after`, as earlier versions did."""
     at = [column.name for column in columns].index(after) + 1
     return (*columns[:at], *more, *columns[at:])
 
@@ -196,7 +196,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
-    """The host: in a merged run from the record, otherwise from the manifest."""
+    """The host, from the record if the run was merged, otherwise from the manifest."""
     return Placed(record.host or manifest.host)
 
 
@@ -287,7 +287,7 @@ UNKNOWN = Charged()
 
 
 EPISODE_COLUMNS = columns_of(Spent)
-"""The columns of `results` from the graded episode."""
+"""The columns of `results` that come from the graded episode."""
 KEPT_COLUMNS = (
     *EPISODE_COLUMNS,
     *columns_of(EpisodeEnded, "worker"),
@@ -295,7 +295,7 @@ KEPT_COLUMNS = (
     *columns_of(Placed),
     *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
-"""The columns kept for each episode, in case it is the graded one."""
+"""The columns kept for each episode, in case it turns out to be the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -374,8 +374,8 @@ COLUMNS = {
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
-    A column's kind depends on all its values: `bool`, `int64`, `double` (including mixed numbers)
-    or `string`.
+    A column's kind depends on all its values: `bool`, `int64`, `double` (also for a mixture
+    of integers and floats) or `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:
@@ -387,7 +387,7 @@ def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
 
 
 def case_values(case: Case) -> dict[str, Scalar]:
-    """The values of a case in the columns of `parameter_columns`, by their names."""
+    """The values of a case in the columns of `parameter_columns`, by the names of the columns."""
     return {f"param.{name}": value for name, value in case.params.items()} | case.said
 
 
@@ -400,13 +400,13 @@ def grade_columns(names: Iterable[str]) -> tuple[Column, ...]:
 
 
 def grade_values(grade: Grade) -> dict[str, str | float]:
-    """`label.<name>` and `score.<name>` of a grade."""
+    """The labels and scores in a grade, by their columns: `label.<name>` and `score.<name>`."""
     labels: dict[str, str | float] = {f"{LABEL}{name}": text for name, text in grade.labels.items()}
     return labels | {f"score.{name}": value for name, value in grade.scores.items()}
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:
-    """A parameter's value in the type of its column; in a mixed column it becomes text."""
+    """A parameter's value in the type of its column; in a `string` column it becomes text."""
     if value is None or kind in {"bool", "int64"}:
         return value
     if kind == "double":
